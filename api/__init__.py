@@ -1,0 +1,1 @@
+"""The outside: HTTP, settings and the clock."""

@@ -1,0 +1,52 @@
+"""The address on which the service answers: taken first, so that a taken one costs no work."""
+
+import errno
+import socket
+
+from eventlog.errors import SetupError
+
+BACKLOG = 2048
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that holds the address from now on; who connects early waits to be served."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (socket.gaierror, UnicodeError) as error:
+        raise SetupError(
+            f"The host {host} is not known: correct it with --host or DAYBOOK_HOST."
+        ) from error
+    family, _, _, _, address = found[0]
+    try:
+        return socket.create_server(address, family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise SetupError(why_not(error, host, port)) from error
+
+
+def url_of(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def why_not(error: OSError, host: str, port: int) -> str:
+    match error.errno:
+        case errno.EADDRINUSE:
+            return (
+                f"Port {port} on {host} is already in use: "
+                "stop what uses it, or choose another with --port."
+            )
+        case errno.EACCES:
+            return (
+                f"Port {port} is not for ordinary users: "
+                "choose one from 1024 on with --port, or start Daybook as root."
+            )
+        case errno.EADDRNOTAVAIL:
+            return (
+                f"{host} is not an address of this machine: "
+                "choose another with --host or DAYBOOK_HOST."
+            )
+        case _:
+            return (
+                f"Daybook cannot listen on port {port} of {host} ({error.strerror}): "
+                "choose another with --host and --port."
+            )

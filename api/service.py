@@ -1,0 +1,119 @@
+"""The running service: everything that lives as long as the process and works on the log.
+
+Owns the order of starting and stopping. The committer stops first, so that what was accepted is
+committed and announced; followers can stop at any moment, because their cursors are stored.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Self
+
+import psycopg
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool
+
+from eventlog.committer import Committer
+from eventlog.database import reader_conninfo
+from eventlog.follower import Follower, Projection
+from eventlog.horizon import READ_LAST_POSITION
+from eventlog.mapper import EventMapper
+from eventlog.wakeups import Wakeups
+from projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS
+
+_log = logging.getLogger("daybook")
+# Whoever asks for a reader in vain is told; the pool would say it again at every attempt.
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+
+READERS_MIN = 1
+READERS_MAX = 4
+# Less than what readiness allows, so that it can say why.
+READER_WAIT_SECONDS = 0.8
+# The pool doubles its pause after each failure up to this time and starts afresh with the next
+# reader: kept short, a database that comes back is found at once.
+RECONNECT_SECONDS = 2.0
+READY_SECONDS_MAX = 1.0
+
+
+class Readiness(Struct, frozen=True):
+    """Whether the service can do its work: the last position of the log, or why it cannot."""
+
+    position: int = 0
+    trouble: str | None = None
+
+
+class Service:
+    def __init__(self, conninfo: str, *, read_models: Sequence[Projection] = READ_MODELS) -> None:
+        mapper = EventMapper(DECIDERS)
+        self._wakeups = Wakeups(conninfo)
+        self.committer = Committer(
+            conninfo, tables=LIVE_TABLES, mapper=mapper, on_commit=self._wakeups.announce
+        )
+        self._followers = {model.name: Follower(conninfo, model, mapper) for model in read_models}
+        self._following: dict[str, asyncio.Task[None]] = {}
+        self.readers: AsyncConnectionPool[AsyncConnection[TupleRow]] = AsyncConnectionPool(
+            reader_conninfo(conninfo),
+            name="readers",
+            kwargs={"autocommit": True},
+            min_size=READERS_MIN,
+            max_size=READERS_MAX,
+            timeout=READER_WAIT_SECONDS,
+            reconnect_timeout=RECONNECT_SECONDS,
+            check=AsyncConnectionPool.check_connection,
+            open=False,
+        )
+        self._probe: asyncio.Task[Readiness] | None = None
+        self._running = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as starting:
+            await starting.enter_async_context(self.readers)
+            await starting.enter_async_context(self._wakeups)
+            starting.push_async_callback(self._stop_following)
+            for name, follower in self._followers.items():
+                self._following[name] = asyncio.create_task(self._follow(name, follower))
+            await starting.enter_async_context(self.committer)
+            self._running = starting.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._running.aclose()
+
+    async def readiness(self) -> Readiness:
+        for name, task in self._following.items():
+            if task.done():
+                return Readiness(trouble=f"The read model {name} has stopped following the log.")
+        # One probe at a time, shared by all who ask, and not cancelled when it takes too long:
+        # psycopg would wait for the server's consent, and a server that hangs gives none.
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.create_task(self._ask_database())
+        probe = self._probe
+        await asyncio.wait({probe}, timeout=READY_SECONDS_MAX)
+        if not probe.done():
+            return Readiness(trouble="The database does not answer.")
+        return probe.result()
+
+    async def _ask_database(self) -> Readiness:
+        try:
+            async with self.readers.connection() as connection:
+                ((position,),) = await (await connection.execute(READ_LAST_POSITION)).fetchall()
+        except (psycopg.Error, OSError):
+            return Readiness(trouble="The database cannot be reached.")
+        return Readiness(position=position)
+
+    async def _follow(self, name: str, follower: Follower) -> None:
+        try:
+            await follower.run(self._wakeups)
+        except Exception:
+            _log.exception("The read model %s has stopped following the log.", name)
+            raise
+
+    async def _stop_following(self) -> None:
+        for task in self._following.values():
+            task.cancel()
+        await asyncio.gather(*self._following.values(), return_exceptions=True)
+        for follower in self._followers.values():
+            await follower.close()

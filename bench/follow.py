@@ -1,0 +1,153 @@
+"""`daybook bench follow`: how fast a follower reads the log, and how far it lags behind writers."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+
+import click
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from bench.kitchen import MAPPER, life_cycles, run
+from bench.measure import Contender, Round, console, measure, show
+from bench.scratch import describe_server, scratch_database
+from bench.write import DatabaseChoice
+from domain.event import Event
+from eventlog.committer import Committer
+from eventlog.database import owner_conninfo
+from eventlog.follower import POLL_SECONDS, SETTLING_SECONDS, Follower
+from eventlog.mapper import RecordedEvent
+from eventlog.wakeups import Wakeups
+from projections.registry import LIVE_TABLES
+
+# Size of a follower's batches, and how many events it is given to read.
+READS = {1: 1_000, 100: 50_000, 500: 200_000, 2_000: 200_000}
+BASELINE = "one event a transaction"
+
+CREATE_TALLY = "CREATE TABLE tally (topic text PRIMARY KEY, count bigint NOT NULL)"
+GRANT_TALLY = "GRANT ALL ON tally TO daybook_service"
+ADD_TO_TALLY = """
+INSERT INTO tally SELECT * FROM unnest(%(topics)s::text[], %(counts)s::bigint[])
+ON CONFLICT (topic) DO UPDATE SET count = tally.count + excluded.count
+"""
+FILL_LOG = """
+INSERT INTO stored_events (originator_id, originator_version, topic, state,
+                           command_id, correlation_id, actor)
+SELECT id, 1, 'order.created',
+       convert_to(json_build_object('at', now(), 'order_id', id, 'number', n,
+                                    'kind', 'NORMAL')::text, 'UTF8'),
+       id, id, 'bench'
+FROM (SELECT gen_random_uuid() AS id, n FROM generate_series(1, %(count)s) AS n) AS made
+"""
+FORGET = "TRUNCATE followers, tally"
+
+
+class Tally:
+    """A read model of the simplest kind: how many events of each topic there are."""
+
+    name = "tally"
+    kinds: tuple[type[Event], ...] | None = None
+
+    def __init__(self) -> None:
+        self.recorded: list[float] = []
+
+    async def apply(
+        self, connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
+    ) -> None:
+        counts = Counter(event.topic for event in events)
+        columns = {"topics": [*counts.keys()], "counts": [*counts.values()]}
+        await connection.execute(ADD_TO_TALLY, columns)
+        self.recorded += [event.recorded_at.timestamp() for event in events]
+
+
+@click.command("follow")
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
+@click.option("--seconds", default=3.0, show_default=True, help="Length of a round under load.")
+@click.pass_obj
+def command(choice: DatabaseChoice, rounds: int, seconds: float) -> None:
+    """Events a second that a follower processes, and its lag while 64 callers write."""
+    with ExitStack() as stack:
+        server = stack.enter_context(choice.conninfo(console.print))
+        console.print(describe_server(server))
+        readers = [_reader(stack, server, size, count) for size, count in READS.items()]
+        reading = measure(readers, rounds=rounds, seconds=seconds)
+        loaded = stack.enter_context(_tallied(server))
+        lagging = measure(
+            [Contender("follower under load", partial(_lag, loaded))],
+            rounds=rounds,
+            seconds=seconds,
+        )
+    show("Catching up", "events/s", reading, baseline=BASELINE)
+    show(
+        "Behind 64 callers: time from recorded to processed",
+        "events/s",
+        lagging,
+        baseline="follower under load",
+    )
+
+
+@contextmanager
+def _tallied(server: str, events_count: int = 0) -> Iterator[str]:
+    with scratch_database(server) as conninfo:
+        with psycopg.connect(owner_conninfo(conninfo), autocommit=True) as owner:
+            owner.execute(CREATE_TALLY)
+            owner.execute(GRANT_TALLY)
+            owner.execute(FILL_LOG, {"count": events_count})
+        yield conninfo
+
+
+def _reader(stack: ExitStack, server: str, batch_max: int, events_count: int) -> Contender:
+    conninfo = stack.enter_context(_tallied(server, events_count))
+    name = BASELINE if batch_max == 1 else f"batches of {batch_max:,}"
+    return Contender(name, partial(_catch_up, conninfo, batch_max))
+
+
+def _catch_up(conninfo: str, batch_max: int, _seconds: float) -> Round:
+    with psycopg.connect(owner_conninfo(conninfo), autocommit=True) as owner:
+        owner.execute(FORGET)
+
+    async def one_round() -> Round:
+        follower = Follower(conninfo, Tally(), MAPPER, batch_max=batch_max)
+        began = time.perf_counter()
+        count = await follower.catch_up()
+        took = time.perf_counter() - began
+        await follower.close()
+        return Round(count=count, seconds=took, latencies=[])
+
+    return run(one_round())
+
+
+def _lag(conninfo: str, seconds: float) -> Round:
+    async def one_round() -> Round:
+        async with Wakeups(conninfo) as wakeups:
+            committer = Committer(
+                conninfo, tables=LIVE_TABLES, mapper=MAPPER, on_commit=wakeups.announce
+            )
+            lags: list[float] = []
+            following = asyncio.create_task(_follow(conninfo, wakeups, lags))
+            async with committer:
+                written = await life_cycles(committer.submit, 64, seconds)
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+        return Round(count=len(lags), seconds=written.seconds, latencies=lags)
+
+    return run(one_round())
+
+
+async def _follow(conninfo: str, wakeups: Wakeups, lags: list[float]) -> None:
+    """As Follower.run does, noting how old each event is once its effect is committed."""
+    tally = Tally()
+    follower = Follower(conninfo, tally, MAPPER)
+    await follower.catch_up()
+    tally.recorded.clear()
+    with wakeups.listener() as wake:
+        while True:
+            await wake.wait(SETTLING_SECONDS if follower.is_settling else POLL_SECONDS)
+            await follower.catch_up()
+            processed_at = time.time()
+            lags += [processed_at - recorded_at for recorded_at in tally.recorded]
+            tally.recorded.clear()

@@ -1,0 +1,5 @@
+"""`python -m daybook` is `daybook`."""
+
+from daybook.cli import main
+
+main()

@@ -1,0 +1,154 @@
+"""The command line: `daybook serve`, `daybook migrate`, `daybook bench …`.
+
+A command reads its options, does one thing that stands elsewhere, and says what came of it. What
+it needs is imported when it runs, so that help and mistakes are answered at once.
+"""
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+
+import click
+
+import bench
+from api.settings import Settings, flag_of, from_environment, help_of
+from api.stopping import StopSignals, stop_signals
+from eventlog.errors import SetupError
+
+# Progress goes beside the output proper, which scripts may read.
+say = partial(click.echo, err=True)
+
+
+class Choice:
+    """What a command's flags say, over the environment. It is the `ctx.obj` of every command."""
+
+    def __init__(self, signals: StopSignals) -> None:
+        self.signals = signals
+        self.flags: dict[str, str] = {}
+
+    def settings(self) -> Settings:
+        return from_environment(self.flags)
+
+    def conninfo(self, say: Callable[[str], None]) -> AbstractContextManager[str]:
+        """The database: that of a running service, or one that lasts as long as the context."""
+        from api.database import shared_database
+
+        return shared_database(self.settings(), say)
+
+
+def setting_option(name: str) -> click.Option:
+    """A flag for a setting; its value goes to the choice and not to the command's arguments."""
+
+    def choose(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            choice: Choice = ctx.obj
+            choice.flags[name] = value
+
+    return click.Option([flag_of(name)], help=help_of(name), expose_value=False, callback=choose)
+
+
+DATABASE_OPTIONS: list[click.Parameter] = [
+    setting_option("data_dir"),
+    setting_option("database_url"),
+]
+ADDRESS_OPTIONS: list[click.Parameter] = [setting_option("host"), setting_option("port")]
+
+
+def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"daybook {version()}")
+        ctx.exit()
+
+
+def version() -> str:
+    """From pyproject.toml in a checkout, where nothing is installed; else of the package."""
+    project = Path(__file__).parents[1] / "pyproject.toml"
+    if project.exists():
+        import tomllib
+
+        return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
+    import importlib.metadata
+
+    return importlib.metadata.version("daybook")
+
+
+@click.group()
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=show_version,
+    help="Say which version this is.",
+)
+def cli() -> None:
+    """Daybook: every order, job and ticket in one append-only PostgreSQL log."""
+
+
+@cli.command(params=[*ADDRESS_OPTIONS, *DATABASE_OPTIONS])
+@click.pass_obj
+def serve(choice: Choice) -> None:
+    """Run the service, with a PostgreSQL of its own unless DATABASE_URL names one."""
+    settings = choice.settings()
+    try:
+        from api.serving import serve
+
+        serve(
+            settings,
+            choice.signals,
+            say=say,
+            announce=lambda url: click.echo(f"Daybook is running on {url} (Ctrl-C stops it)"),
+        )
+    except KeyboardInterrupt:
+        # It was told to stop before it was up, which is no less orderly.
+        pass
+    say("Daybook has stopped.")
+
+
+@cli.command(params=DATABASE_OPTIONS)
+@click.pass_obj
+def migrate(choice: Choice) -> None:
+    """Bring the tables of the database up to date."""
+    from api.database import prepare
+
+    with choice.conninfo(say) as conninfo:
+        applied = prepare(conninfo)
+    for name in applied:
+        click.echo(f"Applied {name}.")
+    if not applied:
+        click.echo("The database is up to date.")
+
+
+class Benches(click.Group):
+    """Every module of the package `bench` that has a `command`; loaded when it is named."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
+        return [module.name for module in pkgutil.iter_modules(bench.__path__)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"bench.{cmd_name}")
+        command: click.Command | None = getattr(module, "command", None)
+        if command is not None:
+            command.params += [one for one in DATABASE_OPTIONS if one not in command.params]
+        return command
+
+
+@cli.group("bench", cls=Benches, params=DATABASE_OPTIONS)
+def benches() -> None:
+    """Measure how fast Daybook is on this machine."""
+
+
+def main() -> None:
+    """What cannot be set up is said in one sentence; a traceback means a defect."""
+    try:
+        with stop_signals() as signals:
+            cli(prog_name="daybook", obj=Choice(signals))
+    except SetupError as error:
+        click.echo(str(error), err=True)
+        sys.exit(2)

@@ -1,0 +1,1 @@
+"""What Daybook promises: pure deciders. No SQL, HTTP, clock, environment or randomness."""

@@ -1,0 +1,94 @@
+"""What a command may use while it decides: the desk on which its aggregates lie.
+
+A command says beforehand what must lie there (`reads`), and then decides from that alone. It
+is pure: the desk is an argument, and so are the time and the numbers drawn from it. Who fills
+the desk and makes the decisions durable is not the domain's business.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
+
+from msgspec import Struct
+
+from domain.event import Decider, Event, S
+
+A_co = TypeVar("A_co", covariant=True)
+
+
+class Reads(Struct, frozen=True, gc=False):
+    """What a command needs before it can decide."""
+
+    names: tuple[tuple[Decider[Any], UUID], ...] = ()
+    """Aggregates named by id: held for this command alone until its decision is durable."""
+
+    ready: Decider[Any] | None = None
+    """A kind of aggregate of which the most urgent ready ones are wanted."""
+
+    ready_count: int = 0
+
+    draws: tuple[str, int] | None = None
+    """A sequence of numbers, and how many of them are wanted."""
+
+    @staticmethod
+    def of_all(parts: Sequence["Reads"]) -> "Reads":
+        """What several commands need together: at most one kind of ready ones, one sequence."""
+        kinds = {part.ready for part in parts if part.ready}
+        sequences = {part.draws[0] for part in parts if part.draws}
+        assert len(kinds) <= 1, "commands that belong together take one kind of ready aggregate"
+        assert len(sequences) <= 1, "commands that belong together draw from one sequence"
+        drawn_count = sum(part.draws[1] for part in parts if part.draws)
+        return Reads(
+            names=tuple(name for part in parts for name in part.names),
+            ready=kinds.pop() if kinds else None,
+            ready_count=sum(part.ready_count for part in parts),
+            draws=(sequences.pop(), drawn_count) if sequences else None,
+        )
+
+    @property
+    def weight(self) -> int:
+        """How much room a command takes in a batch."""
+        draws = self.draws[1] if self.draws else 0
+        return max(1, len(self.names), self.ready_count, draws)
+
+
+class Desk(Protocol):
+    """The aggregates a command asked for, as they are now; decisions are recorded on it."""
+
+    @property
+    def now(self) -> datetime: ...
+
+    def get(self, decider: Decider[S], aggregate_id: UUID) -> S | None:
+        """The aggregate as it stands, finished ones too; None if there never was one."""
+
+    def take_ready(self, decider: Decider[S]) -> S | None:
+        """The most urgent ready aggregate that no command before this one has taken."""
+
+    def draw(self, sequence: str) -> int:
+        """The next number of the sequence; every number is drawn once."""
+
+    def record(self, decider: Decider[S], aggregate_id: UUID, event: Event) -> S:
+        """Adds an event and returns the state it leads to."""
+
+
+class Command(Protocol[A_co]):
+    """An intention. `decide` answers, records events on the desk, or raises a refusal."""
+
+    @property
+    def reads(self) -> Reads: ...
+
+    def decide(self, desk: Desk) -> A_co: ...
+
+
+class Together(Struct, frozen=True, gc=False):
+    """Commands that are decided as one, all or nothing; the answer is the list of theirs."""
+
+    commands: Sequence[Command[Any]]
+
+    @property
+    def reads(self) -> Reads:
+        return Reads.of_all([command.reads for command in self.commands])
+
+    def decide(self, desk: Desk) -> list[Any]:
+        return [command.decide(desk) for command in self.commands]

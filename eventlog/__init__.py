@@ -1,0 +1,1 @@
+"""The append-only log: its schema, how it is written, how it is read without gaps."""

@@ -1,0 +1,154 @@
+"""The committer: the one way into the log.
+
+Handlers do not open transactions. They hand a command to the committer of their process, which
+takes whatever is waiting, without any timer, and commits it as one batch. While a batch is on
+its way the next one gathers: the busier the service, the larger the batches.
+
+What it promises of every command, whatever happens to the connection or the server:
+- the answer is the truth: a lost COMMIT is never repeated blindly, the log is asked instead;
+- a command that cannot be committed before its deadline answers so and has no effect later.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+from domain.desk import Command
+from eventlog.batch import Batch, Submission, Told
+from eventlog.database import writer_conninfo
+from eventlog.errors import UnavailableError
+from eventlog.lane import Lane
+from eventlog.live import LiveTable
+from eventlog.mapper import EventMapper
+from eventlog.origin import Origin, Receipt
+
+DEADLINE_SECONDS = 5.0
+WEIGHT_MAX = 500
+OVERLOOKED_MAX = 20
+
+
+class Waiting(Submission):
+    """A submission with the caller who waits for it."""
+
+    __slots__ = ("deadline", "future", "overlooked_count")
+
+    def __init__(self, command: Command[Any], origin: Origin, deadline_seconds: float) -> None:
+        super().__init__(command, origin)
+        loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Receipt] = loop.create_future()
+        self.deadline = loop.time() + deadline_seconds
+        self.overlooked_count = 0
+
+    def tell(self, answer: Told) -> None:
+        if self.future.done():
+            return
+        if isinstance(answer, Receipt):
+            self.future.set_result(answer)
+        else:
+            self.future.set_exception(answer)
+
+
+class Committer:
+    """Gathers commands into batches and hands them to its lanes, a connection each."""
+
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        tables: Sequence[LiveTable[Any]],
+        mapper: EventMapper,
+        lanes: int = 1,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        on_commit: Callable[[int], None] = lambda _position: None,
+    ) -> None:
+        self._conninfo = writer_conninfo(conninfo)
+        self._tables = tables
+        self._mapper = mapper
+        self._lane_count = lanes
+        self._deadline_seconds = deadline_seconds
+        self._on_commit = on_commit
+        self._queue: deque[Waiting] = deque()
+        self._arrived = asyncio.Event()
+        self._lanes: list[asyncio.Task[None]] = []
+        self._closing = False
+
+    async def __aenter__(self) -> Self:
+        self._lanes = [asyncio.create_task(self._work()) for _ in range(self._lane_count)]
+        self._expiry = asyncio.create_task(self._expire())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Commits what is waiting, then stops."""
+        self._closing = True
+        self._arrived.set()
+        await asyncio.gather(*self._lanes)
+        self._expiry.cancel()
+
+    def submit(self, command: Command[Any], origin: Origin) -> asyncio.Future[Receipt]:
+        """Await it for the command's answer, once that is durable; it raises the refusal."""
+        waiting = Waiting(command, origin, self._deadline_seconds)
+        if self._closing:
+            waiting.tell(UnavailableError("The service is shutting down."))
+        else:
+            self._queue.append(waiting)
+            self._arrived.set()
+        return waiting.future
+
+    async def _work(self) -> None:
+        lane = Lane(self._conninfo, self._new_batch, self._settle)
+        try:
+            while waiting := await self._next_batch():
+                try:
+                    await lane.commit(waiting)
+                except Exception as defect:
+                    # Whoever waits must hear of it, and the next batch needs a lane.
+                    for one in waiting:
+                        one.tell(defect)
+                    await lane.close()
+        finally:
+            await lane.close()
+
+    async def _next_batch(self) -> list[Waiting]:
+        """Whatever waits, up to a limit: one large request must not hold up the small ones."""
+        while not self._queue:
+            if self._closing:
+                return []
+            self._arrived.clear()
+            await self._arrived.wait()
+        batch = [self._queue.popleft()]
+        weight = batch[0].reads.weight
+        while self._queue:
+            weight += self._queue[0].reads.weight
+            if weight > WEIGHT_MAX:
+                break
+            batch.append(self._queue.popleft())
+        return batch
+
+    async def _expire(self) -> None:
+        """Answers those who waited in vain while no lane was free; the oldest stand in front."""
+        while True:
+            await asyncio.sleep(self._deadline_seconds / 20)
+            now = asyncio.get_running_loop().time()
+            while self._queue and self._queue[0].deadline < now:
+                too_late = UnavailableError("The database did not take the command in time.")
+                self._queue.popleft().tell(too_late)
+
+    def _new_batch(self, waiting: Sequence[Waiting]) -> Batch:
+        return Batch(waiting, self._tables, self._mapper)
+
+    def _settle(self, waiting: Sequence[Waiting], batch: Batch) -> None:
+        """Tells everyone their answer; claims that were crowded out ask again."""
+        crowded_out: list[Waiting] = []
+        for place, (one, answer) in enumerate(zip(waiting, batch.outcome, strict=True)):
+            assert answer is not None, "a batch that has ended answers all its commands"
+            if place in batch.overlooked and one.overlooked_count < OVERLOOKED_MAX:
+                one.overlooked_count += 1
+                crowded_out.append(one)
+            else:
+                one.tell(answer)
+        if batch.position is not None:
+            self._on_commit(batch.position)
+        if crowded_out:
+            self._queue.extendleft(reversed(crowded_out))
+            self._arrived.set()

@@ -1,0 +1,110 @@
+"""The desk of one batch: commands decide on it one after another, each seeing what those before
+it decided. A command that is refused leaves the desk as it found it."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct
+
+from domain.event import Decider, Event, S, State
+
+
+class Entry:
+    """An aggregate on the desk: as it was when the batch began, and as it is now."""
+
+    __slots__ = ("before", "decider", "state")
+
+    def __init__(self, state: State | None) -> None:
+        self.before = state
+        self.state = state
+        self.decider: Decider[Any] | None = None
+        """Set once something was decided about it."""
+
+
+class Decided(Struct, frozen=True, gc=False):
+    """An event as it will be appended."""
+
+    originator_id: UUID
+    originator_version: int
+    event: Event
+
+
+class BatchDesk:
+    def __init__(
+        self,
+        *,
+        now: datetime,
+        held: Iterable[State],
+        ready: Mapping[str, Sequence[State]],
+        drawn: Mapping[str, Iterator[int]],
+    ) -> None:
+        self.now = now
+        self._drawn = drawn
+        # Keyed by the id's integer: a UUID's own hash is a call into Python, a dozen a command.
+        self._entries = {state.id.int: Entry(state) for state in held}
+        self._ready = {name: deque(states) for name, states in ready.items()}
+        for states in ready.values():
+            for state in states:
+                self._entries.setdefault(state.id.int, Entry(state))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._events: list[Decided] = []
+        self._undo: list[tuple[int, State | None, Decider[Any] | None]] = []
+        self._taken: list[tuple[str, State]] = []
+        self.came_up_short = False
+
+    @property
+    def changes(self) -> Iterator[Entry]:
+        """Every aggregate about which something was decided."""
+        return (entry for entry in self._entries.values() if entry.decider is not None)
+
+    def get(self, decider: Decider[S], aggregate_id: UUID) -> S | None:
+        entry = self._entries.get(aggregate_id.int)
+        state = None if entry is None else entry.state
+        # A caller may have given one kind's id for another's: there is no such order then.
+        return state if isinstance(state, decider.state) else None
+
+    def take_ready(self, decider: Decider[S]) -> S | None:
+        ready: deque[Any] = self._ready[decider.name]
+        while ready:
+            state: S = ready.popleft()
+            # One that an earlier command of this batch has changed is no longer what was picked.
+            if self._entries[state.id.int].state is state:
+                self._taken.append((decider.name, state))
+                return state
+        self.came_up_short = True
+        return None
+
+    def draw(self, sequence: str) -> int:
+        return next(self._drawn[sequence])
+
+    def record(self, decider: Decider[S], aggregate_id: UUID, event: Event) -> S:
+        key = aggregate_id.int
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = Entry(None)
+        self._undo.append((key, entry.state, entry.decider))
+        before: Any = entry.state
+        after = decider.evolve(before, event)
+        entry.state, entry.decider = after, decider
+        self._events.append(Decided(aggregate_id, after.version, event))
+        return after
+
+    def accept(self) -> list[Decided]:
+        """Ends a command that decided, and returns its events."""
+        events = self._events
+        self._begin()
+        return events
+
+    def revoke(self) -> None:
+        """Ends a command that was refused: as if it had never been here."""
+        for key, state, decider in reversed(self._undo):
+            entry = self._entries[key]
+            entry.state, entry.decider = state, decider
+        for name, state in reversed(self._taken):
+            self._ready[name].appendleft(state)
+        self._begin()

@@ -1,0 +1,32 @@
+"""What can go wrong with the log itself, as opposed to refusals, which are the domain's."""
+
+from uuid import UUID
+
+
+class SetupError(Exception):
+    """The service cannot start; str(error) is one sentence: what is wrong and what to do."""
+
+
+class UnknownTopicError(Exception):
+    """The log holds an event that this version of the code does not know."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"No event is registered under the topic {topic!r}.")
+
+
+class UnavailableError(Exception):
+    """The command was not executed and never will be: it is safe to send it again."""
+
+
+class OutcomeUnknownError(Exception):
+    """The connection was lost at COMMIT and nobody could be asked in time.
+
+    The command may have been executed, once. Whoever asks again by its command id learns which.
+    """
+
+    def __init__(self, command_id: UUID) -> None:
+        super().__init__(f"The database was lost while command {command_id} was committing.")
+
+
+class ConflictError(Exception):
+    """Somebody else wrote to the same aggregate, and went on doing so at every new attempt."""

@@ -1,0 +1,187 @@
+"""Followers: whatever is derived from the log by reading it in order, each event exactly once.
+
+A follower's effects, its cursor and the proof of what it processed are one transaction. The
+proof is a count and a hash chained over the positions: one row shows that nothing was skipped,
+repeated or reordered, however often it was killed.
+"""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from typing import Protocol
+
+import psycopg
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from domain.event import Event
+from eventlog.database import connect, reader_conninfo
+from eventlog.horizon import Horizon
+from eventlog.mapper import EventMapper, RecordedEvent
+from eventlog.wakeups import Wakeups
+
+BATCH_MAX = 2000
+POLL_SECONDS = 1.0
+# While a writer is still at it, its end is awaited in steps of this length.
+SETTLING_SECONDS = 0.005
+
+ENROL_FOLLOWER = """
+INSERT INTO followers (name, position, count, digest)
+VALUES (%(name)s, 0, 0, '')
+ON CONFLICT (name) DO NOTHING
+"""
+# The row lock is what keeps a second instance from applying the same events at the same time.
+HOLD_CURSOR = "SELECT position, count, digest FROM followers WHERE name = %(name)s FOR UPDATE"
+READ_EVENTS = """
+SELECT notification_id, originator_id, originator_version, topic, state,
+       recorded_at, actor, command_id, correlation_id, causation_id
+FROM stored_events
+WHERE notification_id > %(after)s AND notification_id <= %(horizon)s
+ORDER BY notification_id
+LIMIT %(limit)s
+"""
+READ_EVENTS_OF_TOPICS = READ_EVENTS.replace("ORDER BY", "  AND topic = ANY(%(topics)s)\nORDER BY")
+MOVE_CURSOR = """
+UPDATE followers
+SET position = %(position)s, count = %(count)s, digest = %(digest)s, updated_at = clock_timestamp()
+WHERE name = %(name)s
+"""
+READ_CURSOR = "SELECT position, count, digest FROM followers WHERE name = %(name)s"
+READ_POSITIONS = """
+SELECT notification_id
+FROM stored_events
+WHERE notification_id <= %(upto)s AND (%(topics)s::text[] IS NULL OR topic = ANY(%(topics)s))
+ORDER BY notification_id
+"""
+
+
+class Projection(Protocol):
+    """What a follower keeps up to date. Its name is stored and never changes."""
+
+    name: str
+    kinds: tuple[type[Event], ...] | None
+    """The events it wants; None for all of them."""
+
+    async def apply(
+        self, connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
+    ) -> None:
+        """Runs inside the follower's transaction, with a connection of the service's role."""
+
+
+class Cursor(Struct, frozen=True):
+    """How far a follower is, and the proof of what it has processed up to there."""
+
+    position: int = 0
+    count: int = 0
+    digest: bytes = b""
+
+    def past(self, positions: Iterable[int], *, upto: int) -> "Cursor":
+        count, digest = self.count, self.digest
+        for position in positions:
+            count += 1
+            digest = sha256(digest + position.to_bytes(8, "big")).digest()
+        return Cursor(upto, count, digest)
+
+
+class Follower:
+    def __init__(
+        self,
+        conninfo: str,
+        projection: Projection,
+        mapper: EventMapper,
+        *,
+        batch_max: int = BATCH_MAX,
+    ) -> None:
+        self._conninfo = reader_conninfo(conninfo)
+        self._projection = projection
+        self._mapper = mapper
+        self._batch_max = batch_max
+        self._horizon = Horizon()
+        self._connection: AsyncConnection[TupleRow] | None = None
+        kinds = projection.kinds
+        self._topics = None if kinds is None else mapper.topics_of(kinds)
+
+    async def run(self, wakeups: Wakeups) -> None:
+        """Follows until cancelled. A lost database is waited for."""
+        with wakeups.listener() as wake:
+            while True:
+                try:
+                    await self.catch_up()
+                except (psycopg.Error, OSError):
+                    await self.close()
+                await wake.wait(SETTLING_SECONDS if self.is_settling else POLL_SECONDS)
+
+    async def catch_up(self) -> int:
+        """Processes everything that is settled now; returns how many events that was."""
+        connection = await self._connected()
+        horizon = await self._horizon.look(connection)
+        total = 0
+        while count := await self._step(connection, horizon):
+            total += count
+        return total
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether events are known that only wait for a writer to end."""
+        return self._connection is not None and self._horizon.is_waiting
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            with suppress(psycopg.Error, OSError):
+                await self._connection.close()
+            self._connection = None
+
+    async def cursor(self) -> Cursor:
+        found = await (await self._connected()).execute(
+            READ_CURSOR, {"name": self._projection.name}
+        )
+        return Cursor(*(await found.fetchone() or ()))
+
+    async def recompute(self, upto: int) -> Cursor:
+        """What the cursor must say at a position, from the log alone."""
+        positions = await (await self._connected()).execute(
+            READ_POSITIONS, {"upto": upto, "topics": self._topics}
+        )
+        return Cursor().past([row[0] for row in await positions.fetchall()], upto=upto)
+
+    async def _connected(self) -> AsyncConnection[TupleRow]:
+        if self._connection is None or self._connection.closed:
+            self._connection = await connect(self._conninfo)
+            await self._connection.execute(ENROL_FOLLOWER, {"name": self._projection.name})
+        return self._connection
+
+    async def _step(self, connection: AsyncConnection[TupleRow], horizon: int) -> int:
+        name = self._projection.name
+        async with connection.transaction():
+            held = await connection.execute(HOLD_CURSOR, {"name": name}, binary=True)
+            cursor = Cursor(*(await held.fetchone() or ()))
+            if cursor.position >= horizon:
+                return 0
+            events = await self._read(connection, cursor.position, horizon)
+            if events:
+                await self._projection.apply(connection, events)
+            whole = len(events) < self._batch_max
+            upto = horizon if whole else events[-1].position
+            moved = cursor.past([event.position for event in events], upto=upto)
+            await connection.execute(
+                MOVE_CURSOR,
+                {
+                    "name": name,
+                    "position": moved.position,
+                    "count": moved.count,
+                    "digest": moved.digest,
+                },
+            )
+        return len(events)
+
+    async def _read(
+        self, connection: AsyncConnection[TupleRow], after: int, horizon: int
+    ) -> list[RecordedEvent]:
+        limits = {"after": after, "horizon": horizon, "limit": self._batch_max}
+        if self._topics is None:
+            rows = await connection.execute(READ_EVENTS, limits, binary=True)
+        else:
+            wanted = {**limits, "topics": self._topics}
+            rows = await connection.execute(READ_EVENTS_OF_TOPICS, wanted, binary=True)
+        return [self._mapper.recorded(row) for row in await rows.fetchall()]

@@ -1,0 +1,42 @@
+"""What the committer needs to know of a live table: how its rows are held, picked and written.
+
+A live table holds the state of every unfinished aggregate of one kind, as the fold of its
+events, written in the transaction of those events. It is never stale, and claims read it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Generic
+
+from psycopg.rows import TupleRow
+
+from domain.event import Decider, S
+
+Parameters = Mapping[str, Any]
+
+
+class LiveTable(Generic[S]):
+    """Statements and conversions of one live table. Subclasses stand in `projections/`."""
+
+    decider: ClassVar[Decider[Any]]
+
+    hold: ClassVar[str]
+    """Selects the rows of `ids` FOR UPDATE, ordered by id: the order of locks is fixed."""
+
+    pick: ClassVar[str | None] = None
+    """Selects the `limit` most urgent ready rows, skipping those that others hold."""
+
+    overlooked: ClassVar[str | None] = None
+    """Is there a ready row beside `ids`? Then others held it while ours were picked."""
+
+    insert: ClassVar[str]
+    update: ClassVar[str]
+    delete: ClassVar[str]
+
+    def load(self, row: TupleRow) -> S:
+        raise NotImplementedError
+
+    def inserted(self, states: Sequence[S]) -> Parameters:
+        raise NotImplementedError
+
+    def updated(self, states: Sequence[S]) -> Parameters:
+        raise NotImplementedError

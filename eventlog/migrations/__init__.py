@@ -1,0 +1,1 @@
+"""Numbered SQL files: the log's own tables."""

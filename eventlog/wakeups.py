@@ -1,0 +1,98 @@
+"""Who waits for the log is woken at once: in this process after a commit, in others by NOTIFY.
+
+NOTIFY inside a write transaction would serialise all writers at COMMIT, so it is sent after it,
+on a connection of its own, and many commits share one. It is a hint and nothing more: whoever
+waits also looks by himself every second, so a lost one costs time and never an event.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Self
+
+import psycopg
+
+from eventlog.database import connect, reader_conninfo
+
+CHANNEL = "daybook_log"
+LISTEN = f"LISTEN {CHANNEL}"
+NOTIFY = f"NOTIFY {CHANNEL}"
+COALESCE_SECONDS = 0.005
+RECONNECT_SECONDS = 0.5
+# A connection that hears nothing for this long is asked whether it is still alive.
+SILENCE_SECONDS = 5.0
+
+
+class Wake:
+    """One waiter's bell. A ring between two waits is not lost."""
+
+    def __init__(self) -> None:
+        self._bell = asyncio.Event()
+
+    def ring(self) -> None:
+        self._bell.set()
+
+    async def wait(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._bell.wait(), seconds)
+        self._bell.clear()
+
+
+class Wakeups:
+    def __init__(self, conninfo: str) -> None:
+        self._conninfo = reader_conninfo(conninfo)
+        self._wakes: set[Wake] = set()
+        self._committed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._notify())]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @contextmanager
+    def listener(self) -> Iterator[Wake]:
+        wake = Wake()
+        self._wakes.add(wake)
+        try:
+            yield wake
+        finally:
+            self._wakes.discard(wake)
+
+    def announce(self, _position: int) -> None:
+        """Called after a commit: wakes this process now and the others very soon."""
+        self._ring()
+        self._committed.set()
+
+    def _ring(self) -> None:
+        for wake in self._wakes:
+            wake.ring()
+
+    async def _listen(self) -> None:
+        while True:
+            with suppress(psycopg.Error, OSError):
+                async with await connect(self._conninfo) as connection:
+                    await connection.execute(LISTEN)
+                    self._ring()  # Whatever was announced while nobody listened.
+                    while True:
+                        heard = connection.notifies(timeout=SILENCE_SECONDS, stop_after=1)
+                        if [_ async for _ in heard]:
+                            self._ring()
+                        else:
+                            await connection.execute("SELECT 1")
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _notify(self) -> None:
+        while True:
+            with suppress(psycopg.Error, OSError):
+                async with await connect(self._conninfo) as connection:
+                    while True:
+                        await self._committed.wait()
+                        self._committed.clear()
+                        await connection.execute(NOTIFY)
+                        await asyncio.sleep(COALESCE_SECONDS)
+            await asyncio.sleep(RECONNECT_SECONDS)

@@ -1,0 +1,70 @@
+"""`bots`: every bot that has not been retired, and what it works on."""
+
+from collections.abc import Sequence
+
+from psycopg.rows import TupleRow
+
+from domain.bot import BOT, Bot
+from eventlog.arrays import bigints, timestamps, uuids
+from eventlog.live import LiveTable, Parameters
+
+HOLD_BOTS = """
+SELECT id, version, created_at, updated_at, order_id, claim_id
+FROM bots
+WHERE id = ANY(%(ids)b::uuid[])
+ORDER BY id
+FOR UPDATE
+"""
+
+INSERT_BOTS = """
+INSERT INTO bots (id, version, created_at, updated_at, order_id, claim_id)
+SELECT * FROM unnest(
+    %(ids)b::uuid[], %(versions)b::bigint[], %(created)b::timestamptz[],
+    %(updated)b::timestamptz[], %(orders)b::uuid[], %(claims)b::uuid[])
+"""
+
+UPDATE_BOTS = """
+UPDATE bots
+SET version = new.version, updated_at = new.updated_at,
+    order_id = new.order_id, claim_id = new.claim_id
+FROM unnest(
+    %(ids)b::uuid[], %(versions)b::bigint[], %(updated)b::timestamptz[],
+    %(orders)b::uuid[], %(claims)b::uuid[]
+) AS new (id, version, updated_at, order_id, claim_id)
+WHERE bots.id = new.id
+"""
+
+DELETE_BOTS = "DELETE FROM bots WHERE id = ANY(%(ids)b::uuid[])"
+
+
+class LiveBots(LiveTable[Bot]):
+    decider = BOT
+    hold = HOLD_BOTS
+    insert = INSERT_BOTS
+    update = UPDATE_BOTS
+    delete = DELETE_BOTS
+
+    def load(self, row: TupleRow) -> Bot:
+        return Bot(
+            id=row[0],
+            version=row[1],
+            created_at=row[2],
+            updated_at=row[3],
+            order_id=row[4],
+            claim_id=row[5],
+        )
+
+    def inserted(self, states: Sequence[Bot]) -> Parameters:
+        return {
+            **self.updated(states),
+            "created": timestamps([bot.created_at for bot in states]),
+        }
+
+    def updated(self, states: Sequence[Bot]) -> Parameters:
+        return {
+            "ids": uuids([bot.id for bot in states]),
+            "versions": bigints([bot.version for bot in states]),
+            "updated": timestamps([bot.updated_at for bot in states]),
+            "orders": uuids([bot.order_id for bot in states]),
+            "claims": uuids([bot.claim_id for bot in states]),
+        }

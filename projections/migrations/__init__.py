@@ -1,0 +1,1 @@
+"""Numbered SQL files: the tables that are derived from the log."""

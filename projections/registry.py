@@ -1,0 +1,28 @@
+"""What the log holds and what is kept beside it, listed once for all who need it.
+
+A new aggregate, live table or read model is one line here.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import eventlog.migrations
+import projections.migrations
+from domain.bot import BOT
+from domain.event import Decider
+from domain.order import ORDER
+from eventlog.follower import Projection
+from eventlog.live import LiveTable
+from projections.bots import LiveBots
+from projections.orders import LiveOrders
+
+DECIDERS: tuple[Decider[Any], ...] = (ORDER, BOT)
+
+# This order is the order in which every batch of every process locks rows. Two processes with
+# different orders would deadlock: append, and never swap while old processes still run.
+LIVE_TABLES: tuple[LiveTable[Any], ...] = (LiveOrders(), LiveBots())
+
+READ_MODELS: tuple[Projection, ...] = ()
+
+# In the order of the layers: tables that are derived come after what they are derived from.
+MIGRATIONS: tuple[ModuleType, ...] = (eventlog.migrations, projections.migrations)

@@ -1,0 +1,93 @@
+"""A real PostgreSQL for every test that needs one: one server a run, one database a test.
+
+The server is TEST_DATABASE_URL's, or one made from the wheel for this run. A template database
+is migrated once; a test's own database is a copy of it.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+from uuid_utils.compat import uuid7
+
+from eventlog.embedded import EmbeddedPostgres
+from eventlog.migrate import migrate
+from projections.registry import MIGRATIONS
+
+# This server only ever loses what the test run loses with it; those that are killed on purpose
+# are servers of their own, and write through to the disk.
+SERVER_SETTINGS = {
+    "max_connections": "200",
+    "max_prepared_transactions": "4",
+    "fsync": "off",
+}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """Conninfo of a server on which databases may be made."""
+    if url := os.environ.get("TEST_DATABASE_URL"):
+        yield make_conninfo(url)
+        return
+    directory = reachable_directory()
+    try:
+        with EmbeddedPostgres(directory, settings=SERVER_SETTINGS) as postgres:
+            yield postgres.conninfo
+    finally:
+        shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def template(server: str) -> Iterator[str]:
+    """Name of a database that has everything but rows."""
+    name = _create_database(server, "template0")
+    migrate(make_conninfo(server, dbname=name), MIGRATIONS)
+    yield name
+    _drop_database(server, name)
+
+
+@pytest.fixture
+def database(server: str, template: str) -> Iterator[str]:
+    """Conninfo of a migrated database of the test's own."""
+    name = _create_database(server, template)
+    yield make_conninfo(server, dbname=name)
+    _drop_database(server, name)
+
+
+@pytest.fixture
+def empty_database(server: str) -> Iterator[str]:
+    name = _create_database(server, "template0")
+    yield make_conninfo(server, dbname=name)
+    _drop_database(server, name)
+
+
+def reachable_directory() -> Path:
+    """A directory that the user PostgreSQL runs as can reach, which pytest's own is not."""
+    directory = Path(tempfile.mkdtemp(prefix="daybook-test-"))
+    directory.chmod(0o755)
+    return directory
+
+
+def _create_database(server: str, template: str) -> str:
+    name = f"daybook_test_{uuid7().hex}"
+    create = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(create.format(sql.Identifier(name), sql.Identifier(template)))
+    return name
+
+
+def _drop_database(server: str, name: str) -> None:
+    drop = sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name))
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(drop)

@@ -1,0 +1,51 @@
+"""Packed arrays arrive as what was sent."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eventlog.arrays import PackedArray, bigints, byteas, smallints, texts, timestamps, uuids
+from eventlog.database import connect_in_thread
+
+moments = st.datetimes(
+    min_value=datetime(1900, 1, 1),  # noqa: DTZ001 (Hypothesis wants bounds without a zone)
+    max_value=datetime(2200, 1, 1),  # noqa: DTZ001
+    timezones=st.just(UTC),
+)
+strings = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))
+
+
+@pytest.fixture(scope="module")
+def connection(server: str) -> Iterator["psycopg.Connection[Any]"]:
+    with connect_in_thread(server) as connection:
+        yield connection
+
+
+def columns(pack: Any, kind: str, values: st.SearchStrategy[Any], *, nullable: bool = True) -> Any:
+    items = st.none() | values if nullable else values
+    return st.tuples(st.just(pack), st.just(kind), st.lists(items))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    columns(uuids, "uuid", st.uuids())
+    | columns(bigints, "bigint", st.integers(-(2**63), 2**63 - 1))
+    | columns(smallints, "smallint", st.integers(-(2**15), 2**15 - 1), nullable=False)
+    | columns(texts, "text", strings)
+    | columns(byteas, "bytea", st.binary(), nullable=False)
+    | columns(timestamps, "timestamptz", moments)
+)
+def test_the_server_reads_back_what_was_packed(
+    connection: "psycopg.Connection[Any]", column: tuple[Any, str, list[Any]]
+) -> None:
+    pack, kind, values = column
+    packed = pack(values)
+    assert isinstance(packed, PackedArray)
+    query = f"SELECT %(packed)b::{kind}[]"
+    found = connection.execute(query.encode(), {"packed": packed}, binary=True).fetchone()
+    assert found == (values,)

@@ -1,0 +1,176 @@
+"""Followers process each event exactly once, in order, and can prove it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import psycopg
+import pytest
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from domain.event import Event
+from domain.order import Order
+from eventlog.database import owner_conninfo
+from eventlog.follower import Cursor, Follower
+from eventlog.mapper import RecordedEvent
+from eventlog.wakeups import Wakeups
+from tests.kitchen import MAPPER, eventually, open_kitchen, rows
+from tests.proxy import proxy_to
+
+pytestmark = pytest.mark.anyio
+
+CREATE_SEEN = "CREATE TABLE seen (position bigint PRIMARY KEY)"
+GRANT_SEEN = "GRANT ALL ON seen TO daybook_service"
+INSERT_SEEN = "INSERT INTO seen SELECT unnest(%(positions)s::bigint[])"
+
+
+class Seen:
+    """A projection that notes every position; a repeated one breaks its primary key."""
+
+    name = "seen"
+    kinds: tuple[type[Event], ...] | None = None
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.fail_once_after: int | None = None
+
+    async def apply(
+        self, connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
+    ) -> None:
+        self.sizes.append(len(events))
+        await connection.execute(INSERT_SEEN, {"positions": [e.position for e in events]})
+        if self.fail_once_after is not None and len(self.sizes) > self.fail_once_after:
+            self.fail_once_after = None
+            # As if the process had died between its effects and its cursor.
+            await connection.close()
+            raise psycopg.OperationalError("killed")
+
+
+@pytest.fixture
+def seen_database(database: str) -> str:
+    with psycopg.connect(owner_conninfo(database), autocommit=True) as connection:
+        connection.execute(CREATE_SEEN)
+        connection.execute(GRANT_SEEN)
+    return database
+
+
+@asynccontextmanager
+async def following(conninfo: str, *followers: Follower) -> AsyncIterator[Wakeups]:
+    async with Wakeups(conninfo) as wakeups:
+        tasks = [asyncio.create_task(follower.run(wakeups)) for follower in followers]
+        try:
+            yield wakeups
+        finally:
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+            for follower in followers:
+                await follower.close()
+
+
+async def write_orders(conninfo: str, count: int) -> None:
+    async with open_kitchen(conninfo, lanes=2) as kitchen:
+        await asyncio.gather(*(kitchen.order() for _ in range(count)))
+
+
+def all_seen(conninfo: str, count: int) -> bool:
+    return bool(rows(conninfo, "SELECT count(*) FROM seen") == [(count,)])
+
+
+async def assert_proven(follower: Follower) -> None:
+    cursor = await follower.cursor()
+    assert cursor == await follower.recompute(cursor.position)
+
+
+async def test_a_follower_that_comes_late_catches_up_in_batches(seen_database: str) -> None:
+    await write_orders(seen_database, 1200)
+    projection = Seen()
+    follower = Follower(seen_database, projection, MAPPER, batch_max=500)
+
+    assert await follower.catch_up() == 1200
+    assert await follower.catch_up() == 0
+    assert projection.sizes == [500, 500, 200]
+    await assert_proven(follower)
+    await follower.close()
+
+
+async def test_a_follower_killed_between_effect_and_cursor_repeats_nothing(
+    seen_database: str,
+) -> None:
+    projection = Seen()
+    projection.fail_once_after = 1
+    follower = Follower(seen_database, projection, MAPPER, batch_max=100)
+    await write_orders(seen_database, 500)
+
+    async with following(seen_database, follower):
+        await eventually(lambda: all_seen(seen_database, 500))
+        await assert_proven(follower)
+    assert projection.fail_once_after is None
+
+
+async def test_two_instances_of_one_follower_share_the_work_and_double_nothing(
+    seen_database: str,
+) -> None:
+    followers = [Follower(seen_database, Seen(), MAPPER, batch_max=50) for _ in range(2)]
+    async with following(seen_database, *followers):
+        await write_orders(seen_database, 800)
+        await eventually(lambda: all_seen(seen_database, 800))
+        await assert_proven(followers[0])
+
+
+async def test_a_follower_wants_only_its_topics_and_still_moves_past_the_others(
+    seen_database: str,
+) -> None:
+    class SeenClaims(Seen):
+        kinds: tuple[type[Event], ...] | None = (Order.Claimed,)
+
+    async with open_kitchen(seen_database) as kitchen:
+        bot = await kitchen.bot()
+        for _ in range(3):
+            await kitchen.order()
+        order = await kitchen.claim(bot)
+        assert order is not None
+        await kitchen.complete(order)
+    follower = Follower(seen_database, SeenClaims(), MAPPER)
+
+    assert await follower.catch_up() == 1
+    cursor = await follower.cursor()
+    assert (cursor.position, cursor.count) == (8, 1)
+    await assert_proven(follower)
+    await follower.close()
+
+
+async def test_a_follower_in_another_process_is_woken_by_notify_and_not_by_its_poll(
+    seen_database: str,
+) -> None:
+    follower = Follower(seen_database, Seen(), MAPPER)
+    async with following(seen_database, follower), Wakeups(seen_database) as elsewhere:
+        await asyncio.sleep(0.5)
+        await write_orders(seen_database, 1)
+        began = asyncio.get_running_loop().time()
+        elsewhere.announce(1)
+        await eventually(lambda: all_seen(seen_database, 1))
+        assert asyncio.get_running_loop().time() - began < 0.5
+
+
+async def test_a_follower_heals_itself_when_its_connections_are_cut(seen_database: str) -> None:
+    async with proxy_to(seen_database) as proxy:
+        follower = Follower(proxy.conninfo, Seen(), MAPPER)
+        async with following(proxy.conninfo, follower):
+            await write_orders(seen_database, 10)
+            await eventually(lambda: all_seen(seen_database, 10))
+            proxy.drop_all()
+            await write_orders(seen_database, 10)
+            await eventually(lambda: all_seen(seen_database, 20))
+            await assert_proven(follower)
+
+
+def test_the_proof_tells_skipped_repeated_and_swapped_positions_apart() -> None:
+    right = Cursor().past([1, 2, 3, 5], upto=5)
+    for wrong in ([1, 2, 3], [1, 2, 2, 3, 5], [1, 3, 2, 5], [1, 2, 4, 5]):
+        assert Cursor().past(wrong, upto=5) != right
+    assert Cursor().past([1, 2], upto=2).past([3, 5], upto=5) == right

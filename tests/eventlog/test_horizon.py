@@ -1,0 +1,241 @@
+"""Readers neither skip, repeat nor reorder, whatever writers do; a plain id cursor does."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from psycopg.conninfo import make_conninfo
+from uuid_utils.compat import uuid4, uuid7
+
+from eventlog.database import connect_in_thread, owner_conninfo, writer_conninfo
+from eventlog.horizon import READ_LAST_POSITION, Horizon
+
+WRITERS_COUNT = 10
+STRESS_SECONDS = 3.0
+
+APPEND = """
+INSERT INTO stored_events (originator_id, originator_version, topic, state, command_id,
+                           correlation_id, actor)
+VALUES (%(id)s, %(version)s, 'order.created', '{}', %(command)s, %(command)s, 'test')
+"""
+READ_AFTER = """
+SELECT notification_id, originator_id, originator_version
+FROM stored_events
+WHERE notification_id > %(after)s AND notification_id <= %(upto)s
+ORDER BY notification_id
+LIMIT 500
+"""
+
+Look = Callable[["psycopg.Connection[Any]"], int]
+
+
+class Reader(threading.Thread):
+    """Follows the log up to whatever `look` calls its end, and keeps count of what it saw."""
+
+    def __init__(self, conninfo: str, look: Look) -> None:
+        super().__init__()
+        self._conninfo = owner_conninfo(conninfo)
+        self._look = look
+        self._versions: dict[UUID, int] = {}
+        self.writers_done = threading.Event()
+        self.seen: list[int] = []
+        self.out_of_order = 0
+
+    def run(self) -> None:
+        with connect_in_thread(self._conninfo) as connection:
+            while True:
+                last_look = self.writers_done.is_set()
+                if not self._read(connection, self._look(connection)) and last_look:
+                    return
+                time.sleep(0.002)
+
+    def _read(self, connection: "psycopg.Connection[Any]", upto: int) -> int:
+        after = self.seen[-1] if self.seen else 0
+        found = connection.execute(READ_AFTER, {"after": after, "upto": upto}).fetchall()
+        for position, aggregate_id, version in found:
+            self.seen.append(position)
+            self.out_of_order += version != self._versions.get(aggregate_id, 0) + 1
+            self._versions[aggregate_id] = version
+        return len(found)
+
+
+def write(conninfo: str, seed: int, shared: list[UUID], stop: threading.Event) -> None:
+    """Appends to aggregates of its own and, under a row lock, to shared ones; pauses in between,
+    and rolls one in ten back."""
+    chance = random.Random(seed)
+    with psycopg.connect(owner_conninfo(conninfo), autocommit=True) as connection:
+        while not stop.is_set():
+            with connection.transaction(force_rollback=chance.random() < 0.1):
+                if chance.random() < 0.5:
+                    _append(connection, uuid7(), 1)
+                bot = chance.choice(shared)
+                hold = "UPDATE bots SET version = version + 1 WHERE id = %s RETURNING version"
+                found = connection.execute(hold, [bot]).fetchone()
+                assert found is not None
+                _append(connection, bot, found[0])
+                time.sleep(chance.random() * 0.004)
+
+
+def _append(connection: "psycopg.Connection[Any]", aggregate_id: UUID, version: int) -> None:
+    connection.execute(APPEND, {"id": aggregate_id, "version": version, "command": uuid4()})
+
+
+@contextmanager
+def ten_writers(conninfo: str) -> Iterator[None]:
+    shared = [uuid7() for _ in range(12)]
+    with psycopg.connect(owner_conninfo(conninfo), autocommit=True) as connection:
+        for bot in shared:
+            connection.execute("INSERT INTO bots VALUES (%s, 0, now(), now())", [bot])
+    stop = threading.Event()
+    threads = [
+        threading.Thread(target=write, args=(conninfo, seed, shared, stop))
+        for seed in range(WRITERS_COUNT)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def positions(conninfo: str) -> list[int]:
+    with psycopg.connect(owner_conninfo(conninfo)) as connection:
+        query = "SELECT notification_id FROM stored_events ORDER BY notification_id"
+        return [row[0] for row in connection.execute(query).fetchall()]
+
+
+def last_position(connection: "psycopg.Connection[Any]") -> int:
+    found = connection.execute(READ_LAST_POSITION).fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+def test_under_ten_writers_the_horizon_shows_every_event_once_and_in_order(database: str) -> None:
+    settled = Reader(database, Horizon().look_in_thread)
+    naive = Reader(database, last_position)
+    for reader in (settled, naive):
+        reader.start()
+    with ten_writers(database):
+        time.sleep(STRESS_SECONDS)
+    for reader in (settled, naive):
+        reader.writers_done.set()
+        reader.join()
+
+    everything = positions(database)
+    assert len(everything) > 1000
+    assert settled.seen == everything
+    assert settled.out_of_order == 0
+    # The check of this test: a cursor that trusts the largest position loses events under it.
+    assert set(everything) - set(naive.seen)
+
+
+def test_a_strangers_open_transaction_does_not_hold_the_horizon_up(
+    server: str, database: str
+) -> None:
+    with (
+        psycopg.connect(make_conninfo(server, dbname="postgres")) as elsewhere,
+        psycopg.connect(owner_conninfo(database)) as same_database,
+        connect_in_thread(owner_conninfo(database)) as connection,
+    ):
+        for stranger in (elsewhere, same_database):
+            stranger.execute("SELECT pg_current_xact_id()")
+        _append(connection, uuid7(), 1)
+        assert Horizon().look_in_thread(connection) == last_position(connection) == 1
+
+
+def test_an_open_writer_holds_the_horizon_below_its_first_position_until_it_ends(
+    database: str,
+) -> None:
+    horizon = Horizon()
+    with (
+        psycopg.connect(owner_conninfo(database)) as writer,
+        connect_in_thread(owner_conninfo(database)) as connection,
+    ):
+        _append(connection, uuid7(), 1)
+        _append(writer, uuid7(), 1)
+        _append(connection, uuid7(), 1)
+        assert horizon.look_in_thread(connection) == 0
+        assert horizon.is_waiting
+        writer.commit()
+        assert horizon.look_in_thread(connection) == 3
+
+
+def test_a_prepared_transaction_holds_the_horizon_too(database: str) -> None:
+    """Skipped where the server does not allow them, as ours does not by default."""
+    with connect_in_thread(owner_conninfo(database)) as connection:
+        shown = connection.execute("SHOW max_prepared_transactions").fetchone()
+        if shown == ("0",):
+            pytest.skip("the server allows no prepared transactions")
+        connection.execute("BEGIN")
+        _append(connection, uuid7(), 1)
+        connection.execute("PREPARE TRANSACTION 'daybook'")
+        assert Horizon().look_in_thread(connection) == 0
+        connection.execute("COMMIT PREPARED 'daybook'")
+        assert Horizon().look_in_thread(connection) == 1
+
+
+@pytest.mark.parametrize("connecting", [writer_conninfo, owner_conninfo])
+def test_a_writer_that_rolled_back_is_not_waited_for(
+    database: str, connecting: Callable[[str], str]
+) -> None:
+    with (
+        psycopg.connect(connecting(database)) as writer,
+        connect_in_thread(owner_conninfo(database)) as connection,
+    ):
+        _append(writer, uuid7(), 1)
+        writer.rollback()
+        _append(connection, uuid7(), 1)
+        assert Horizon().look_in_thread(connection) == 2
+
+
+class Transactions:
+    """A model of writers: each draws some positions, and commits or not, in any order."""
+
+    def __init__(self) -> None:
+        self.drawn = 0
+        self.open: dict[str, list[int]] = {}
+        self.visible: set[int] = set()
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["begin", "draw", "commit", "abort", "look"]), st.integers(0, 5)),
+        max_size=60,
+    )
+)
+def test_no_history_of_writers_makes_a_settled_position_incomplete(
+    steps: list[tuple[str, int]],
+) -> None:
+    log, horizon, seen_at = Transactions(), Horizon(), dict[int, set[int]]()
+    for number, (action, who) in enumerate(steps):
+        name = f"{who}/{number}" if action == "begin" else _named(log, who)
+        if action == "begin":
+            log.open[name] = []
+        elif action == "look":
+            settled = horizon.observe(log.drawn, log.open)
+            seen_at[settled] = {position for position in log.visible if position <= settled}
+        elif name in log.open and action == "draw":
+            log.drawn += 1
+            log.open[name].append(log.drawn)
+        elif name in log.open:
+            ended = log.open.pop(name)
+            log.visible |= set(ended) if action == "commit" else set()
+    for left in log.open.values():
+        log.visible |= set(left)
+    for settled, seen in seen_at.items():
+        assert seen == {position for position in log.visible if position <= settled}
+
+
+def _named(log: Transactions, who: int) -> str:
+    return next((name for name in log.open if name.startswith(f"{who}/")), "")

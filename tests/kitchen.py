@@ -1,0 +1,116 @@
+"""A kitchen for tests: a committer on a real database, and short ways to give it commands."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from uuid_utils.compat import uuid7
+
+from domain.bot import Bot
+from domain.desk import Command
+from domain.event import State
+from domain.kitchen import ClaimOrder, CompleteOrder, CreateBot, CreateOrder
+from domain.order import CompletedVia, Order, OrderKind
+from eventlog.committer import Committer
+from eventlog.database import connect_in_thread, owner_conninfo
+from eventlog.mapper import EventMapper
+from eventlog.origin import Origin, Receipt
+from projections.registry import DECIDERS, LIVE_TABLES
+
+MAPPER = EventMapper(DECIDERS)
+
+
+def origin() -> Origin:
+    return Origin(command_id=uuid7(), actor="test")
+
+
+class Kitchen:
+    def __init__(self, committer: Committer) -> None:
+        self.committer = committer
+
+    async def submit(self, command: Command[Any]) -> Receipt:
+        return await self.committer.submit(command, origin())
+
+    async def order(
+        self, kind: OrderKind = OrderKind.NORMAL, order_id: UUID | None = None
+    ) -> Order:
+        receipt = await self.submit(CreateOrder(order_id=order_id or uuid7(), kind=kind))
+        assert isinstance(receipt.answer, Order)
+        return receipt.answer
+
+    async def bot(self) -> Bot:
+        receipt = await self.submit(CreateBot(bot_id=uuid7()))
+        assert isinstance(receipt.answer, Bot)
+        return receipt.answer
+
+    async def claim(self, bot: Bot) -> Order | None:
+        receipt = await self.submit(ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=10))
+        assert receipt.answer is None or isinstance(receipt.answer, Order)
+        return receipt.answer
+
+    async def complete(self, order: Order, claim_id: UUID | None = None) -> Order:
+        assert order.claim is not None
+        receipt = await self.submit(
+            CompleteOrder(
+                order_id=order.id,
+                bot_id=order.claim.bot_id,
+                claim_id=claim_id or order.claim.id,
+                via=CompletedVia.REPORT,
+            )
+        )
+        assert isinstance(receipt.answer, Order)
+        return receipt.answer
+
+
+@asynccontextmanager
+async def open_kitchen(
+    conninfo: str, *, lanes: int = 1, deadline_seconds: float = 5.0
+) -> AsyncIterator[Kitchen]:
+    committer = Committer(
+        conninfo, tables=LIVE_TABLES, mapper=MAPPER, lanes=lanes, deadline_seconds=deadline_seconds
+    )
+    async with committer:
+        yield Kitchen(committer)
+
+
+def rows(conninfo: str, query: str, parameters: dict[str, Any] | None = None) -> list[Any]:
+    """What the database's owner sees."""
+    with psycopg.connect(owner_conninfo(conninfo), autocommit=True) as connection:
+        found = connection.execute(query.encode(), parameters or {})
+        return found.fetchall() if found.description else []
+
+
+def fold_of_the_log(conninfo: str) -> dict[UUID, State]:
+    """Every unfinished aggregate, replayed from its events."""
+    states: dict[UUID, State] = {}
+    finished: set[UUID] = set()
+    query = "SELECT originator_id, topic, state FROM stored_events ORDER BY notification_id"
+    for aggregate_id, topic, state in rows(conninfo, query):
+        decider = MAPPER.decider_of(topic)
+        after = decider.evolve(states.get(aggregate_id), MAPPER.decode(topic, state))
+        states[aggregate_id] = after
+        (finished.add if decider.finished(after) else finished.discard)(aggregate_id)
+    return {i: state for i, state in states.items() if i not in finished}
+
+
+def live_rows(conninfo: str) -> dict[UUID, State]:
+    """Every row of the live tables."""
+    states: dict[UUID, State] = {}
+    with connect_in_thread(owner_conninfo(conninfo)) as connection:
+        for table in LIVE_TABLES:
+            everything = table.hold.partition("WHERE")[0].encode()
+            for row in connection.execute(everything).fetchall():
+                state = table.load(row)
+                states[state.id] = state
+    return states
+
+
+async def eventually(check: Any, seconds: float = 10.0) -> None:
+    """Waits until `check()` is true."""
+    deadline = asyncio.get_running_loop().time() + seconds
+    while not check():
+        assert asyncio.get_running_loop().time() < deadline, f"{check} did not become true"
+        await asyncio.sleep(0.02)
