@@ -1,6 +1,7 @@
 """Daybook's side of the measurements: life cycles of three commands and five events each."""
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -121,4 +122,7 @@ def _completion(order: Order) -> CompleteOrder:
 
 
 def run(round_: Coroutine[Any, Any, Round]) -> Round:
+    # As the service does when it has started.
+    gc.collect()
+    gc.freeze()
     return uvloop.run(round_)

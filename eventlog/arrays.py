@@ -12,8 +12,8 @@ from struct import Struct, pack
 from typing import ClassVar
 from uuid import UUID
 
-from psycopg.abc import AdaptContext, Buffer
-from psycopg.adapt import Dumper, Loader
+from psycopg.abc import AdaptContext
+from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
 _HEADER = Struct(">iiIii")
@@ -110,20 +110,6 @@ def _timestamp(moment: datetime | None) -> bytes:
     return _NULL if moment is None else _BIGINT(8, (moment - _EPOCH) // _MICROSECOND)
 
 
-@lru_cache(maxsize=4096)
-def _moment(packed: bytes) -> datetime:
-    return _EPOCH + timedelta(microseconds=int.from_bytes(packed, "big", signed=True))
-
-
-class _MomentLoader(Loader):
-    """Moments in UTC. psycopg's own loader asks for the session's time zone each time."""
-
-    format = Format.BINARY
-
-    def load(self, data: Buffer) -> datetime:
-        return _moment(bytes(data))
-
-
 def _integers(
     kind: type[PackedArray], code: str, width: int, values: Sequence[int | None]
 ) -> PackedArray:
@@ -134,8 +120,7 @@ def _integers(
 
 
 def register(context: AdaptContext) -> None:
-    """Teaches a connection (and only it) to send packed arrays and to read moments quickly."""
-    context.adapters.register_loader("timestamptz", _MomentLoader)
+    """Teaches a connection (and only it) to send packed arrays."""
     for kind in PackedArray.__subclasses__():
         attributes = {"oid": kind.oid, "format": Format.BINARY, "dump": _as_it_is}
         dumper = type(f"{kind.__name__}Dumper", (Dumper,), attributes)

@@ -49,7 +49,7 @@ def owner_conninfo(conninfo: str) -> str:
 
 
 def _conninfo(conninfo: str, role: str | None, limits: dict[str, str]) -> str:
-    session = {"search_path": SCHEMA, **limits}
+    session = {"search_path": SCHEMA, "timezone": "UTC", **limits}
     if role is not None:
         session["role"] = role
     given = psycopg.conninfo.conninfo_to_dict(conninfo)
