@@ -1,34 +1,29 @@
 """The HTTP application: which path leads to which endpoint."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from api.problems import JSONAnswer, Problem, internal_error, method_not_allowed, not_found
+from api import bots, claims, completion, config, openapi, orders, reads, stream
+from api.problems import (
+    KNOWN_ERRORS,
+    RETRY_AFTER,
+    BadInputError,
+    JSONAnswer,
+    Problem,
+    bad_input,
+    internal_error,
+    known_error,
+    method_not_allowed,
+    not_found,
+)
 from api.service import Service
-
-RETRY_AFTER = {"Retry-After": "1"}
-
-
-def create_app(service: Service) -> Starlette:
-    app = Starlette(
-        routes=[
-            Route("/health/live", live),
-            Route("/health/ready", ready),
-        ],
-        exception_handlers={
-            HTTPStatus.NOT_FOUND: not_found,
-            HTTPStatus.METHOD_NOT_ALLOWED: method_not_allowed,
-            Exception: internal_error,
-        },
-    )
-    # One thing, one address: a path with a slash too many is unknown like any other.
-    app.router.redirect_slashes = False
-    app.state.service = service
-    return app
+from api.settings import Settings
 
 
 async def live(_request: Request) -> Response:
@@ -37,8 +32,44 @@ async def live(_request: Request) -> Response:
 
 
 async def ready(request: Request) -> Response:
+    """The service can do its work, and where its log ends."""
     service: Service = request.app.state.service
     readiness = await service.readiness()
     if readiness.trouble is not None:
-        return Problem(HTTPStatus.SERVICE_UNAVAILABLE, readiness.trouble, headers=RETRY_AFTER)
+        return Problem(
+            HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", readiness.trouble, headers=RETRY_AFTER
+        )
     return JSONAnswer({"status": "ready", "position": readiness.position})
+
+
+# Routes are tried in this order, so the busy ones come first.
+ROUTES: list[Route] = [
+    *bots.routes,
+    *completion.routes,
+    *orders.routes,
+    *claims.routes,
+    *reads.routes,
+    *stream.routes,
+    *config.routes,
+    *openapi.routes,
+    Route("/health/live", live),
+    Route("/health/ready", ready),
+]
+
+EXCEPTION_HANDLERS: Mapping[Any, Any] = {
+    HTTPStatus.NOT_FOUND: not_found,
+    HTTPStatus.METHOD_NOT_ALLOWED: method_not_allowed,
+    BadInputError: bad_input,
+    **dict.fromkeys(KNOWN_ERRORS, known_error),
+    Exception: internal_error,
+}
+
+
+def create_app(service: Service, settings: Settings) -> Starlette:
+    app = Starlette(routes=ROUTES, exception_handlers=EXCEPTION_HANDLERS)
+    # One thing, one address: a path with a slash too many is unknown like any other.
+    app.router.redirect_slashes = False
+    app.state.service = service
+    app.state.settings = settings
+    app.state.callback_keys = completion.callback_keys(settings)
+    return app

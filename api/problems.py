@@ -1,20 +1,102 @@
-"""JSON in answers, and problems as RFC 9457 describes them: the same shape for every refusal."""
+"""JSON in answers, and problems as RFC 9457 describes them: the same shape for every refusal.
+
+Owns the one table from what can go wrong to its HTTP status.
+"""
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypedDict
 
 import orjson
+from msgspec import Struct
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
-CODES = {
-    HTTPStatus.NOT_FOUND: "not_found",
-    HTTPStatus.METHOD_NOT_ALLOWED: "method_not_allowed",
-    HTTPStatus.INTERNAL_SERVER_ERROR: "internal_error",
-    HTTPStatus.SERVICE_UNAVAILABLE: "unavailable",
+from domain.desk import NotOnDeskError
+from domain.errors import (
+    BotBusyError,
+    BotDeletedError,
+    BotInUseError,
+    ClaimLostError,
+    NotFoundError,
+    NotYetDueError,
+    OrderDeletedError,
+    OrderNotDeadError,
+    OrderNotDeletedError,
+    OrderNotPendingError,
+    OrderNotProcessingError,
+    OrderTakenError,
+    Refusal,
+)
+from eventlog.errors import ConflictError, KeyReusedError, OutcomeUnknownError, UnavailableError
+
+RETRY_AFTER = {"Retry-After": "1"}
+
+REFUSALS: dict[type[Refusal], HTTPStatus] = {
+    NotFoundError: HTTPStatus.NOT_FOUND,
+    OrderNotPendingError: HTTPStatus.CONFLICT,
+    OrderNotProcessingError: HTTPStatus.CONFLICT,
+    OrderNotDeadError: HTTPStatus.CONFLICT,
+    OrderDeletedError: HTTPStatus.GONE,
+    OrderNotDeletedError: HTTPStatus.CONFLICT,
+    OrderTakenError: HTTPStatus.CONFLICT,
+    BotBusyError: HTTPStatus.CONFLICT,
+    BotInUseError: HTTPStatus.CONFLICT,
+    BotDeletedError: HTTPStatus.GONE,
+    ClaimLostError: HTTPStatus.CONFLICT,
+    NotYetDueError: HTTPStatus.CONFLICT,
 }
+
+
+class Trouble(Struct, frozen=True):
+    """What the log's own errors are to the outside. Their texts may name the database."""
+
+    status: HTTPStatus
+    code: str
+    detail: str
+    may_be_repeated: bool = True
+
+
+BUSY = Trouble(
+    HTTPStatus.CONFLICT,
+    "conflict",
+    "Others kept changing the same thing; nothing was done, so send it again.",
+)
+TROUBLES: dict[type[Exception], Trouble] = {
+    ConflictError: BUSY,
+    NotOnDeskError: BUSY,
+    KeyReusedError: Trouble(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "idempotency_key_reused",
+        "This Idempotency-Key was used before, for another request.",
+        may_be_repeated=False,
+    ),
+    UnavailableError: Trouble(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "unavailable",
+        "The database does not take commands at the moment; nothing was done, so send it again.",
+    ),
+    OutcomeUnknownError: Trouble(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "outcome_unknown",
+        "With an Idempotency-Key it is safe to send it again.",
+    ),
+}
+KNOWN_ERRORS: tuple[type[Exception], ...] = (Refusal, *TROUBLES)
+
+
+class ProblemJSON(TypedDict):
+    """`code` is stable, and what programs look at; `detail` and `error` are one sentence, for
+    people."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    error: str
+    code: str
 
 
 class JSONAnswer(Response):
@@ -25,35 +107,95 @@ class JSONAnswer(Response):
 
 
 class Problem(JSONAnswer):
-    """`error` is the stable code that clients look at; `detail` is for people."""
-
     media_type = "application/problem+json"
 
     def __init__(
-        self, status: HTTPStatus, detail: str, *, headers: Mapping[str, str] | None = None
+        self,
+        status: HTTPStatus,
+        code: str,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        code = CODES[status]
-        content = {
-            "type": f"urn:daybook:problem:{code}",
-            "title": status.phrase,
-            "status": status,
-            "detail": detail,
-            "error": code,
-        }
-        super().__init__(content, status_code=status, headers=headers)
+        super().__init__(problem_json(status, code, detail), status_code=status, headers=headers)
+
+
+class BadInputError(Exception):
+    """The request cannot be understood, so that no command comes of it."""
+
+    def __init__(
+        self, status: HTTPStatus, code: str, detail: str, *, headers: Mapping[str, str] = {}
+    ) -> None:
+        super().__init__(detail)
+        self.problem = Problem(status, code, detail, headers=headers)
+
+
+def problem_json(status: HTTPStatus, code: str, detail: str) -> ProblemJSON:
+    return {
+        "type": f"urn:daybook:problem:{code.replace('_', '-')}",
+        "title": status.phrase,
+        "status": status,
+        "detail": detail,
+        "error": detail,
+        "code": code,
+    }
+
+
+def problem_of(error: Exception) -> Problem:
+    """The problem for any error that has one: a refusal, or trouble with the log."""
+    code, sentence = reason_of(error)
+    if isinstance(error, Refusal):
+        return Problem(REFUSALS[type(error)], code, sentence)
+    trouble = TROUBLES[type(error)]
+    headers = RETRY_AFTER if trouble.may_be_repeated else None
+    return Problem(trouble.status, code, sentence, headers=headers)
+
+
+def reason_of(error: Exception) -> tuple[str, str]:
+    """Code and sentence of any error that has a problem."""
+    if isinstance(error, Refusal):
+        return error.code, str(error)
+    trouble = TROUBLES[type(error)]
+    if isinstance(error, OutcomeUnknownError):
+        # Its sentence names the command, for whoever has to find out.
+        return trouble.code, f"{error} {trouble.detail}"
+    return trouble.code, trouble.detail
+
+
+async def bad_input(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, BadInputError)
+    return error.problem
+
+
+async def known_error(_request: Request, error: Exception) -> Response:
+    return problem_of(error)
 
 
 async def not_found(request: Request, _error: Exception) -> Response:
-    return Problem(HTTPStatus.NOT_FOUND, f"There is nothing at {request.url.path}.")
+    return Problem(HTTPStatus.NOT_FOUND, "not_found", f"There is nothing at {request.url.path}.")
 
 
 async def method_not_allowed(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    allowed = (error.headers or {}).get("Allow", "")
-    detail = f"{request.url.path} takes {allowed}, not {request.method}."
-    return Problem(HTTPStatus.METHOD_NOT_ALLOWED, detail, headers=error.headers)
+    allowed = ", ".join(sorted(_methods_of(request)))
+    return Problem(
+        HTTPStatus.METHOD_NOT_ALLOWED,
+        "method_not_allowed",
+        f"{request.url.path} takes {allowed}, not {request.method}.",
+        headers={"Allow": allowed},
+    )
+
+
+def _methods_of(request: Request) -> set[str]:
+    """Of all routes to this path: each knows only its own methods."""
+    return {
+        method
+        for route in request.app.routes
+        if route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods
+    }
 
 
 async def internal_error(_request: Request, _error: Exception) -> Response:
     detail = "This is a defect of Daybook; its log says more."
-    return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail)
+    return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", detail)

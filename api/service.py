@@ -1,7 +1,8 @@
 """The running service: everything that lives as long as the process and works on the log.
 
-Owns the order of starting and stopping. The committer stops first, so that what was accepted is
+Owns the order of starting and stopping. The committer stops early, so that what was accepted is
 committed and announced; followers can stop at any moment, because their cursors are stored.
+Process managers stop before it: what they leave undone is found by whoever looks next.
 """
 
 import asyncio
@@ -12,16 +13,21 @@ from typing import Self
 
 import psycopg
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
+from uuid_utils.compat import uuid7
 
+from api.stream import changes
 from eventlog.committer import Committer
 from eventlog.database import reader_conninfo
 from eventlog.follower import Follower, Projection
 from eventlog.horizon import READ_LAST_POSITION
 from eventlog.mapper import EventMapper
+from eventlog.tasks import end
 from eventlog.wakeups import Wakeups
+from processors.duty import Duty
+from processors.qstash import QStash
+from processors.registry import all_processors
+from processors.runtime import STANDARD_KITCHEN, Kitchen, Processor, Readers, Runtime
 from projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS
 
 _log = logging.getLogger("daybook")
@@ -46,36 +52,48 @@ class Readiness(Struct, frozen=True):
 
 
 class Service:
-    def __init__(self, conninfo: str, *, read_models: Sequence[Projection] = READ_MODELS) -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        kitchen: Kitchen = STANDARD_KITCHEN,
+        qstash: QStash | None = None,
+        read_models: Sequence[Projection] = READ_MODELS,
+        processors: Sequence[Processor] | None = None,
+    ) -> None:
+        """`qstash`, if there is one, becomes the service's own; no `processors` means all."""
         mapper = EventMapper(DECIDERS)
-        self._wakeups = Wakeups(conninfo)
+        self.kitchen = kitchen
+        self.wakeups = Wakeups(conninfo)
         self.committer = Committer(
-            conninfo, tables=LIVE_TABLES, mapper=mapper, on_commit=self._wakeups.announce
+            conninfo, tables=LIVE_TABLES, mapper=mapper, on_commit=self.wakeups.announce
         )
+        self.readers = _readers(conninfo)
+        self.tail = changes(conninfo, mapper=mapper, wakeups=self.wakeups, readers=self.readers)
+        runtime = Runtime(
+            instance=uuid7(),
+            committer=self.committer,
+            wakeups=self.wakeups,
+            readers=self.readers,
+            kitchen=kitchen,
+        )
+        chosen = all_processors(qstash) if processors is None else processors
+        self._duty = Duty(conninfo, runtime, chosen)
         self._followers = {model.name: Follower(conninfo, model, mapper) for model in read_models}
         self._following: dict[str, asyncio.Task[None]] = {}
-        self.readers: AsyncConnectionPool[AsyncConnection[TupleRow]] = AsyncConnectionPool(
-            reader_conninfo(conninfo),
-            name="readers",
-            kwargs={"autocommit": True},
-            min_size=READERS_MIN,
-            max_size=READERS_MAX,
-            timeout=READER_WAIT_SECONDS,
-            reconnect_timeout=RECONNECT_SECONDS,
-            check=AsyncConnectionPool.check_connection,
-            open=False,
-        )
         self._probe: asyncio.Task[Readiness] | None = None
         self._running = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as starting:
             await starting.enter_async_context(self.readers)
-            await starting.enter_async_context(self._wakeups)
+            await starting.enter_async_context(self.wakeups)
+            await starting.enter_async_context(self.tail)
             starting.push_async_callback(self._stop_following)
             for name, follower in self._followers.items():
                 self._following[name] = asyncio.create_task(self._follow(name, follower))
             await starting.enter_async_context(self.committer)
+            await starting.enter_async_context(self._duty)
             self._running = starting.pop_all()
         return self
 
@@ -106,14 +124,28 @@ class Service:
 
     async def _follow(self, name: str, follower: Follower) -> None:
         try:
-            await follower.run(self._wakeups)
+            await follower.run(self.wakeups)
         except Exception:
             _log.exception("The read model %s has stopped following the log.", name)
             raise
 
     async def _stop_following(self) -> None:
-        for task in self._following.values():
-            task.cancel()
-        await asyncio.gather(*self._following.values(), return_exceptions=True)
+        for follower in self._followers.values():
+            follower.stop()
+        await end(self._following.values())
         for follower in self._followers.values():
             await follower.close()
+
+
+def _readers(conninfo: str) -> Readers:
+    return AsyncConnectionPool(
+        reader_conninfo(conninfo),
+        name="readers",
+        kwargs={"autocommit": True},
+        min_size=READERS_MIN,
+        max_size=READERS_MAX,
+        timeout=READER_WAIT_SECONDS,
+        reconnect_timeout=RECONNECT_SECONDS,
+        check=AsyncConnectionPool.check_connection,
+        open=False,
+    )

@@ -21,6 +21,8 @@ from api.service import Service
 from api.settings import Settings
 from api.stopping import StopSignals
 from eventlog.committer import DEADLINE_SECONDS
+from processors.qstash import QStash
+from processors.runtime import Kitchen
 
 # A command is answered by its deadline, whatever happens; a second more for the answer's way.
 FINISH_SECONDS_MAX = int(DEADLINE_SECONDS) + 1
@@ -56,18 +58,56 @@ def serve(settings: Settings, signals: StopSignals, *, say: Say, announce: Say) 
     ):
         prepare(conninfo)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(conninfo, listener, signals, lambda: announce(url_of(listener))))
+            runner.run(
+                _serve(
+                    settings,
+                    conninfo=conninfo,
+                    listener=listener,
+                    signals=signals,
+                    announce=announce,
+                )
+            )
+
+
+def _service(settings: Settings, conninfo: str) -> Service:
+    kitchen = Kitchen(
+        delay_seconds=settings.processing_delay_seconds,
+        aging_seconds=settings.vip_aging_seconds,
+        attempts_max=settings.attempts_max,
+    )
+    return Service(conninfo, kitchen=kitchen, qstash=_qstash(settings))
+
+
+def _qstash(settings: Settings) -> QStash | None:
+    if settings.qstash_token is None:
+        return None
+    assert settings.qstash_url is not None
+    assert settings.callback_url is not None
+    return QStash(
+        base_url=settings.qstash_url,
+        token=settings.qstash_token,
+        callback_url=settings.callback_url,
+    )
 
 
 async def _serve(
+    settings: Settings,
+    *,
     conninfo: str,
     listener: socket.socket,
     signals: StopSignals,
-    on_started: Callable[[], None],
+    announce: Say,
 ) -> None:
-    service = Service(conninfo)
-    server = Server(_uvicorn_config(create_app(service)), on_started)
-    signals.hand_to(server.stop)
+    service = _service(settings, conninfo)
+    app = create_app(service, settings)
+    server = Server(uvicorn_config(app), lambda: announce(url_of(listener)))
+
+    def stop() -> None:
+        # Streams have no end of their own, and the server waits for every answer to end.
+        service.tail.end()
+        server.stop()
+
+    signals.hand_to(stop)
     async with service:
         # What is there now stays: the collector need not look through it again and again, which
         # made a pause of 30 ms now and then.
@@ -76,7 +116,7 @@ async def _serve(
         await server.serve(sockets=[listener])
 
 
-def _uvicorn_config(app: Starlette) -> uvicorn.Config:
+def uvicorn_config(app: Starlette) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http="httptools",
@@ -84,6 +124,8 @@ def _uvicorn_config(app: Starlette) -> uvicorn.Config:
         # Starting and stopping is ours: uvicorn would skip the stop when it is hurried.
         lifespan="off",
         server_header=False,
+        # No proxy is trusted, so what one says about the client is not looked at.
+        proxy_headers=False,
         access_log=False,
         log_level="warning",
         timeout_graceful_shutdown=FINISH_SECONDS_MAX,

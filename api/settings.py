@@ -6,6 +6,7 @@ made from them.
 """
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -19,6 +20,9 @@ from msgspec.structs import FieldInfo, fields
 from eventlog.errors import SetupError
 
 PREFIX = "DAYBOOK_"
+SECRET = {"secret": True}
+DAY_SECONDS = 86_400
+CALLBACK_PATH = "/api/orders/complete"
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -26,7 +30,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         str | None,
         Meta(
             description="The PostgreSQL to use, as postgresql://user:password@host:5432/database. "
-            "Without it Daybook starts one of its own."
+            "Without it Daybook starts one of its own.",
+            extra=SECRET,
         ),
     ] = field(default=None, name="DATABASE_URL")
 
@@ -67,6 +72,74 @@ class Settings(Struct, frozen=True, kw_only=True):
         ),
     ] = field(default=None, name="PG_BINDIR")
 
+    processing_delay_seconds: Annotated[
+        float,
+        Meta(gt=0, le=DAY_SECONDS, description="How long a bot cooks an order, in seconds."),
+    ] = field(default=10.0, name="BOT_PROCESSING_DELAY_SECONDS")
+
+    attempts_max: Annotated[
+        int,
+        Meta(ge=1, le=100, description="After how many failed attempts an order is dead."),
+    ] = field(default=3, name="DAYBOOK_ATTEMPTS_MAX")
+
+    vip_aging_seconds: (
+        Annotated[
+            float,
+            Meta(
+                gt=0,
+                le=30 * DAY_SECONDS,
+                description="After how many seconds a NORMAL order is as urgent as that of a VIP. "
+                "Without it VIPs always go first.",
+            ),
+        ]
+        | None
+    ) = field(default=None, name="DAYBOOK_VIP_AGING_SECONDS")
+
+    app_base_url: Annotated[
+        str | None,
+        Meta(description="The address of Daybook as others know it, such as https://example.com."),
+    ] = field(default=None, name="APP_BASE_URL")
+
+    qstash_url: Annotated[
+        str | None, Meta(description="The address of QStash, from its console.")
+    ] = field(default=None, name="QSTASH_URL")
+
+    qstash_token: Annotated[
+        str | None,
+        Meta(description="Lets Daybook schedule its callbacks with QStash.", extra=SECRET),
+    ] = field(default=None, name="QSTASH_TOKEN")
+
+    qstash_current_signing_key: Annotated[
+        str | None, Meta(description="The key with which QStash signs callbacks.", extra=SECRET)
+    ] = field(default=None, name="QSTASH_CURRENT_SIGNING_KEY")
+
+    qstash_next_signing_key: Annotated[
+        str | None, Meta(description="The key with which it will sign next.", extra=SECRET)
+    ] = field(default=None, name="QSTASH_NEXT_SIGNING_KEY")
+
+    webhook_secrets: Annotated[
+        str | None,
+        Meta(
+            description="Secrets of Standard Webhooks that may report completed orders: whsec_ "
+            "and base64, separated by commas, the current one and the next.",
+            extra=SECRET,
+        ),
+    ] = field(default=None, name="DAYBOOK_WEBHOOK_SECRETS")
+
+    @property
+    def callback_url(self) -> str | None:
+        """Where callbacks arrive, as their senders know it."""
+        return self.app_base_url and self.app_base_url.rstrip("/") + CALLBACK_PATH
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Without secrets: what is printed ends up in logs."""
+        values = ((setting, getattr(self, setting.name)) for setting in fields(self))
+        return [(one.name, "…" if value and _is_secret(one) else value) for one, value in values]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"Settings({shown})"
+
 
 def from_environment(overrides: Mapping[str, str]) -> Settings:
     return load(os.environ, overrides)
@@ -87,6 +160,9 @@ def load(environ: Mapping[str, str], overrides: Mapping[str, str]) -> Settings:
         values["data_dir"] = _default_data_dir(environ)
     settings = Settings(**values)
     _refuse_open_house(settings)
+    _refuse_half_qstash(settings)
+    _refuse_no_address("APP_BASE_URL", settings.app_base_url)
+    _refuse_no_address("QSTASH_URL", settings.qstash_url)
     return settings
 
 
@@ -97,20 +173,34 @@ def flag_of(name: str) -> str:
 def help_of(name: str) -> str:
     """What a setting is for, with its name in the environment and its default."""
     setting = next(setting for setting in fields(Settings) if setting.name == name)
-    about = inspect.type_info(setting.type)
-    assert isinstance(about, inspect.Metadata)
-    text = (about.extra_json_schema or {})["description"]
-    has_default = isinstance(setting.default, str | int)
+    text = (_about(setting).extra_json_schema or {})["description"]
+    has_default = isinstance(setting.default, str | int | float)
     default = f"; {setting.default} by default" if has_default else ""
     return f"{text} [{setting.encode_name}{default}]"
 
 
+def _about(setting: FieldInfo) -> inspect.Metadata:
+    about = inspect.type_info(setting.type)
+    if isinstance(about, inspect.UnionType):
+        about = about.types[0]
+    assert isinstance(about, inspect.Metadata)
+    return about
+
+
+def _is_secret(setting: FieldInfo) -> bool:
+    return _about(setting).extra == SECRET
+
+
 def _read(setting: FieldInfo, source: str, text: str) -> Any:
     try:
-        return convert(text, setting.type, strict=False, dec_hook=_read_path)
-    except ValidationError as error:
+        value = convert(text, setting.type, strict=False, dec_hook=_read_path)
+    except ValidationError:
+        value = None
+    # The text null would be read as none; whoever wants none leaves it out.
+    if value is None:
         allowed = _allowed(inspect.type_info(setting.type))
-        raise SetupError(f"{source} is {text!r}, but must be {allowed}.") from error
+        raise SetupError(f"{source} is {text!r}, but must be {allowed}.")
+    return value
 
 
 def _read_path(kind: type, text: str) -> Path:
@@ -125,6 +215,10 @@ def _allowed(kind: inspect.Type) -> str:
             return _allowed(kind.type)
         case inspect.IntType():
             return f"a whole number from {kind.ge} to {kind.le}"
+        case inspect.FloatType():
+            return f"a number over {kind.gt} and up to {kind.le}"
+        case inspect.UnionType():
+            return _allowed(kind.types[0])
         case inspect.LiteralType():
             return " or ".join(map(repr, kind.values))
         case _:
@@ -171,6 +265,27 @@ def _refuse_open_house(settings: Settings) -> None:
             f"With DAYBOOK_AUTH=open everybody who reaches {settings.host} could do everything: "
             "choose 127.0.0.1, ::1 or localhost with --host or DAYBOOK_HOST."
         )
+
+
+def _refuse_half_qstash(settings: Settings) -> None:
+    """Some of it would leave orders waiting for callbacks that never come, or are not believed."""
+    names = {
+        "QSTASH_TOKEN": settings.qstash_token,
+        "QSTASH_URL": settings.qstash_url,
+        "QSTASH_CURRENT_SIGNING_KEY": settings.qstash_current_signing_key,
+        "QSTASH_NEXT_SIGNING_KEY": settings.qstash_next_signing_key,
+    }
+    needed = {**names, "APP_BASE_URL": settings.app_base_url}
+    missing = [name for name, value in needed.items() if not value]
+    if any(names.values()) and missing:
+        raise SetupError(
+            f"QStash is set up only in part: set {' and '.join(missing)} too, or nothing of it."
+        )
+
+
+def _refuse_no_address(name: str, url: str | None) -> None:
+    if url is not None and not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", url):
+        raise SetupError(f"{name} must be an address such as https://example.com.")
 
 
 def _is_loopback(host: str) -> bool:

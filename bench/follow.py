@@ -19,7 +19,7 @@ from bench.write import DatabaseChoice
 from domain.event import Event
 from eventlog.committer import Committer
 from eventlog.database import owner_conninfo
-from eventlog.follower import POLL_SECONDS, SETTLING_SECONDS, Follower
+from eventlog.follower import PAUSE_SECONDS, POLL_SECONDS, SETTLING_SECONDS, Follower
 from eventlog.mapper import RecordedEvent
 from eventlog.wakeups import Wakeups
 from projections.registry import LIVE_TABLES
@@ -146,6 +146,7 @@ async def _follow(conninfo: str, wakeups: Wakeups, lags: list[float]) -> None:
     tally.recorded.clear()
     with wakeups.listener() as wake:
         while True:
+            await asyncio.sleep(PAUSE_SECONDS)
             await wake.wait(SETTLING_SECONDS if follower.is_settling else POLL_SECONDS)
             await follower.catch_up()
             processed_at = time.time()

@@ -12,15 +12,17 @@ import uvloop
 from uuid_utils.compat import uuid7
 
 from bench.measure import Round
+from domain.claim import CompletedVia
 from domain.desk import Command, Together
 from domain.kitchen import ClaimOrder, CompleteOrder, CreateBot, CreateOrder
-from domain.order import CompletedVia, Order, OrderKind
-from eventlog.batch import Batch, Submission
+from domain.order import Order, OrderKind
+from eventlog.batch import Batch
 from eventlog.committer import Committer
 from eventlog.database import writer_conninfo
 from eventlog.link import Link
 from eventlog.mapper import EventMapper
 from eventlog.origin import Origin, Receipt
+from eventlog.submission import Submission
 from projections.registry import DECIDERS, LIVE_TABLES
 
 POOL_SIZE = 16
@@ -84,7 +86,8 @@ async def life_cycles(submit: Submit, callers: int, seconds: float) -> Round:
             await timed(CreateOrder(order_id=uuid7(), kind=OrderKind.NORMAL))
             order = None
             while order is None:
-                order = await timed(ClaimOrder(bot_id=bot_id, claim_id=uuid7(), seconds=10))
+                claim = ClaimOrder(bot_id=bot_id, claim_id=uuid7(), seconds=10)
+                order = (await timed(claim)).order
             await timed(_completion(order))
 
     began = time.perf_counter()
@@ -106,7 +109,7 @@ async def batched_life_cycles(submit: Submit, size: int, seconds: float) -> Roun
     while time.perf_counter() < began + seconds:
         await together([CreateOrder(order_id=uuid7(), kind=OrderKind.NORMAL) for _ in range(size)])
         claims = [ClaimOrder(bot_id=bot, claim_id=uuid7(), seconds=10) for bot in bots]
-        await together([_completion(order) for order in await together(claims)])
+        await together([_completion(claimed.order) for claimed in await together(claims)])
         count += size
     return Round(count=count, seconds=time.perf_counter() - began, latencies=[])
 

@@ -1,4 +1,4 @@
-"""The command line: `daybook serve`, `daybook migrate`, `daybook bench …`.
+"""The command line: `daybook serve`, `daybook demo`, `daybook migrate`, `daybook bench …`.
 
 A command reads its options, does one thing that stands elsewhere, and says what came of it. What
 it needs is imported when it runs, so that help and mistakes are answered at once.
@@ -107,6 +107,34 @@ def serve(choice: Choice) -> None:
         # It was told to stop before it was up, which is no less orderly.
         pass
     say("Daybook has stopped.")
+
+
+@cli.command(params=[setting_option("port"), setting_option("data_dir")])
+@click.pass_obj
+def demo(choice: Choice) -> None:
+    """Open a restaurant with guests, VIPs and bots that come and go, until Ctrl-C.
+
+    Its data is gone afterwards, unless a --data-dir is given.
+    """
+    settings = choice.settings()
+    try:
+        from daybook.demo import run, shown
+
+        with shown() as show:
+            run(
+                settings,
+                choice.signals,
+                data_dir=settings.data_dir if "data_dir" in choice.flags else None,
+                say=say,
+                announce=lambda url: click.echo(
+                    f"The restaurant is open on {url}/api/orders (Ctrl-C closes it)"
+                ),
+                show=show,
+            )
+    except KeyboardInterrupt:
+        # It was told to stop before it was up, which is no less orderly.
+        pass
+    say("The restaurant is closed.")
 
 
 @cli.command(params=DATABASE_OPTIONS)

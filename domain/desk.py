@@ -17,16 +17,25 @@ from domain.event import Decider, Event, S
 A_co = TypeVar("A_co", covariant=True)
 
 
-class Reads(Struct, frozen=True, gc=False):
+class Reads(Struct, frozen=True, gc=False, kw_only=True):
     """What a command needs before it can decide."""
 
     names: tuple[tuple[Decider[Any], UUID], ...] = ()
     """Aggregates named by id: held for this command alone until its decision is durable."""
 
+    tied: tuple[tuple[Decider[Any], UUID], ...] = ()
+    """Aggregates of that kind which are tied to that id, whichever they are: a bot's order."""
+
+    every: tuple[Decider[Any], ...] = ()
+    """Kinds of which all unfinished ones are wanted."""
+
     ready: Decider[Any] | None = None
     """A kind of aggregate of which the most urgent ready ones are wanted."""
 
     ready_count: int = 0
+
+    aging_seconds: float | None = None
+    """After how long a ready one is as urgent as the most urgent kind."""
 
     draws: tuple[str, int] | None = None
     """A sequence of numbers, and how many of them are wanted."""
@@ -41,8 +50,11 @@ class Reads(Struct, frozen=True, gc=False):
         drawn_count = sum(part.draws[1] for part in parts if part.draws)
         return Reads(
             names=tuple(name for part in parts for name in part.names),
+            tied=tuple(tie for part in parts for tie in part.tied),
+            every=tuple({decider for part in parts for decider in part.every}),
             ready=kinds.pop() if kinds else None,
             ready_count=sum(part.ready_count for part in parts),
+            aging_seconds=next((p.aging_seconds for p in parts if p.aging_seconds), None),
             draws=(sequences.pop(), drawn_count) if sequences else None,
         )
 
@@ -53,6 +65,11 @@ class Reads(Struct, frozen=True, gc=False):
         return max(1, len(self.names), self.ready_count, draws)
 
 
+class NotOnDeskError(Exception):
+    """A command came upon an aggregate that it had not asked for, because somebody tied it to
+    another just then. It decides anew, and will find it."""
+
+
 class Desk(Protocol):
     """The aggregates a command asked for, as they are now; decisions are recorded on it."""
 
@@ -60,7 +77,13 @@ class Desk(Protocol):
     def now(self) -> datetime: ...
 
     def get(self, decider: Decider[S], aggregate_id: UUID) -> S | None:
-        """The aggregate as it stands, finished ones too; None if there never was one."""
+        """The aggregate as it stands, finished ones too; None if there never was one.
+
+        Raises NotOnDeskError when it was not asked for.
+        """
+
+    def every(self, decider: Decider[S]) -> Sequence[S]:
+        """All unfinished ones of a kind that was asked for as a whole."""
 
     def take_ready(self, decider: Decider[S]) -> S | None:
         """The most urgent ready aggregate that no command before this one has taken."""

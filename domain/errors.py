@@ -20,8 +20,43 @@ class NotFoundError(Refusal):
 class OrderNotPendingError(Refusal):
     code = "order_not_pending"
 
-    def __init__(self, order_id: UUID, status: str) -> None:
-        super().__init__(f"Order {order_id} is {status}, not PENDING.")
+    def __init__(self, order_id: UUID, standing: str) -> None:
+        super().__init__(f"Order {order_id} is {standing}, not PENDING.")
+
+
+class OrderNotProcessingError(Refusal):
+    code = "order_not_processing"
+
+    def __init__(self, order_id: UUID, standing: str) -> None:
+        super().__init__(f"Order {order_id} is {standing}, not PROCESSING.")
+
+
+class OrderNotDeadError(Refusal):
+    code = "order_not_dead"
+
+    def __init__(self, order_id: UUID, standing: str) -> None:
+        super().__init__(f"Order {order_id} is {standing}, not DEAD.")
+
+
+class OrderDeletedError(Refusal):
+    code = "order_deleted"
+
+    def __init__(self, order_id: UUID) -> None:
+        super().__init__(f"Order {order_id} is deleted.")
+
+
+class OrderNotDeletedError(Refusal):
+    code = "order_not_deleted"
+
+    def __init__(self, order_id: UUID) -> None:
+        super().__init__(f"Order {order_id} is not deleted.")
+
+
+class OrderTakenError(Refusal):
+    code = "order_taken"
+
+    def __init__(self, order_id: UUID, bot_id: UUID) -> None:
+        super().__init__(f"Order {order_id} is being processed by bot {bot_id}.")
 
 
 class BotBusyError(Refusal):
@@ -31,8 +66,29 @@ class BotBusyError(Refusal):
         super().__init__(f"Bot {bot_id} is already processing order {order_id}.")
 
 
+class BotInUseError(Refusal):
+    code = "in_use"
+
+    def __init__(self) -> None:
+        super().__init__("Cannot delete bot currently processing an order")
+
+
+class BotDeletedError(Refusal):
+    code = "bot_deleted"
+
+    def __init__(self, bot_id: UUID) -> None:
+        super().__init__(f"Bot {bot_id} is deleted.")
+
+
 class ClaimLostError(Refusal):
     code = "claim_lost"
 
     def __init__(self, order_id: UUID, claim_id: UUID) -> None:
         super().__init__(f"Claim {claim_id} no longer holds order {order_id}.")
+
+
+class NotYetDueError(Refusal):
+    code = "not_yet_due"
+
+    def __init__(self, order_id: UUID) -> None:
+        super().__init__(f"Order {order_id} is not yet due.")

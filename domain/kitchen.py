@@ -4,6 +4,8 @@
 recorded by one command, so that neither side can ever say otherwise.
 """
 
+from collections.abc import Iterable
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from msgspec import Struct
@@ -11,87 +13,347 @@ from msgspec import Struct
 from domain import bot as bots
 from domain import order as orders
 from domain.bot import BOT, Bot
+from domain.claim import Claim, CompletedVia, CompletionMode, ReleaseReason
 from domain.desk import Desk, Reads
-from domain.errors import BotBusyError, ClaimLostError, NotFoundError
-from domain.order import ORDER, CompletedVia, Order, OrderKind
+from domain.errors import (
+    BotInUseError,
+    ClaimLostError,
+    NotFoundError,
+    NotYetDueError,
+    OrderNotProcessingError,
+    OrderTakenError,
+)
+from domain.event import Event
+from domain.order import ORDER, Order, OrderKind
 
 ORDER_NUMBERS = "order_numbers"
+ATTEMPTS_MAX = 3
 
 
 class CreateOrder(Struct, frozen=True, kw_only=True, gc=False):
     order_id: UUID
     kind: OrderKind
+    attempts_max: int = ATTEMPTS_MAX
+    user_id: str | None = None
 
     @property
     def reads(self) -> Reads:
         return Reads(draws=(ORDER_NUMBERS, 1))
 
     def decide(self, desk: Desk) -> Order:
-        number = desk.draw(ORDER_NUMBERS)
-        created = orders.create(order_id=self.order_id, number=number, kind=self.kind, now=desk.now)
+        created = orders.create(
+            order_id=self.order_id,
+            number=desk.draw(ORDER_NUMBERS),
+            kind=self.kind,
+            attempts_max=self.attempts_max,
+            user_id=self.user_id,
+            now=desk.now,
+        )
         return desk.record(ORDER, self.order_id, created)
 
 
 class CreateBot(Struct, frozen=True, kw_only=True, gc=False):
     bot_id: UUID
+    auto_claim: bool = False
+    completion: CompletionMode = CompletionMode.TIMER
 
     @property
     def reads(self) -> Reads:
         return Reads()
 
     def decide(self, desk: Desk) -> Bot:
-        return desk.record(BOT, self.bot_id, bots.create(bot_id=self.bot_id, now=desk.now))
+        created = bots.create(
+            bot_id=self.bot_id,
+            auto_claim=self.auto_claim,
+            completion=self.completion,
+            now=desk.now,
+        )
+        return desk.record(BOT, self.bot_id, created)
+
+
+class Claimed(Struct, frozen=True, gc=False):
+    """The answer to a claim: both sides of it, or no order when nothing is pending."""
+
+    order: Order | None
+    bot: Bot
 
 
 class ClaimOrder(Struct, frozen=True, kw_only=True, gc=False):
-    """The bot takes the most urgent pending order, or None when nothing is pending."""
+    """The bot takes the most urgent pending order."""
 
+    bot_id: UUID
+    claim_id: UUID
+    seconds: float
+    aging_seconds: float | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(
+            names=((BOT, self.bot_id),),
+            ready=ORDER,
+            ready_count=1,
+            aging_seconds=self.aging_seconds,
+        )
+
+    def decide(self, desk: Desk) -> Claimed:
+        bot = _bot(desk, self.bot_id)
+        bots.must_be_idle(bot)
+        order = desk.take_ready(ORDER)
+        if order is None:
+            return Claimed(None, bot)
+        return _claim(desk, order, bot, self.claim_id, self.seconds, self._is_aged(order, desk.now))
+
+    def _is_aged(self, order: Order, now: datetime) -> bool:
+        if self.aging_seconds is None or order.kind is OrderKind.VIP:
+            return False
+        return now - order.created_at >= timedelta(seconds=self.aging_seconds)
+
+
+class AssignOrder(Struct, frozen=True, kw_only=True, gc=False):
+    """An operator gives this order to this bot; if it is that bot's already, nothing changes."""
+
+    order_id: UUID
     bot_id: UUID
     claim_id: UUID
     seconds: float
 
     @property
     def reads(self) -> Reads:
-        return Reads(names=((BOT, self.bot_id),), ready=ORDER, ready_count=1)
+        return Reads(names=((ORDER, self.order_id), (BOT, self.bot_id)))
 
-    def decide(self, desk: Desk) -> Order | None:
-        bot = desk.get(BOT, self.bot_id)
-        if bot is None:
-            raise NotFoundError("bot", self.bot_id)
-        if bot.order_id is not None:
-            raise BotBusyError(bot.id, bot.order_id)
-        order = desk.take_ready(ORDER)
-        if order is None:
-            return None
-        return self._claim(desk, order, bot)
-
-    def _claim(self, desk: Desk, order: Order, bot: Bot) -> Order:
-        order_claimed = orders.claim(
-            order, claim_id=self.claim_id, bot_id=bot.id, seconds=self.seconds, now=desk.now
-        )
-        bot_claimed = bots.claim(bot, claim_id=self.claim_id, order_id=order.id, now=desk.now)
-        desk.record(BOT, bot.id, bot_claimed)
-        return desk.record(ORDER, order.id, order_claimed)
+    def decide(self, desk: Desk) -> Claimed:
+        order, bot = _order(desk, self.order_id), _bot(desk, self.bot_id)
+        if order.claim is not None and order.claim.bot_id == bot.id:
+            return Claimed(order, bot)
+        if order.claim is not None:
+            raise OrderTakenError(order.id, order.claim.bot_id)
+        bots.must_be_idle(bot)
+        return _claim(desk, order, bot, self.claim_id, self.seconds, aged=False)
 
 
 class CompleteOrder(Struct, frozen=True, kw_only=True, gc=False):
+    """Without a claim id, whichever claim holds the order is meant: an operator's word."""
+
     order_id: UUID
-    bot_id: UUID
-    claim_id: UUID
     via: CompletedVia
+    claim_id: UUID | None = None
+    if_due: bool = False
+    """Refuse before the due time, whatever the caller's clock says."""
+    bot_id: UUID | None = None
+    """The bot that holds it, when the caller knows: saves looking for it."""
 
     @property
     def reads(self) -> Reads:
-        return Reads(names=((ORDER, self.order_id), (BOT, self.bot_id)))
+        return _reads_held(self.order_id, self.bot_id)
 
     def decide(self, desk: Desk) -> Order:
-        order = desk.get(ORDER, self.order_id)
-        if order is None:
-            raise NotFoundError("order", self.order_id)
-        completed = orders.complete(order, claim_id=self.claim_id, via=self.via, now=desk.now)
-        bot = desk.get(BOT, self.bot_id)
-        if bot is None or bot.claim_id != self.claim_id:
-            raise ClaimLostError(order.id, self.claim_id)
-        bot_completed = bots.complete(bot, claim_id=self.claim_id, order_id=order.id, now=desk.now)
-        desk.record(BOT, bot.id, bot_completed)
+        order = _order(desk, self.order_id)
+        claim = _held(order, self.claim_id, self.bot_id)
+        if self.if_due and desk.now < claim.due_at:
+            raise NotYetDueError(order.id)
+        bot = _bot(desk, claim.bot_id)
+        desk.record(BOT, bot.id, bots.complete(bot, now=desk.now))
+        completed = orders.complete(order, claim_id=claim.id, via=self.via, now=desk.now)
         return desk.record(ORDER, order.id, completed)
+
+
+class FailOrder(Struct, frozen=True, kw_only=True, gc=False):
+    order_id: UUID
+    claim_id: UUID
+    error: str
+    retryable: bool
+    bot_id: UUID | None = None
+    """The bot that holds it, when the caller knows: saves looking for it."""
+
+    @property
+    def reads(self) -> Reads:
+        return _reads_held(self.order_id, self.bot_id)
+
+    def decide(self, desk: Desk) -> Order:
+        order = _order(desk, self.order_id)
+        failed = orders.fail(
+            order,
+            claim_id=self.claim_id,
+            error=self.error,
+            retryable=self.retryable,
+            now=desk.now,
+        )
+        bot = _bot(desk, _held(order, self.claim_id, self.bot_id).bot_id)
+        desk.record(BOT, bot.id, bots.fail(bot, error=self.error, now=desk.now))
+        return _record(desk, order, failed)
+
+
+class ReleaseOrder(Struct, frozen=True, kw_only=True, gc=False):
+    """Back to its place in the queue. Without a claim id, whichever claim holds it is ended."""
+
+    order_id: UUID
+    claim_id: UUID | None = None
+    reason: ReleaseReason = ReleaseReason.STOPPED
+    bot_id: UUID | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return _reads_held(self.order_id, self.bot_id)
+
+    def decide(self, desk: Desk) -> Order:
+        order = _order(desk, self.order_id)
+        claim = _held(order, self.claim_id, self.bot_id)
+        if self.reason is ReleaseReason.EXPIRED and desk.now < claim.due_at:
+            raise NotYetDueError(order.id)
+        return _release(desk, order, _bot(desk, claim.bot_id), self.reason)
+
+
+class ReleaseBot(Struct, frozen=True, kw_only=True, gc=False):
+    """The bot stops what it does; an idle one is left as it is."""
+
+    bot_id: UUID
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((BOT, self.bot_id),), tied=((ORDER, self.bot_id),))
+
+    def decide(self, desk: Desk) -> Bot:
+        bot = _bot(desk, self.bot_id)
+        if bot.order_id is not None:
+            _release(desk, _order(desk, bot.order_id), bot, ReleaseReason.STOPPED)
+        return _bot(desk, self.bot_id)
+
+
+class DeleteOrder(Struct, frozen=True, kw_only=True, gc=False):
+    order_id: UUID
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((ORDER, self.order_id),), tied=((BOT, self.order_id),))
+
+    def decide(self, desk: Desk) -> Order:
+        return _delete_order(desk, _order(desk, self.order_id))
+
+
+class RestoreOrder(Struct, frozen=True, kw_only=True, gc=False):
+    order_id: UUID
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((ORDER, self.order_id),))
+
+    def decide(self, desk: Desk) -> Order:
+        order = _order(desk, self.order_id)
+        return desk.record(ORDER, order.id, orders.restore(order, now=desk.now))
+
+
+class RequeueOrder(Struct, frozen=True, kw_only=True, gc=False):
+    order_id: UUID
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((ORDER, self.order_id),))
+
+    def decide(self, desk: Desk) -> Order:
+        order = _order(desk, self.order_id)
+        return desk.record(ORDER, order.id, orders.requeue(order, now=desk.now))
+
+
+class ClearOrders(Struct, frozen=True, kw_only=True, gc=False):
+    """Deletes every order that is not finished, frees every bot, and answers how many went."""
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(every=(ORDER, BOT))
+
+    def decide(self, desk: Desk) -> int:
+        open_orders = desk.every(ORDER)
+        for order in open_orders:
+            _delete_order(desk, order)
+        return len(open_orders)
+
+
+class DeleteBot(Struct, frozen=True, kw_only=True, gc=False):
+    """Its order goes back to its old place, in the same breath."""
+
+    bot_id: UUID
+    only_if_idle: bool = False
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((BOT, self.bot_id),), tied=((ORDER, self.bot_id),))
+
+    def decide(self, desk: Desk) -> Bot:
+        bot = _bot(desk, self.bot_id)
+        deleted = bots.delete(bot, now=desk.now)
+        if bot.order_id is not None:
+            if self.only_if_idle:
+                raise BotInUseError
+            _release(desk, _order(desk, bot.order_id), bot, ReleaseReason.BOT_DELETED)
+        return desk.record(BOT, bot.id, deleted)
+
+
+def _reads_held(order_id: UUID, bot_id: UUID | None) -> Reads:
+    """The order, and the bot that has it."""
+    if bot_id is None:
+        return Reads(names=((ORDER, order_id),), tied=((BOT, order_id),))
+    return Reads(names=((ORDER, order_id), (BOT, bot_id)))
+
+
+def _order(desk: Desk, order_id: UUID) -> Order:
+    order = desk.get(ORDER, order_id)
+    if order is None:
+        raise NotFoundError("order", order_id)
+    return order
+
+
+def _bot(desk: Desk, bot_id: UUID) -> Bot:
+    bot = desk.get(BOT, bot_id)
+    if bot is None:
+        raise NotFoundError("bot", bot_id)
+    return bot
+
+
+def _held(order: Order, claim_id: UUID | None, bot_id: UUID | None) -> Claim:
+    """The claim that holds the order, if it is the one that the caller means."""
+    claim = orders.held_by(order, claim_id or _current_claim(order))
+    if bot_id is not None and claim.bot_id != bot_id:
+        raise ClaimLostError(order.id, claim.id)
+    return claim
+
+
+def _current_claim(order: Order) -> UUID:
+    if order.claim is None:
+        raise OrderNotProcessingError(order.id, order.status)
+    return order.claim.id
+
+
+def _claim(
+    desk: Desk, order: Order, bot: Bot, claim_id: UUID, seconds: float, aged: bool
+) -> Claimed:
+    order_claimed = orders.claim(
+        order,
+        claim_id=claim_id,
+        bot_id=bot.id,
+        mode=bot.completion,
+        seconds=seconds,
+        aged=aged,
+        now=desk.now,
+    )
+    bot_claimed = bots.claim(bot, claim_id=claim_id, order_id=order.id, now=desk.now)
+    bot = desk.record(BOT, bot.id, bot_claimed)
+    return Claimed(desk.record(ORDER, order.id, order_claimed), bot)
+
+
+def _release(desk: Desk, order: Order, bot: Bot, reason: ReleaseReason) -> Order:
+    released = orders.release(order, claim_id=_current_claim(order), reason=reason, now=desk.now)
+    desk.record(BOT, bot.id, bots.release(bot, reason=reason, now=desk.now))
+    return _record(desk, order, released)
+
+
+def _delete_order(desk: Desk, order: Order) -> Order:
+    deleted = orders.delete(order, now=desk.now)
+    if order.claim is not None:
+        _release(desk, order, _bot(desk, order.claim.bot_id), ReleaseReason.ORDER_DELETED)
+    return desk.record(ORDER, order.id, deleted)
+
+
+def _record(desk: Desk, order: Order, events: Iterable[Event]) -> Order:
+    for event in events:
+        order = desk.record(ORDER, order.id, event)
+    return order

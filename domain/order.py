@@ -1,14 +1,25 @@
-"""A guest's order: pending, cooked under one claim at a time, complete once."""
+"""A guest's order: pending, cooked under one claim at a time, complete once.
+
+An order that fails too often is dead: it waits for somebody to look at it. One that is deleted
+can be restored, with its number and so its place.
+"""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from domain.errors import ClaimLostError, OrderNotPendingError
+from domain.claim import Claim, CompletedVia, CompletionMode, ReleaseReason
+from domain.errors import (
+    ClaimLostError,
+    OrderDeletedError,
+    OrderNotDeadError,
+    OrderNotDeletedError,
+    OrderNotPendingError,
+)
 from domain.event import Decider, Event, events_of
 
 
@@ -21,20 +32,7 @@ class OrderStatus(StrEnum):
     PENDING = "PENDING"
     PROCESSING = "PROCESSING"
     COMPLETE = "COMPLETE"
-
-
-class CompletedVia(StrEnum):
-    TIMER = "timer"
-    REPORT = "report"
-
-
-class Claim(Struct, frozen=True, gc=False):
-    """One bot's hold on one order. Its id is the fence: whatever names an older one is stale."""
-
-    id: UUID
-    bot_id: UUID
-    started_at: datetime
-    due_at: datetime
+    DEAD = "DEAD"
 
 
 class Order(Struct, frozen=True, kw_only=True, gc=False):
@@ -43,70 +41,209 @@ class Order(Struct, frozen=True, kw_only=True, gc=False):
     number: int
     kind: OrderKind
     status: OrderStatus
+    attempts: int
+    attempts_max: int
     created_at: datetime
     updated_at: datetime
+    user_id: str | None = None
     claim: Claim | None = None
+    completed_at: datetime | None = None
+    deleted_at: datetime | None = None
+    error: str | None = None
 
     class Created(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.created"
         order_id: UUID
         number: int
         kind: OrderKind
+        attempts_max: int
+        user_id: str | None = None
 
     class Claimed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.claimed"
         claim_id: UUID
         bot_id: UUID
         due_at: datetime
+        mode: CompletionMode
+        attempt: int
+        aged: bool = False
+        """Whether it was taken before a VIP because it had waited long enough."""
 
     class Completed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.completed"
         claim_id: UUID
         via: CompletedVia
 
-    def after(self, event: Event, *, status: OrderStatus, claim: Claim | None) -> Self:
-        version = self.version + 1
-        return replace(self, version=version, updated_at=event.at, status=status, claim=claim)
+    class Failed(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "order.failed"
+        claim_id: UUID
+        error: str
+        retryable: bool
+
+    class Released(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "order.released"
+        claim_id: UUID
+        reason: ReleaseReason
+
+    class MovedToDLQ(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "order.moved_to_dlq"
+        reason: str
+
+    class Requeued(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "order.requeued"
+
+    class Deleted(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "order.deleted"
+
+    class Restored(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "order.restored"
+
+    def after(self, event: Event, **changes: Any) -> Self:
+        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
+
+    @property
+    def is_ready(self) -> bool:
+        return self.status is OrderStatus.PENDING and self.deleted_at is None
 
 
-def create(*, order_id: UUID, number: int, kind: OrderKind, now: datetime) -> Order.Created:
-    return Order.Created(at=now, order_id=order_id, number=number, kind=kind)
+def create(
+    *,
+    order_id: UUID,
+    number: int,
+    kind: OrderKind,
+    attempts_max: int,
+    user_id: str | None,
+    now: datetime,
+) -> Order.Created:
+    return Order.Created(
+        at=now,
+        order_id=order_id,
+        number=number,
+        kind=kind,
+        attempts_max=attempts_max,
+        user_id=user_id,
+    )
 
 
 def claim(
-    order: Order, *, claim_id: UUID, bot_id: UUID, seconds: float, now: datetime
+    order: Order,
+    *,
+    claim_id: UUID,
+    bot_id: UUID,
+    mode: CompletionMode,
+    seconds: float,
+    aged: bool,
+    now: datetime,
 ) -> Order.Claimed:
-    if order.status is not OrderStatus.PENDING:
-        raise OrderNotPendingError(order.id, order.status)
-    due_at = now + timedelta(seconds=seconds)
-    return Order.Claimed(at=now, claim_id=claim_id, bot_id=bot_id, due_at=due_at)
+    if not order.is_ready:
+        raise OrderNotPendingError(order.id, _standing(order))
+    return Order.Claimed(
+        at=now,
+        claim_id=claim_id,
+        bot_id=bot_id,
+        due_at=now + timedelta(seconds=seconds),
+        mode=mode,
+        attempt=order.attempts + 1,
+        aged=aged,
+    )
 
 
 def complete(order: Order, *, claim_id: UUID, via: CompletedVia, now: datetime) -> Order.Completed:
     """Only the claim that holds the order completes it: a late callback changes nothing."""
+    held_by(order, claim_id)
+    return Order.Completed(at=now, claim_id=claim_id, via=via)
+
+
+def fail(
+    order: Order, *, claim_id: UUID, error: str, retryable: bool, now: datetime
+) -> list[Event]:
+    """Back to its place, or among the dead when it may not or can no longer be tried again."""
+    held_by(order, claim_id)
+    failed = Order.Failed(at=now, claim_id=claim_id, error=error, retryable=retryable)
+    if retryable and order.attempts < order.attempts_max:
+        return [failed]
+    reason = "attempts exhausted" if retryable else "not retryable"
+    return [failed, Order.MovedToDLQ(at=now, reason=reason)]
+
+
+def release(order: Order, *, claim_id: UUID, reason: ReleaseReason, now: datetime) -> list[Event]:
+    held_by(order, claim_id)
+    released = Order.Released(at=now, claim_id=claim_id, reason=reason)
+    if reason.counts and order.attempts >= order.attempts_max:
+        return [released, Order.MovedToDLQ(at=now, reason="attempts exhausted")]
+    return [released]
+
+
+def requeue(order: Order, *, now: datetime) -> Order.Requeued:
+    if order.status is not OrderStatus.DEAD or order.deleted_at is not None:
+        raise OrderNotDeadError(order.id, _standing(order))
+    return Order.Requeued(at=now)
+
+
+def delete(order: Order, *, now: datetime) -> Order.Deleted:
+    if order.deleted_at is not None:
+        raise OrderDeletedError(order.id)
+    return Order.Deleted(at=now)
+
+
+def restore(order: Order, *, now: datetime) -> Order.Restored:
+    if order.deleted_at is None:
+        raise OrderNotDeletedError(order.id)
+    return Order.Restored(at=now)
+
+
+def held_by(order: Order, claim_id: UUID) -> Claim:
     if order.claim is None or order.claim.id != claim_id:
         raise ClaimLostError(order.id, claim_id)
-    return Order.Completed(at=now, claim_id=claim_id, via=via)
+    return order.claim
+
+
+def _standing(order: Order) -> str:
+    return "deleted" if order.deleted_at is not None else order.status.value
+
+
+def _created(event: Order.Created) -> Order:
+    return Order(
+        id=event.order_id,
+        version=1,
+        number=event.number,
+        kind=event.kind,
+        status=OrderStatus.PENDING,
+        attempts=0,
+        attempts_max=event.attempts_max,
+        created_at=event.at,
+        updated_at=event.at,
+        user_id=event.user_id,
+    )
 
 
 def evolve(order: Order | None, event: Event) -> Order:
     if isinstance(event, Order.Created):
-        return Order(
-            id=event.order_id,
-            version=1,
-            number=event.number,
-            kind=event.kind,
-            status=OrderStatus.PENDING,
-            created_at=event.at,
-            updated_at=event.at,
-        )
+        return _created(event)
     assert order is not None, f"{event} is the first event of an order"
     match event:
         case Order.Claimed():
-            claim = Claim(event.claim_id, event.bot_id, event.at, event.due_at)
-            return order.after(event, status=OrderStatus.PROCESSING, claim=claim)
+            claim = Claim(event.claim_id, event.bot_id, event.at, event.due_at, event.mode)
+            return order.after(
+                event, status=OrderStatus.PROCESSING, claim=claim, attempts=event.attempt
+            )
         case Order.Completed():
-            return order.after(event, status=OrderStatus.COMPLETE, claim=None)
+            return order.after(
+                event, status=OrderStatus.COMPLETE, claim=None, completed_at=event.at, error=None
+            )
+        case Order.Failed():
+            return order.after(event, status=OrderStatus.PENDING, claim=None, error=event.error)
+        case Order.Released():
+            attempts = order.attempts if event.reason.counts else order.attempts - 1
+            return order.after(event, status=OrderStatus.PENDING, claim=None, attempts=attempts)
+        case Order.MovedToDLQ():
+            return order.after(event, status=OrderStatus.DEAD, error=order.error or event.reason)
+        case Order.Requeued():
+            return order.after(event, status=OrderStatus.PENDING, attempts=0, error=None)
+        case Order.Deleted():
+            return order.after(event, deleted_at=event.at)
+        case Order.Restored():
+            return order.after(event, deleted_at=None)
     raise AssertionError(f"an order does not know {event}")
 
 
@@ -115,5 +252,5 @@ ORDER: Decider[Order] = Decider(
     state=Order,
     events=events_of(Order),
     evolve=evolve,
-    finished=lambda order: order.status is OrderStatus.COMPLETE,
+    finished=lambda order: order.status is OrderStatus.COMPLETE or order.deleted_at is not None,
 )

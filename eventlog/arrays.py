@@ -50,6 +50,10 @@ class _Smallints(PackedArray):
     oid, item_oid = 1005, 21
 
 
+class _Booleans(PackedArray):
+    oid, item_oid = 1000, 16
+
+
 class _Texts(PackedArray):
     oid, item_oid = 1009, 25
 
@@ -80,6 +84,10 @@ def bigints(values: Sequence[int | None]) -> PackedArray:
 
 def smallints(values: Sequence[int]) -> PackedArray:
     return _integers(_Smallints, "ih", 2, values)
+
+
+def booleans(values: Sequence[bool]) -> PackedArray:
+    return _Booleans.of([_LENGTH(1) + (b"\x01" if value else b"\x00") for value in values])
 
 
 def texts(values: Sequence[str | None]) -> PackedArray:

@@ -9,15 +9,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from domain.desk import Command, Reads
+from msgspec.structs import replace
+
+from domain.desk import NotOnDeskError
 from domain.errors import Refusal
 from domain.event import State
 from eventlog.arrays import bigints, byteas, texts, uuids
-from eventlog.desk import BatchDesk, Decided, Entry
+from eventlog.desk import BatchDesk, Entry
+from eventlog.errors import KeyReusedError
+from eventlog.idempotency import (
+    FIND_KEYS,
+    INSERT_KEYS,
+    IdempotencyKey,
+    KnownKey,
+    Scope,
+    columns,
+    known_key,
+    scopes,
+)
 from eventlog.link import Answer, Connection, Link
 from eventlog.live import LiveTable
 from eventlog.mapper import EventMapper
-from eventlog.origin import Origin, Receipt
+from eventlog.origin import Receipt
+from eventlog.submission import Needs, Submission, by_urgency, load
 
 # One clock for all processes: the database's.
 READ_CLOCK = "SELECT clock_timestamp()"
@@ -57,19 +71,6 @@ ORDER BY place
 Told = Receipt | Exception
 
 
-class Submission:
-    """A command on its way, until it has its answer."""
-
-    __slots__ = ("answer", "command", "events", "origin", "reads")
-
-    def __init__(self, command: Command[Any], origin: Origin) -> None:
-        self.command = command
-        self.origin = origin
-        self.reads: Reads = command.reads
-        self.events: list[Decided] = []
-        self.answer: Any = None
-
-
 class Batch:
     """The life of one batch. `outcome` is what each submission is to be told once it ended."""
 
@@ -81,12 +82,16 @@ class Batch:
     ) -> None:
         self.submissions = submissions
         self.outcome: list[Told | None] = [None] * len(submissions)
-        self.overlooked: set[int] = set()
+        self.again: set[int] = set()
+        """Places of commands that must decide anew, since others were in their way."""
+
         self.commit_sent = False
         self.position: int | None = None
         self._tables = tables
         self._mapper = mapper
         self._appended: dict[str, Any] | None = None
+        self._known_keys: dict[Scope, KnownKey] = {}
+        self._new_keys: list[KnownKey] = []
 
     async def run(self, link: Link) -> None:
         desk, picked = await self._hold(link)
@@ -95,6 +100,7 @@ class Batch:
             await self._find_overlooked(link, short, picked)
         self._write(link, desk.changes)
         appended = self._append(link)
+        self._write_keys(link)
         link.queue("COMMIT")
         self.commit_sent = appended is not None
         await link.sync()
@@ -104,37 +110,42 @@ class Batch:
         """After a connection was lost at COMMIT: is the batch in the log?"""
         cursor = await connection.execute(FIND_APPENDED, self._appended, binary=True)
         positions = [row[0] for row in await cursor.fetchall()]
-        if not positions:
+        # Fewer than all are another process's events under the same, derived command id.
+        if len(positions) < sum(len(one.events) for one in self.submissions):
             return False
         self._receipts(positions)
         return True
 
     async def _hold(self, link: Link) -> tuple[BatchDesk, dict[str, list[State]]]:
-        names, ready, draws = _needs(self.submissions)
+        needs = Needs(self.submissions)
         link.queue("BEGIN")
         clock = link.queue(READ_CLOCK)
+        keys = link.queue(FIND_KEYS, **scopes(needs.keys)) if needs.keys else None
         drawn = {
             sequence: link.queue(DRAW_NUMBERS, sequence=sequence, count=count)
-            for sequence, count in draws.items()
+            for sequence, count in needs.draws.items()
         }
         held: list[tuple[LiveTable[Any], Answer]] = []
-        picks: list[tuple[LiveTable[Any], Answer]] = []
+        picks: list[tuple[LiveTable[Any], Answer, Answer | None]] = []
         for table in self._tables:
-            if ids := names.get(table.decider.name):
-                held.append((table, link.queue(table.hold, ids=uuids([*ids.values()]))))
+            if answer := needs.hold(link, table):
+                held.append((table, answer))
             # Picking never waits, so it may come after the waiting for this table's rows.
-            if table.pick and (limit := ready.get(table.decider.name)):
-                picks.append((table, link.queue(table.pick, limit=limit)))
+            if answer := needs.pick(link, table):
+                picks.append((table, answer, needs.pick_aged(link, table)))
         await link.sync()
-        states = [state for table, answer in held for state in _load(table, answer)]
-        picked = {table.decider.name: _load(table, answer) for table, answer in picks}
+        if keys:
+            self._known_keys = {known.scope: known for known in map(known_key, keys.rows())}
+        states = [state for table, answer in held for state in load(table, answer)]
+        picked = {t.decider.name: by_urgency(t, ready, aged) for t, ready, aged in picks}
         found = {state.id.int for state in states}
-        wanted = (one for ids in names.values() for one in ids.items())
-        if missing := [aggregate_id for key, aggregate_id in wanted if key not in found]:
-            states += await self._fold(link, missing)
+        absent = [one for key, one in needs.named.items() if key not in found]
+        if absent:
+            states += await self._fold(link, absent)
         ((now,),) = clock.rows()
         numbers = {s: iter([row[0] for row in answer.rows()]) for s, answer in drawn.items()}
-        return BatchDesk(now=now, held=states, ready=picked, drawn=numbers), picked
+        desk = BatchDesk(now=now, held=states, absent=absent, ready=picked, drawn=numbers)
+        return desk, picked
 
     async def _fold(self, link: Link, ids: Sequence[UUID]) -> list[State]:
         events = link.queue(READ_AGGREGATES, ids=uuids(ids))
@@ -150,21 +161,68 @@ class Batch:
         """Lets every command decide; returns the places of those that found nothing ready."""
         short: list[int] = []
         for place, submission in enumerate(self.submissions):
+            key = submission.key
+            if key is not None and self._answered_before(place, submission, key):
+                continue
             try:
                 submission.answer = submission.command.decide(desk)
             except Exception as error:
-                # A refusal is the command's answer; anything else is a defect of this one
-                # command. Neither may take the rest of the batch with it.
-                if not isinstance(error, Refusal):
-                    error.add_note(f"while deciding {submission.command}")
-                self.outcome[place] = error
-                submission.events = []
                 desk.revoke()
+                self._refused(place, submission, error)
                 continue
             if desk.came_up_short:
                 short.append(place)
             submission.events = desk.accept()
+            if key is not None:
+                self._keep(submission, key, submission.answer)
         return short
+
+    def _refused(self, place: int, submission: Submission, error: Exception) -> None:
+        """A refusal is the command's answer; anything else is a defect of this one command.
+        Neither may take the rest of the batch with it."""
+        submission.events = []
+        self.outcome[place] = error
+        if isinstance(error, NotOnDeskError):
+            self.again.add(place)
+        elif not isinstance(error, Refusal):
+            error.add_note(f"while deciding {submission.command}")
+        elif submission.key is not None:
+            self._keep(submission, submission.key, error)
+
+    def _answered_before(self, place: int, submission: Submission, key: IdempotencyKey) -> bool:
+        known = self._known_keys.get(key.scope)
+        if known is None:
+            return False
+        submission.events = []
+        if known.fingerprint != key.fingerprint:
+            self.outcome[place] = KeyReusedError(key.key)
+        else:
+            receipt = Receipt(None, known.command_id, known.position, known.answer)
+            self.outcome[place] = receipt
+        return True
+
+    def _keep(self, submission: Submission, key: IdempotencyKey, answer: Any) -> None:
+        last = submission.events[-1] if submission.events else None
+        kept = KnownKey(
+            scope=key.scope,
+            fingerprint=key.fingerprint,
+            answer=key.render(answer),
+            command_id=submission.origin.command_id,
+            last_event=(last.originator_id, last.originator_version) if last else None,
+        )
+        self._known_keys[key.scope] = kept
+        self._new_keys.append(kept)
+
+    def _write_keys(self, link: Link) -> None:
+        unkept = {self.submissions[place].origin.command_id for place in self.again}
+        # Whoever sent the same request at the same time shares its fate.
+        for place, told in enumerate(self.outcome):
+            if isinstance(told, Receipt) and told.replayed and told.command_id in unkept:
+                self.again.add(place)
+        new = [key for key in self._new_keys if key.command_id not in unkept]
+        if new:
+            new.sort(key=lambda key: key.scope)
+            link.queue(INSERT_KEYS, **columns(new))
 
     async def _find_overlooked(
         self, link: Link, short: list[int], picked: Mapping[str, list[State]]
@@ -178,7 +236,7 @@ class Batch:
             await link.sync()
             if found.rows() == [(True,)]:
                 submissions = ((place, self.submissions[place]) for place in short)
-                self.overlooked.update(
+                self.again.update(
                     place
                     for place, submission in submissions
                     if submission.reads.ready is table.decider and not submission.events
@@ -216,36 +274,18 @@ class Batch:
     def _receipts(self, positions: Sequence[int]) -> None:
         self.position = positions[-1] if positions else None
         last = 0
+        by_command: dict[UUID, int | None] = {}
         for place, submission in enumerate(self.submissions):
-            if self.outcome[place] is not None:
-                continue
-            last += len(submission.events)
-            position = positions[last - 1] if submission.events else None
-            command_id = submission.origin.command_id
-            self.outcome[place] = Receipt(submission.answer, command_id, position)
-
-
-def _needs(
-    submissions: Sequence[Submission],
-) -> tuple[dict[str, dict[int, UUID]], dict[str, int], dict[str, int]]:
-    """What the commands need together; ids by their integers, which are quick to hash."""
-    names: dict[str, dict[int, UUID]] = {}
-    ready: dict[str, int] = {}
-    draws: dict[str, int] = {}
-    for submission in submissions:
-        reads = submission.reads
-        for decider, aggregate_id in reads.names:
-            names.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
-        if reads.ready is not None:
-            ready[reads.ready.name] = ready.get(reads.ready.name, 0) + reads.ready_count
-        if reads.draws is not None:
-            sequence, count = reads.draws
-            draws[sequence] = draws.get(sequence, 0) + count
-    return names, ready, draws
-
-
-def _load(table: LiveTable[Any], answer: Answer) -> list[State]:
-    return [table.load(row) for row in answer.rows()]
+            told = self.outcome[place]
+            if told is None:
+                last += len(submission.events)
+                position = positions[last - 1] if submission.events else None
+                command_id = submission.origin.command_id
+                by_command[command_id] = position
+                self.outcome[place] = Receipt(submission.answer, command_id, position)
+            elif isinstance(told, Receipt) and told.command_id in by_command:
+                # It was sent twice at once; both are told of the one effect.
+                self.outcome[place] = replace(told, position=by_command[told.command_id])
 
 
 def _write_table(link: Link, table: LiveTable[Any], changes: Sequence[Entry]) -> None:

@@ -15,30 +15,38 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from domain.desk import Command
-from eventlog.batch import Batch, Submission, Told
+from eventlog.batch import Batch, Told
 from eventlog.database import writer_conninfo
 from eventlog.errors import UnavailableError
+from eventlog.idempotency import IdempotencyKey
 from eventlog.lane import Lane
 from eventlog.live import LiveTable
 from eventlog.mapper import EventMapper
 from eventlog.origin import Origin, Receipt
+from eventlog.submission import Submission
 
 DEADLINE_SECONDS = 5.0
 WEIGHT_MAX = 500
-OVERLOOKED_MAX = 20
+REPEATS_MAX = 20
 
 
 class Waiting(Submission):
     """A submission with the caller who waits for it."""
 
-    __slots__ = ("deadline", "future", "overlooked_count")
+    __slots__ = ("deadline", "future", "repeats_count")
 
-    def __init__(self, command: Command[Any], origin: Origin, deadline_seconds: float) -> None:
-        super().__init__(command, origin)
+    def __init__(
+        self,
+        command: Command[Any],
+        origin: Origin,
+        key: IdempotencyKey | None,
+        deadline_seconds: float,
+    ) -> None:
+        super().__init__(command, origin, key)
         loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Receipt] = loop.create_future()
         self.deadline = loop.time() + deadline_seconds
-        self.overlooked_count = 0
+        self.repeats_count = 0
 
     def tell(self, answer: Told) -> None:
         if self.future.done():
@@ -85,9 +93,11 @@ class Committer:
         await asyncio.gather(*self._lanes)
         self._expiry.cancel()
 
-    def submit(self, command: Command[Any], origin: Origin) -> asyncio.Future[Receipt]:
+    def submit(
+        self, command: Command[Any], origin: Origin, key: IdempotencyKey | None = None
+    ) -> asyncio.Future[Receipt]:
         """Await it for the command's answer, once that is durable; it raises the refusal."""
-        waiting = Waiting(command, origin, self._deadline_seconds)
+        waiting = Waiting(command, origin, key, self._deadline_seconds)
         if self._closing:
             waiting.tell(UnavailableError("The service is shutting down."))
         else:
@@ -138,17 +148,17 @@ class Committer:
         return Batch(waiting, self._tables, self._mapper)
 
     def _settle(self, waiting: Sequence[Waiting], batch: Batch) -> None:
-        """Tells everyone their answer; claims that were crowded out ask again."""
-        crowded_out: list[Waiting] = []
+        """Tells everyone their answer; those that others were in the way of decide anew."""
+        again: list[Waiting] = []
         for place, (one, answer) in enumerate(zip(waiting, batch.outcome, strict=True)):
             assert answer is not None, "a batch that has ended answers all its commands"
-            if place in batch.overlooked and one.overlooked_count < OVERLOOKED_MAX:
-                one.overlooked_count += 1
-                crowded_out.append(one)
+            if place in batch.again and one.repeats_count < REPEATS_MAX:
+                one.repeats_count += 1
+                again.append(one)
             else:
                 one.tell(answer)
         if batch.position is not None:
             self._on_commit(batch.position)
-        if crowded_out:
-            self._queue.extendleft(reversed(crowded_out))
+        if again:
+            self._queue.extendleft(reversed(again))
             self._arrived.set()

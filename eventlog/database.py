@@ -1,5 +1,9 @@
 """How the service connects: under its own role, in its own schema, with a limit on every wait."""
 
+import os
+import socket
+from contextlib import suppress
+
 import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.conninfo import make_conninfo
@@ -43,6 +47,12 @@ def reader_conninfo(conninfo: str) -> str:
     return _conninfo(conninfo, SERVICE_ROLE, _READER_LIMITS)
 
 
+def follower_conninfo(conninfo: str) -> str:
+    """As a reader, but a commit need not wait for the disk: what a follower writes, it can derive
+    again, and its cursor is lost and found together with its effects."""
+    return _conninfo(conninfo, SERVICE_ROLE, {**_READER_LIMITS, "synchronous_commit": "off"})
+
+
 def owner_conninfo(conninfo: str) -> str:
     """As the user of the connection string itself: for migrations only."""
     return _conninfo(conninfo, None, _OWNER_LIMITS)
@@ -56,6 +66,17 @@ def _conninfo(conninfo: str, role: str | None, limits: dict[str, str]) -> str:
     options = [str(given.pop("options", ""))] + [f"-c {k}={v}" for k, v in session.items()]
     defaults = {key: value for key, value in _LINK.items() if key not in given}
     return make_conninfo(make_conninfo("", **given), **defaults, options=" ".join(options).strip())
+
+
+def cut_off(connection: AsyncConnection[TupleRow]) -> None:
+    """Ends the connection under the coroutine that waits on it, which then finds it lost.
+
+    Cancelling would make psycopg wait for the server's answer, which may never come.
+    """
+    with suppress(OSError, psycopg.Error):
+        duplicate = os.dup(connection.fileno())
+        with socket.socket(fileno=duplicate) as link:
+            link.shutdown(socket.SHUT_RDWR)
 
 
 async def connect(conninfo: str) -> AsyncConnection[TupleRow]:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from domain.desk import NotOnDeskError
 from domain.event import Decider, Event, S, State
 
 
@@ -38,13 +39,15 @@ class BatchDesk:
         *,
         now: datetime,
         held: Iterable[State],
+        absent: Iterable[UUID],
         ready: Mapping[str, Sequence[State]],
         drawn: Mapping[str, Iterator[int]],
     ) -> None:
         self.now = now
         self._drawn = drawn
         # Keyed by the id's integer: a UUID's own hash is a call into Python, a dozen a command.
-        self._entries = {state.id.int: Entry(state) for state in held}
+        self._entries = {aggregate_id.int: Entry(None) for aggregate_id in absent}
+        self._entries |= {state.id.int: Entry(state) for state in held}
         self._ready = {name: deque(states) for name, states in ready.items()}
         for states in ready.values():
             for state in states:
@@ -64,9 +67,15 @@ class BatchDesk:
 
     def get(self, decider: Decider[S], aggregate_id: UUID) -> S | None:
         entry = self._entries.get(aggregate_id.int)
-        state = None if entry is None else entry.state
+        if entry is None:
+            raise NotOnDeskError(f"{decider.name} {aggregate_id}")
         # A caller may have given one kind's id for another's: there is no such order then.
-        return state if isinstance(state, decider.state) else None
+        return entry.state if isinstance(entry.state, decider.state) else None
+
+    def every(self, decider: Decider[S]) -> list[S]:
+        states = (entry.state for entry in self._entries.values())
+        found = [state for state in states if isinstance(state, decider.state)]
+        return [state for state in found if not decider.finished(state)]
 
     def take_ready(self, decider: Decider[S]) -> S | None:
         ready: deque[Any] = self._ready[decider.name]

@@ -28,5 +28,9 @@ class OutcomeUnknownError(Exception):
         super().__init__(f"The database was lost while command {command_id} was committing.")
 
 
+class KeyReusedError(Exception):
+    """The Idempotency-Key was used before, for another request."""
+
+
 class ConflictError(Exception):
     """Somebody else wrote to the same aggregate, and went on doing so at every new attempt."""

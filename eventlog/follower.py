@@ -5,6 +5,7 @@ proof is a count and a hash chained over the positions: one row shows that nothi
 repeated or reordered, however often it was killed.
 """
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -16,13 +17,16 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from domain.event import Event
-from eventlog.database import connect, reader_conninfo
+from eventlog.database import connect, follower_conninfo
 from eventlog.horizon import Horizon
 from eventlog.mapper import EventMapper, RecordedEvent
 from eventlog.wakeups import Wakeups
 
 BATCH_MAX = 2000
 POLL_SECONDS = 1.0
+# Under load every commit rings. Resting between two looks makes larger batches of them, and
+# leaves the processor to those who write.
+PAUSE_SECONDS = 0.04
 # While a writer is still at it, its end is awaited in steps of this length.
 SETTLING_SECONDS = 0.005
 
@@ -93,24 +97,31 @@ class Follower:
         *,
         batch_max: int = BATCH_MAX,
     ) -> None:
-        self._conninfo = reader_conninfo(conninfo)
+        self._conninfo = follower_conninfo(conninfo)
         self._projection = projection
         self._mapper = mapper
         self._batch_max = batch_max
         self._horizon = Horizon()
         self._connection: AsyncConnection[TupleRow] | None = None
+        self._stopping = False
         kinds = projection.kinds
         self._topics = None if kinds is None else mapper.topics_of(kinds)
 
     async def run(self, wakeups: Wakeups) -> None:
-        """Follows until cancelled. A lost database is waited for."""
+        """Follows until it is stopped. A lost database is waited for."""
         with wakeups.listener() as wake:
-            while True:
+            while not self._stopping:
                 try:
                     await self.catch_up()
                 except (psycopg.Error, OSError):
                     await self.close()
+                await asyncio.sleep(PAUSE_SECONDS)
                 await wake.wait(SETTLING_SECONDS if self.is_settling else POLL_SECONDS)
+
+    def stop(self) -> None:
+        """For whoever cancels `run`: a cancellation that meets a lost connection in psycopg comes
+        out as the loss, and would be outlived."""
+        self._stopping = True
 
     async def catch_up(self) -> int:
         """Processes everything that is settled now; returns how many events that was."""

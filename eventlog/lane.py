@@ -2,18 +2,15 @@
 when that connection breaks, the server crashes, or somebody else is in the way."""
 
 import asyncio
-import os
 import random
-import socket
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 import psycopg
 from psycopg import errors
 
 from eventlog.batch import Batch, Told
-from eventlog.database import connect
+from eventlog.database import connect, cut_off
 from eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
 from eventlog.link import Connection, Link
 from eventlog.origin import Origin
@@ -101,7 +98,7 @@ class Lane(Generic[C]):
             self._link = Link.on(connection)
         loop = asyncio.get_running_loop()
         cut_at = loop.time() + (deadline - loop.time()) * CUT_AFTER
-        timer = loop.call_at(cut_at, _cut_off, self._link.connection)
+        timer = loop.call_at(cut_at, cut_off, self._link.connection)
         try:
             await batch.run(self._link)
         finally:
@@ -173,7 +170,7 @@ class Lane(Generic[C]):
                 async with asyncio.timeout_at(deadline):
                     connection = await connect(self._conninfo)
                 async with connection:
-                    timer = loop.call_at(deadline, _cut_off, connection)
+                    timer = loop.call_at(deadline, cut_off, connection)
                     try:
                         return await self._ask(connection, batch)
                     finally:
@@ -216,14 +213,3 @@ def _tell(callers: Sequence[C], error: Exception) -> list[C]:
     for caller in callers:
         caller.tell(error)
     return []
-
-
-def _cut_off(connection: Connection) -> None:
-    """Ends the connection under the coroutine that waits on it, which then finds it lost.
-
-    Cancelling would make psycopg wait for the server's answer, which may never come.
-    """
-    with suppress(OSError, psycopg.Error):
-        duplicate = os.dup(connection.fileno())
-        with socket.socket(fileno=duplicate) as link:
-            link.shutdown(socket.SHUT_RDWR)

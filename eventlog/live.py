@@ -22,8 +22,17 @@ class LiveTable(Generic[S]):
     hold: ClassVar[str]
     """Selects the rows of `ids` FOR UPDATE, ordered by id: the order of locks is fixed."""
 
+    hold_tied: ClassVar[str]
+    """The same, and beside them the rows that are tied to one of the ids in `tied`."""
+
+    hold_every: ClassVar[str]
+    """All rows FOR UPDATE, ordered by id."""
+
     pick: ClassVar[str | None] = None
     """Selects the `limit` most urgent ready rows, skipping those that others hold."""
+
+    pick_aged: ClassVar[str | None] = None
+    """Selects the `limit` longest waiting of those that have waited for `aging_ms`."""
 
     overlooked: ClassVar[str | None] = None
     """Is there a ready row beside `ids`? Then others held it while ours were picked."""
@@ -31,6 +40,10 @@ class LiveTable(Generic[S]):
     insert: ClassVar[str]
     update: ClassVar[str]
     delete: ClassVar[str]
+
+    def urgency(self, state: S, aged: bool) -> tuple[int, int]:
+        """The order in which ready ones are taken, when some have aged."""
+        raise NotImplementedError
 
     def load(self, row: TupleRow) -> S:
         raise NotImplementedError

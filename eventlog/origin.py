@@ -1,4 +1,4 @@
-"""Who asked for a command, and what it answers to: recorded beside every event it causes."""
+"""Who asked for a command, and what it is told: recorded beside every event it causes."""
 
 from typing import Any
 from uuid import UUID
@@ -18,6 +18,13 @@ class Origin(Struct, frozen=True, kw_only=True, gc=False):
         return self.command_id if self.correlation is None else self.correlation
 
 
+class StoredAnswer(Struct, frozen=True, gc=False):
+    """An answer as it went over the wire, kept for whoever asks again with the same key."""
+
+    status: int
+    body: bytes
+
+
 class Receipt(Struct, frozen=True, gc=False):
     """What a caller gets: the command's answer, and where its last event stands in the log."""
 
@@ -25,3 +32,6 @@ class Receipt(Struct, frozen=True, gc=False):
     command_id: UUID
     position: int | None
     """None when the command changed nothing."""
+
+    replayed: StoredAnswer | None = None
+    """What was answered the first time, when the same request was sent before."""

@@ -13,11 +13,13 @@ from typing import Self
 import psycopg
 
 from eventlog.database import connect, reader_conninfo
+from eventlog.tasks import end
 
 CHANNEL = "daybook_log"
 LISTEN = f"LISTEN {CHANNEL}"
 NOTIFY = f"NOTIFY {CHANNEL}"
-COALESCE_SECONDS = 0.005
+# The first of many commits is announced at once, the rest together after this time.
+COALESCE_SECONDS = 0.02
 RECONNECT_SECONDS = 0.5
 # A connection that hears nothing for this long is asked whether it is still alive.
 SILENCE_SECONDS = 5.0
@@ -44,15 +46,15 @@ class Wakeups:
         self._wakes: set[Wake] = set()
         self._committed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._closing = False
 
     async def __aenter__(self) -> Self:
         self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._notify())]
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._closing = True
+        await end(self._tasks)
 
     @contextmanager
     def listener(self) -> Iterator[Wake]:
@@ -73,12 +75,12 @@ class Wakeups:
             wake.ring()
 
     async def _listen(self) -> None:
-        while True:
+        while not self._closing:
             with suppress(psycopg.Error, OSError):
                 async with await connect(self._conninfo) as connection:
                     await connection.execute(LISTEN)
                     self._ring()  # Whatever was announced while nobody listened.
-                    while True:
+                    while not self._closing:
                         heard = connection.notifies(timeout=SILENCE_SECONDS, stop_after=1)
                         if [_ async for _ in heard]:
                             self._ring()
@@ -87,10 +89,10 @@ class Wakeups:
             await asyncio.sleep(RECONNECT_SECONDS)
 
     async def _notify(self) -> None:
-        while True:
+        while not self._closing:
             with suppress(psycopg.Error, OSError):
                 async with await connect(self._conninfo) as connection:
-                    while True:
+                    while not self._closing:
                         await self._committed.wait()
                         self._committed.clear()
                         await connection.execute(NOTIFY)

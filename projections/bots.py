@@ -1,26 +1,36 @@
-"""`bots`: every bot that has not been retired, and what it works on."""
+"""`bots`: every bot that has not been deleted, and what it works on."""
 
 from collections.abc import Sequence
 
 from psycopg.rows import TupleRow
 
 from domain.bot import BOT, Bot
-from eventlog.arrays import bigints, timestamps, uuids
+from domain.claim import CompletionMode
+from eventlog.arrays import bigints, booleans, texts, timestamps, uuids
 from eventlog.live import LiveTable, Parameters
 
-HOLD_BOTS = """
-SELECT id, version, created_at, updated_at, order_id, claim_id
-FROM bots
-WHERE id = ANY(%(ids)b::uuid[])
+_COLUMNS = """
+SELECT id, version, created_at, updated_at, auto_claim, completion, order_id, claim_id FROM bots
+"""
+
+HOLD_BOTS = f"{_COLUMNS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+
+# An order's bot, whichever it is. There are few bots, so this needs no index, which every claim
+# would have to keep up.
+HOLD_TIED_BOTS = f"""{_COLUMNS}
+WHERE id = ANY(%(ids)b::uuid[]) OR order_id = ANY(%(tied)b::uuid[])
 ORDER BY id
 FOR UPDATE
 """
 
+HOLD_EVERY_BOT = f"{_COLUMNS} ORDER BY id FOR UPDATE"
+
 INSERT_BOTS = """
-INSERT INTO bots (id, version, created_at, updated_at, order_id, claim_id)
+INSERT INTO bots (id, version, created_at, updated_at, auto_claim, completion, order_id, claim_id)
 SELECT * FROM unnest(
     %(ids)b::uuid[], %(versions)b::bigint[], %(created)b::timestamptz[],
-    %(updated)b::timestamptz[], %(orders)b::uuid[], %(claims)b::uuid[])
+    %(updated)b::timestamptz[], %(auto)b::boolean[], %(completions)b::text[],
+    %(orders)b::uuid[], %(claims)b::uuid[])
 """
 
 UPDATE_BOTS = """
@@ -40,6 +50,8 @@ DELETE_BOTS = "DELETE FROM bots WHERE id = ANY(%(ids)b::uuid[])"
 class LiveBots(LiveTable[Bot]):
     decider = BOT
     hold = HOLD_BOTS
+    hold_tied = HOLD_TIED_BOTS
+    hold_every = HOLD_EVERY_BOT
     insert = INSERT_BOTS
     update = UPDATE_BOTS
     delete = DELETE_BOTS
@@ -50,14 +62,18 @@ class LiveBots(LiveTable[Bot]):
             version=row[1],
             created_at=row[2],
             updated_at=row[3],
-            order_id=row[4],
-            claim_id=row[5],
+            auto_claim=row[4],
+            completion=CompletionMode(row[5]),
+            order_id=row[6],
+            claim_id=row[7],
         )
 
     def inserted(self, states: Sequence[Bot]) -> Parameters:
         return {
             **self.updated(states),
             "created": timestamps([bot.created_at for bot in states]),
+            "auto": booleans([bot.auto_claim for bot in states]),
+            "completions": texts([bot.completion for bot in states]),
         }
 
     def updated(self, states: Sequence[Bot]) -> Parameters:

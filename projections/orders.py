@@ -1,29 +1,46 @@
 """`orders`: every order that is not finished, in the order in which bots take them."""
 
 from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
 
 from psycopg.rows import TupleRow
 
-from domain.order import ORDER, Claim, Order, OrderKind, OrderStatus
+from domain.claim import Claim, CompletionMode
+from domain.order import ORDER, Order, OrderKind, OrderStatus
 from eventlog.arrays import bigints, smallints, texts, timestamps, uuids
 from eventlog.live import LiveTable, Parameters
 
-HOLD_ORDERS = """
-SELECT id, version, number, kind, status, created_at, updated_at,
-       claim_id, bot_id, started_at, due_at
+_COLUMNS = """
+SELECT id, version, number, kind, status, attempts, attempts_max, created_at, updated_at,
+       user_id, error, claim_id, bot_id, started_at, due_at, mode
 FROM orders
-WHERE id = ANY(%(ids)b::uuid[])
+"""
+
+HOLD_ORDERS = f"{_COLUMNS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+
+# A bot's order, whichever it is.
+HOLD_TIED_ORDERS = f"""{_COLUMNS}
+WHERE id = ANY(%(ids)b::uuid[]) OR bot_id = ANY(%(tied)b::uuid[])
 ORDER BY id
 FOR UPDATE
 """
 
+HOLD_EVERY_ORDER = f"{_COLUMNS} ORDER BY id FOR UPDATE"
+
 # VIP before NORMAL, then by number. SKIP LOCKED keeps claimers that ask at the same moment off
 # each other's orders; under n askers one may overtake by n - 1 places.
-PICK_READY_ORDERS = """
-SELECT id, version, number, kind, status, created_at, updated_at,
-       claim_id, bot_id, started_at, due_at
-FROM orders
+PICK_READY_ORDERS = f"""{_COLUMNS}
 WHERE status = 'PENDING'
+ORDER BY rank, number
+LIMIT %(limit)b::bigint
+FOR UPDATE SKIP LOCKED
+"""
+
+# The NORMAL orders that have waited longest: numbers rise with time, so the index finds them.
+PICK_AGED_ORDERS = f"""{_COLUMNS}
+WHERE status = 'PENDING' AND rank = 1
+  AND created_at <= clock_timestamp() - %(aging_ms)b::bigint * interval '1 millisecond'
 ORDER BY rank, number
 LIMIT %(limit)b::bigint
 FOR UPDATE SKIP LOCKED
@@ -36,24 +53,27 @@ SELECT EXISTS (
 """
 
 INSERT_ORDERS = """
-INSERT INTO orders (id, version, number, rank, kind, status, created_at, updated_at,
-                    claim_id, bot_id, started_at, due_at)
+INSERT INTO orders (id, version, number, rank, kind, status, attempts, attempts_max, created_at,
+                    updated_at, user_id, error, claim_id, bot_id, started_at, due_at, mode)
 SELECT * FROM unnest(
     %(ids)b::uuid[], %(versions)b::bigint[], %(numbers)b::bigint[], %(ranks)b::smallint[],
-    %(kinds)b::text[], %(statuses)b::text[], %(created)b::timestamptz[],
-    %(updated)b::timestamptz[], %(claims)b::uuid[], %(bots)b::uuid[],
-    %(started)b::timestamptz[], %(due)b::timestamptz[])
+    %(kinds)b::text[], %(statuses)b::text[], %(attempts)b::smallint[],
+    %(attempts_max)b::smallint[], %(created)b::timestamptz[], %(updated)b::timestamptz[],
+    %(users)b::text[], %(errors)b::text[], %(claims)b::uuid[], %(bots)b::uuid[],
+    %(started)b::timestamptz[], %(due)b::timestamptz[], %(modes)b::text[])
 """
 
 UPDATE_ORDERS = """
 UPDATE orders
-SET version = new.version, status = new.status, updated_at = new.updated_at,
-    claim_id = new.claim_id, bot_id = new.bot_id,
-    started_at = new.started_at, due_at = new.due_at
+SET version = new.version, status = new.status, attempts = new.attempts,
+    updated_at = new.updated_at, error = new.error, claim_id = new.claim_id,
+    bot_id = new.bot_id, started_at = new.started_at, due_at = new.due_at, mode = new.mode
 FROM unnest(
-    %(ids)b::uuid[], %(versions)b::bigint[], %(statuses)b::text[], %(updated)b::timestamptz[],
-    %(claims)b::uuid[], %(bots)b::uuid[], %(started)b::timestamptz[], %(due)b::timestamptz[]
-) AS new (id, version, status, updated_at, claim_id, bot_id, started_at, due_at)
+    %(ids)b::uuid[], %(versions)b::bigint[], %(statuses)b::text[], %(attempts)b::smallint[],
+    %(updated)b::timestamptz[], %(errors)b::text[], %(claims)b::uuid[], %(bots)b::uuid[],
+    %(started)b::timestamptz[], %(due)b::timestamptz[], %(modes)b::text[]
+) AS new (id, version, status, attempts, updated_at, error, claim_id, bot_id, started_at, due_at,
+          mode)
 WHERE orders.id = new.id
 """
 
@@ -62,28 +82,38 @@ DELETE_ORDERS = "DELETE FROM orders WHERE id = ANY(%(ids)b::uuid[])"
 _RANKS = {OrderKind.VIP: 0, OrderKind.NORMAL: 1}
 _KINDS = {kind.value: kind for kind in OrderKind}
 _STATUSES = {status.value: status for status in OrderStatus}
+_MODES = {mode.value: mode for mode in CompletionMode}
 
 
 class LiveOrders(LiveTable[Order]):
     decider = ORDER
     hold = HOLD_ORDERS
+    hold_tied = HOLD_TIED_ORDERS
+    hold_every = HOLD_EVERY_ORDER
     pick = PICK_READY_ORDERS
+    pick_aged = PICK_AGED_ORDERS
     overlooked = FIND_OVERLOOKED_ORDER
     insert = INSERT_ORDERS
     update = UPDATE_ORDERS
     delete = DELETE_ORDERS
 
+    def urgency(self, state: Order, aged: bool) -> tuple[int, int]:
+        return 0 if aged else _RANKS[state.kind], state.number
+
     def load(self, row: TupleRow) -> Order:
-        claim_id = row[7]
         return Order(
             id=row[0],
             version=row[1],
             number=row[2],
             kind=_KINDS[row[3]],
             status=_STATUSES[row[4]],
-            created_at=row[5],
-            updated_at=row[6],
-            claim=None if claim_id is None else Claim(claim_id, *row[8:11]),
+            attempts=row[5],
+            attempts_max=row[6],
+            created_at=row[7],
+            updated_at=row[8],
+            user_id=row[9],
+            error=row[10],
+            claim=_claim(*row[11:16]),
         )
 
     def inserted(self, states: Sequence[Order]) -> Parameters:
@@ -92,7 +122,9 @@ class LiveOrders(LiveTable[Order]):
             "numbers": bigints([order.number for order in states]),
             "ranks": smallints([_RANKS[order.kind] for order in states]),
             "kinds": texts([order.kind for order in states]),
+            "attempts_max": smallints([order.attempts_max for order in states]),
             "created": timestamps([order.created_at for order in states]),
+            "users": texts([order.user_id for order in states]),
         }
 
     def updated(self, states: Sequence[Order]) -> Parameters:
@@ -101,11 +133,20 @@ class LiveOrders(LiveTable[Order]):
             "ids": uuids([order.id for order in states]),
             "versions": bigints([order.version for order in states]),
             "statuses": texts([order.status for order in states]),
+            "attempts": smallints([order.attempts for order in states]),
             "updated": timestamps([order.updated_at for order in states]),
+            "errors": texts([order.error for order in states]),
             "claims": uuids([None if claim is None else claim.id for claim in claims]),
             "bots": uuids([None if claim is None else claim.bot_id for claim in claims]),
             "started": timestamps(
                 [None if claim is None else claim.started_at for claim in claims]
             ),
             "due": timestamps([None if claim is None else claim.due_at for claim in claims]),
+            "modes": texts([None if claim is None else claim.mode for claim in claims]),
         }
+
+
+def _claim(
+    claim_id: UUID | None, bot_id: UUID, started_at: datetime, due_at: datetime, mode: str
+) -> Claim | None:
+    return None if claim_id is None else Claim(claim_id, bot_id, started_at, due_at, _MODES[mode])

@@ -14,6 +14,7 @@ from domain.order import ORDER
 from eventlog.follower import Projection
 from eventlog.live import LiveTable
 from projections.bots import LiveBots
+from projections.finished_orders import FinishedOrders
 from projections.orders import LiveOrders
 
 DECIDERS: tuple[Decider[Any], ...] = (ORDER, BOT)
@@ -22,7 +23,7 @@ DECIDERS: tuple[Decider[Any], ...] = (ORDER, BOT)
 # different orders would deadlock: append, and never swap while old processes still run.
 LIVE_TABLES: tuple[LiveTable[Any], ...] = (LiveOrders(), LiveBots())
 
-READ_MODELS: tuple[Projection, ...] = ()
+READ_MODELS: tuple[Projection, ...] = (FinishedOrders(),)
 
 # In the order of the layers: tables that are derived come after what they are derived from.
 MIGRATIONS: tuple[ModuleType, ...] = (eventlog.migrations, projections.migrations)

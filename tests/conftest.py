@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -60,14 +61,19 @@ def template(server: str) -> Iterator[str]:
 @pytest.fixture
 def database(server: str, template: str) -> Iterator[str]:
     """Conninfo of a migrated database of the test's own."""
-    name = _create_database(server, template)
-    yield make_conninfo(server, dbname=name)
-    _drop_database(server, name)
+    with fresh_database(server, template) as conninfo:
+        yield conninfo
 
 
 @pytest.fixture
 def empty_database(server: str) -> Iterator[str]:
-    name = _create_database(server, "template0")
+    with fresh_database(server, "template0") as conninfo:
+        yield conninfo
+
+
+@contextmanager
+def fresh_database(server: str, template: str) -> Iterator[str]:
+    name = _create_database(server, template)
     yield make_conninfo(server, dbname=name)
     _drop_database(server, name)
 

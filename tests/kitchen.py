@@ -10,10 +10,11 @@ import psycopg
 from uuid_utils.compat import uuid7
 
 from domain.bot import Bot
+from domain.claim import CompletedVia, CompletionMode
 from domain.desk import Command
 from domain.event import State
-from domain.kitchen import ClaimOrder, CompleteOrder, CreateBot, CreateOrder
-from domain.order import CompletedVia, Order, OrderKind
+from domain.kitchen import Claimed, ClaimOrder, CompleteOrder, CreateBot, CreateOrder
+from domain.order import Order, OrderKind
 from eventlog.committer import Committer
 from eventlog.database import connect_in_thread, owner_conninfo
 from eventlog.mapper import EventMapper
@@ -41,15 +42,15 @@ class Kitchen:
         assert isinstance(receipt.answer, Order)
         return receipt.answer
 
-    async def bot(self) -> Bot:
-        receipt = await self.submit(CreateBot(bot_id=uuid7()))
+    async def bot(self, completion: CompletionMode = CompletionMode.TIMER) -> Bot:
+        receipt = await self.submit(CreateBot(bot_id=uuid7(), completion=completion))
         assert isinstance(receipt.answer, Bot)
         return receipt.answer
 
-    async def claim(self, bot: Bot) -> Order | None:
-        receipt = await self.submit(ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=10))
-        assert receipt.answer is None or isinstance(receipt.answer, Order)
-        return receipt.answer
+    async def claim(self, bot: Bot, seconds: float = 10) -> Order | None:
+        receipt = await self.submit(ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=seconds))
+        assert isinstance(receipt.answer, Claimed)
+        return receipt.answer.order
 
     async def complete(self, order: Order, claim_id: UUID | None = None) -> Order:
         assert order.claim is not None

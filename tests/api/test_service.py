@@ -2,58 +2,26 @@
 
 import asyncio
 from collections.abc import Sequence
-from http import HTTPStatus
-from typing import Any
 
-import orjson
 import pytest
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
-from starlette.types import Message
 from uuid_utils.compat import uuid7
 
-from api.app import create_app
 from api.service import Service
 from domain.event import Event
 from domain.kitchen import CreateOrder
 from domain.order import OrderKind
 from eventlog.mapper import RecordedEvent
 from eventlog.origin import Origin
+from tests.api.http import Answer, api_of
 from tests.proxy import proxy_to
 
 pytestmark = pytest.mark.anyio
 
 
-class Answer:
-    """What the application sent."""
-
-    def __init__(self, messages: list[Message]) -> None:
-        self.status = HTTPStatus(messages[0]["status"])
-        self.headers = {name.decode(): value.decode() for name, value in messages[0]["headers"]}
-        self.json: Any = orjson.loads(b"".join(part.get("body", b"") for part in messages[1:]))
-
-
 async def ask(service: Service, path: str, method: str = "GET") -> Answer:
-    scope = {
-        "type": "http",
-        "method": method,
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "headers": [],
-        "server": ("127.0.0.1", 8000),
-        "scheme": "http",
-    }
-    sent: list[Message] = []
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    await create_app(service)(scope, receive, send)
-    return Answer(sent)
+    return await api_of(service).send(method, path)
 
 
 async def ready_with(service: Service, status: int) -> Answer:
@@ -120,7 +88,8 @@ async def test_readiness_is_refused_while_the_database_is_away_and_comes_back_by
         "title": "Service Unavailable",
         "status": 503,
         "detail": "The database cannot be reached.",
-        "error": "unavailable",
+        "error": "The database cannot be reached.",
+        "code": "unavailable",
     }
 
 
@@ -150,8 +119,8 @@ async def test_an_unknown_path_is_a_problem(path: str) -> None:
 
     assert answer.status == 404
     assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.json["type"] == "urn:daybook:problem:not_found"
-    assert answer.json["error"] == "not_found"
+    assert answer.json["type"] == "urn:daybook:problem:not-found"
+    assert answer.json["code"] == "not_found"
 
 
 async def test_a_method_that_a_path_does_not_take_is_a_problem() -> None:
@@ -161,4 +130,4 @@ async def test_a_method_that_a_path_does_not_take_is_a_problem() -> None:
     assert answer.status == 405
     assert answer.headers["content-type"] == "application/problem+json"
     assert "GET" in answer.headers["allow"]
-    assert answer.json["error"] == "method_not_allowed"
+    assert answer.json["code"] == "method_not_allowed"

@@ -96,6 +96,91 @@ def test_everybody_else_keeps_it_in_one_place_of_their_own(
     assert load(environ, {}).data_dir == Path(expected)
 
 
+QSTASH = {
+    "QSTASH_TOKEN": "token-of-ours",
+    "QSTASH_URL": "https://qstash.example",
+    "QSTASH_CURRENT_SIGNING_KEY": "sig_current",
+    "QSTASH_NEXT_SIGNING_KEY": "sig_next",
+    "APP_BASE_URL": "https://daybook.example/",
+}
+
+
+def test_the_kitchen_has_its_usual_constants() -> None:  # S0-84
+    settings = load(ROOMY, {})
+
+    assert settings.processing_delay_seconds == 10
+    assert (settings.attempts_max, settings.vip_aging_seconds) == (3, None)
+
+
+def test_the_constants_of_the_kitchen_can_be_set() -> None:
+    settings = load(
+        {
+            **ROOMY,
+            "BOT_PROCESSING_DELAY_SECONDS": "0.5",
+            "DAYBOOK_ATTEMPTS_MAX": "1",
+            "DAYBOOK_VIP_AGING_SECONDS": "60",
+        },
+        {},
+    )
+
+    assert settings.processing_delay_seconds == 0.5
+    assert (settings.attempts_max, settings.vip_aging_seconds) == (1, 60)
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        ("BOT_PROCESSING_DELAY_SECONDS", "a number over 0 and up to 86400"),
+        ("DAYBOOK_ATTEMPTS_MAX", "a whole number from 1 to 100"),
+        ("DAYBOOK_VIP_AGING_SECONDS", "a number over 0 and up to 2592000"),
+    ],
+)
+@pytest.mark.parametrize("text", ["0", "-1", "ten", "nan", "inf", "1e99", "null"])
+def test_a_bad_number_is_refused_with_what_is_allowed(name: str, allowed: str, text: str) -> None:
+    with pytest.raises(SetupError) as refused:
+        load({**ROOMY, name: text}, {})
+
+    assert str(refused.value) == f"{name} is {text!r}, but must be {allowed}."
+
+
+def test_with_all_of_qstash_set_callbacks_have_an_address() -> None:
+    settings = load({**ROOMY, **QSTASH}, {})
+
+    assert settings.callback_url == "https://daybook.example/api/orders/complete"
+
+
+@pytest.mark.parametrize("missing", QSTASH)
+def test_half_of_qstash_is_refused_with_what_is_missing(missing: str) -> None:
+    half = {name: value for name, value in QSTASH.items() if name != missing}
+
+    with pytest.raises(SetupError) as refused:
+        load({**ROOMY, **half}, {})
+
+    expected = f"QStash is set up only in part: set {missing} too, or nothing of it."
+    assert str(refused.value) == expected
+
+
+def test_an_address_alone_is_not_half_of_qstash() -> None:
+    assert load({**ROOMY, "APP_BASE_URL": "https://daybook.example"}, {}).qstash_token is None
+
+
+@pytest.mark.parametrize("url", ["daybook.example", "ftp://daybook.example", "https://", "https:x"])
+@pytest.mark.parametrize("name", ["APP_BASE_URL", "QSTASH_URL"])
+def test_an_address_must_be_one(name: str, url: str) -> None:
+    with pytest.raises(SetupError, match=f"{name} must be an address such as https://"):
+        load({**ROOMY, **QSTASH, name: url}, {})
+
+
+def test_secrets_are_not_shown() -> None:
+    secrets = {"DATABASE_URL": "postgresql://u:hunter2@h/d", "DAYBOOK_WEBHOOK_SECRETS": "whsec_x"}
+    settings = load({**ROOMY, **QSTASH, **secrets}, {})
+
+    shown = repr(settings) + str(settings.__rich_repr__())
+    assert "processing_delay_seconds=10.0" in shown
+    for secret in ("hunter2", "whsec_x", "token-of-ours", "sig_current", "sig_next"):
+        assert secret not in shown
+
+
 def test_every_setting_says_what_it_is_for_and_what_it_is_called() -> None:
     for setting in fields(Settings):
         assert help_of(setting.name).endswith("]")

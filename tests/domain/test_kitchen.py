@@ -1,181 +1,111 @@
-"""Orders and bots decide as promised, whatever happens in whatever order."""
+"""Orders and bots together: whatever is asked in whatever order, they agree."""
 
-from datetime import UTC, datetime, timedelta
-from typing import Any
-from uuid import UUID
+from datetime import timedelta
 
 import pytest
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    Bundle,
-    MultipleResults,
-    RuleBasedStateMachine,
-    consumes,
-    initialize,
-    invariant,
-    multiple,
-    rule,
-)
 from uuid_utils.compat import uuid7
 
 from domain.bot import BOT, Bot
-from domain.desk import Reads
-from domain.errors import BotBusyError, ClaimLostError, OrderNotPendingError, Refusal
-from domain.event import Decider, Event, S
-from domain.kitchen import ORDER_NUMBERS, ClaimOrder, CompleteOrder, CreateBot, CreateOrder
-from domain.order import ORDER, CompletedVia, Order, OrderKind, OrderStatus, claim, complete, create
+from domain.claim import CompletedVia, CompletionMode, ReleaseReason
+from domain.desk import Reads, Together
+from domain.errors import BotInUseError, NotYetDueError, OrderTakenError
+from domain.kitchen import (
+    AssignOrder,
+    ClaimOrder,
+    CompleteOrder,
+    DeleteBot,
+    DeleteOrder,
+    ReleaseOrder,
+)
+from domain.order import ORDER, Order
+from tests.machine import NOON, KitchenMachine, PlainDesk
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+def test_an_order_that_another_bot_has_cannot_be_assigned() -> None:  # S0-18
+    desk = PlainDesk()
+    order, first, second = desk.order(), desk.bot(), desk.bot()
+    desk.claim(first)
+    with pytest.raises(OrderTakenError):
+        _assign(order, second).decide(desk)
 
 
-def make_order() -> Order:
-    created = create(order_id=uuid7(), number=1, kind=OrderKind.NORMAL, now=NOON)
-    return ORDER.evolve(None, created)
+def test_assigning_an_order_to_the_bot_that_has_it_changes_nothing() -> None:  # S0-17
+    desk = PlainDesk()
+    order, bot = desk.order(), desk.bot()
+    desk.claim(bot)
+    events_count = len(desk.log)
+    assigned = _assign(order, bot).decide(desk)
+    assert assigned.bot.order_id == order.id
+    assert len(desk.log) == events_count
 
 
-def claimed(order: Order, claim_id: UUID) -> Order:
-    return ORDER.evolve(
-        order, claim(order, claim_id=claim_id, bot_id=uuid7(), seconds=10, now=NOON)
+def _assign(order: Order, bot: Bot) -> AssignOrder:
+    return AssignOrder(order_id=order.id, bot_id=bot.id, claim_id=uuid7(), seconds=10)
+
+
+def test_deleting_a_bot_returns_its_order_to_its_old_place() -> None:  # S0-67, S0-O3
+    desk = PlainDesk()
+    first, bot = desk.order(), desk.bot()
+    desk.order()
+    desk.claim(bot)
+    DeleteBot(bot_id=bot.id).decide(desk)
+    assert desk.claim(desk.bot()).order == desk.states[first.id]
+    assert desk.states[first.id].attempts == 1
+
+
+def test_a_bot_that_works_is_not_deleted_when_only_an_idle_one_may_be() -> None:  # S0-41
+    desk = PlainDesk()
+    desk.order()
+    bot = desk.bot()
+    desk.claim(bot)
+    with pytest.raises(BotInUseError, match="Cannot delete bot currently processing an order"):
+        DeleteBot(bot_id=bot.id, only_if_idle=True).decide(desk)
+
+
+def test_deleting_an_order_frees_its_bot() -> None:  # S0-60
+    desk = PlainDesk()
+    order, bot = desk.order(), desk.bot()
+    desk.claim(bot)
+    DeleteOrder(order_id=order.id).decide(desk)
+    assert desk.states[bot.id].order_id is None
+
+
+def test_a_timer_completes_nothing_before_it_is_due() -> None:
+    desk = PlainDesk()
+    order = desk.order()
+    desk.claim(desk.bot())
+    on_time = CompleteOrder(order_id=order.id, via=CompletedVia.TIMER, if_due=True)
+    desk.now = NOON + timedelta(seconds=9)
+    with pytest.raises(NotYetDueError):
+        on_time.decide(desk)
+    desk.now = NOON + timedelta(seconds=10)
+    on_time.decide(desk)
+
+
+def test_a_claim_expires_only_when_it_is_due() -> None:
+    desk = PlainDesk()
+    order = desk.order()
+    desk.claim(desk.bot(CompletionMode.ACK))
+    with pytest.raises(NotYetDueError):
+        ReleaseOrder(order_id=order.id, reason=ReleaseReason.EXPIRED).decide(desk)
+
+
+def test_a_claim_records_that_an_order_was_taken_for_its_age() -> None:
+    desk = PlainDesk()
+    order = desk.order()
+    desk.now = NOON + timedelta(seconds=60)
+    desk.claim(desk.bot(), aging_seconds=60)
+    (claimed,) = [e for owner, e in desk.log if owner == order.id and isinstance(e, Order.Claimed)]
+    assert claimed.aged
+
+
+def test_commands_that_belong_together_need_what_all_of_them_need() -> None:
+    bots = [uuid7(), uuid7()]
+    together = Together([ClaimOrder(bot_id=bot, claim_id=uuid7(), seconds=1) for bot in bots])
+    assert together.reads == Reads(
+        names=tuple((BOT, bot) for bot in bots), ready=ORDER, ready_count=2
     )
-
-
-def test_a_claim_is_due_when_its_seconds_have_passed() -> None:
-    order = claimed(make_order(), uuid7())
-    assert order.claim is not None
-    assert order.claim.due_at - order.claim.started_at == timedelta(seconds=10)
-
-
-def test_an_order_that_is_held_cannot_be_claimed() -> None:
-    with pytest.raises(OrderNotPendingError):
-        claimed(claimed(make_order(), uuid7()), uuid7())
-
-
-def test_only_the_claim_that_holds_an_order_completes_it() -> None:
-    order = claimed(make_order(), uuid7())
-    with pytest.raises(ClaimLostError):
-        complete(order, claim_id=uuid7(), via=CompletedVia.TIMER, now=NOON)
-
-
-def test_every_refusal_has_a_code_of_its_own() -> None:
-    codes = [kind.code for kind in Refusal.__subclasses__()]
-    assert len(codes) == len(set(codes)) > 0
-
-
-class PlainDesk:
-    """A desk over a dictionary: everything is at hand, and ready orders are found by sorting."""
-
-    def __init__(self) -> None:
-        self.now = NOON
-        self.log: list[tuple[UUID, Event]] = []
-        self.states: dict[UUID, Any] = {}
-        self.number = 0
-
-    def get(self, decider: Decider[S], aggregate_id: UUID) -> S | None:
-        state = self.states.get(aggregate_id)
-        return state if isinstance(state, decider.state) else None
-
-    def take_ready(self, decider: Decider[S]) -> S | None:
-        pending = [s for s in self.states.values() if isinstance(s, decider.state) and _ready(s)]
-        return min(pending, key=_urgency, default=None)
-
-    def draw(self, sequence: str) -> int:
-        assert sequence == ORDER_NUMBERS
-        self.number += 1
-        return self.number
-
-    def record(self, decider: Decider[S], aggregate_id: UUID, event: Event) -> S:
-        self.log.append((aggregate_id, event))
-        after = decider.evolve(self.states.get(aggregate_id), event)
-        self.states[aggregate_id] = after
-        return after
-
-
-def _ready(state: Any) -> bool:
-    return isinstance(state, Order) and state.status is OrderStatus.PENDING
-
-
-def _urgency(order: Any) -> tuple[bool, int]:
-    return order.kind is not OrderKind.VIP, order.number
-
-
-class KitchenMachine(RuleBasedStateMachine):
-    """Random commands against a model of what must hold."""
-
-    bots: Bundle[UUID] = Bundle("bots")
-    claims: Bundle[Order] = Bundle("claims")
-
-    @initialize()
-    def open(self) -> None:
-        self.desk = PlainDesk()
-
-    @rule(target=bots)
-    def a_bot_comes(self) -> UUID:
-        return CreateBot(bot_id=uuid7()).decide(self.desk).id
-
-    @rule(kind=st.sampled_from(OrderKind))
-    def a_guest_orders(self, kind: OrderKind) -> None:
-        CreateOrder(order_id=uuid7(), kind=kind).decide(self.desk)
-
-    @rule(target=claims, bot_id=bots)
-    def a_bot_asks_for_work(self, bot_id: UUID) -> Order | MultipleResults[Order]:
-        command = ClaimOrder(bot_id=bot_id, claim_id=uuid7(), seconds=10)
-        ready = self.desk.take_ready(ORDER)
-        busy = self.desk.states[bot_id].order_id is not None
-        if busy:
-            with pytest.raises(BotBusyError):
-                command.decide(self.desk)
-            return multiple()
-        order = command.decide(self.desk)
-        assert (order and order.id) == (ready and ready.id)
-        return order or multiple()
-
-    @rule(order=consumes(claims))
-    def a_bot_reports(self, order: Order) -> None:
-        self._complete(order)
-        with pytest.raises(ClaimLostError):
-            self._complete(order)
-
-    @rule(order=claims)
-    def a_zombie_reports(self, order: Order) -> None:
-        with pytest.raises(ClaimLostError):
-            self._complete(order, claim_id=uuid7())
-
-    def _complete(self, order: Order, claim_id: UUID | None = None) -> None:
-        assert order.claim is not None
-        CompleteOrder(
-            order_id=order.id,
-            bot_id=order.claim.bot_id,
-            claim_id=claim_id or order.claim.id,
-            via=CompletedVia.REPORT,
-        ).decide(self.desk)
-
-    @invariant()
-    def orders_and_bots_agree_on_every_claim(self) -> None:
-        held = {
-            (s.claim.id, s.id, s.claim.bot_id)
-            for s in self.desk.states.values()
-            if isinstance(s, Order) and s.claim
-        }
-        working = {
-            (s.claim_id, s.order_id, s.id)
-            for s in self.desk.states.values()
-            if isinstance(s, Bot) and s.order_id
-        }
-        assert held == working
-
-    @invariant()
-    def replaying_the_log_gives_the_same_state(self) -> None:
-        for aggregate_id, state in self.desk.states.items():
-            events = [event for owner, event in self.desk.log if owner == aggregate_id]
-            decider: Decider[Any] = ORDER if isinstance(state, Order) else BOT
-            assert decider.fold(events) == state
-            assert state.version == len(events)
+    assert together.reads.weight == 2
 
 
 TestKitchenMachine = KitchenMachine.TestCase
-
-
-def test_a_commands_weight_is_what_it_reads() -> None:
-    assert Reads().weight == 1
-    assert Reads(ready=ORDER, ready_count=7).weight == 7
-    assert Reads(draws=(ORDER_NUMBERS, 3)).weight == 3

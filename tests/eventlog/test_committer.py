@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
 from domain.bot import Bot
@@ -74,7 +75,7 @@ async def test_a_refusal_is_one_commands_answer_and_leaves_the_rest_of_its_batch
         bot = await kitchen.bot()
         await kitchen.order()
         await kitchen.order()
-        unknown = Bot(id=uuid7(), version=1, created_at=bot.created_at, updated_at=bot.created_at)
+        unknown = replace(bot, id=uuid7())
         answers = await asyncio.gather(
             kitchen.claim(bot),
             kitchen.claim(bot),
@@ -107,10 +108,7 @@ async def test_a_claim_that_was_lost_completes_nothing(database: str) -> None:
 async def test_one_kinds_id_given_for_anothers_is_unknown(database: str) -> None:
     async with open_kitchen(database) as kitchen:
         order = await kitchen.order()
-        assert order.claim is None
-        impostor = Bot(
-            id=order.id, version=1, created_at=order.created_at, updated_at=order.created_at
-        )
+        impostor = replace(await kitchen.bot(), id=order.id)
         with pytest.raises(NotFoundError):
             await kitchen.claim(impostor)
 
@@ -126,8 +124,7 @@ class _RecordThenRefuse:
     def decide(self, desk: Desk) -> None:
         order = desk.take_ready(ORDER)
         assert order is not None
-        claimed = Order.Claimed(at=desk.now, claim_id=uuid7(), bot_id=uuid7(), due_at=desk.now)
-        desk.record(ORDER, order.id, claimed)
+        desk.record(ORDER, order.id, Order.Deleted(at=desk.now))
         raise self._reason
 
 
@@ -235,7 +232,9 @@ class _RecordUnregistered:
 
 
 def _pretend(_state: Any, event: Event) -> Order:
-    created = Order.Created(at=event.at, order_id=uuid7(), number=0, kind=OrderKind.NORMAL)
+    created = Order.Created(
+        at=event.at, order_id=uuid7(), number=0, kind=OrderKind.NORMAL, attempts_max=1
+    )
     return ORDER.evolve(None, created)
 
 

@@ -76,11 +76,11 @@ def write(conninfo: str, seed: int, shared: list[UUID], stop: threading.Event) -
             with connection.transaction(force_rollback=chance.random() < 0.1):
                 if chance.random() < 0.5:
                     _append(connection, uuid7(), 1)
-                bot = chance.choice(shared)
-                hold = "UPDATE bots SET version = version + 1 WHERE id = %s RETURNING version"
-                found = connection.execute(hold, [bot]).fetchone()
+                one = chance.choice(shared)
+                hold = "UPDATE shared SET version = version + 1 WHERE id = %s RETURNING version"
+                found = connection.execute(hold, [one]).fetchone()
                 assert found is not None
-                _append(connection, bot, found[0])
+                _append(connection, one, found[0])
                 time.sleep(chance.random() * 0.004)
 
 
@@ -92,8 +92,9 @@ def _append(connection: "psycopg.Connection[Any]", aggregate_id: UUID, version: 
 def ten_writers(conninfo: str) -> Iterator[None]:
     shared = [uuid7() for _ in range(12)]
     with psycopg.connect(owner_conninfo(conninfo), autocommit=True) as connection:
-        for bot in shared:
-            connection.execute("INSERT INTO bots VALUES (%s, 0, now(), now())", [bot])
+        connection.execute("CREATE TABLE shared (id uuid PRIMARY KEY, version bigint)")
+        for one in shared:
+            connection.execute("INSERT INTO shared VALUES (%s, 0)", [one])
     stop = threading.Event()
     threads = [
         threading.Thread(target=write, args=(conninfo, seed, shared, stop))

@@ -10,8 +10,9 @@ import pytest
 from eventsourcing.persistence import StoredEvent
 from msgspec import Struct, ValidationError
 
+from domain.claim import CompletedVia
 from domain.event import Decider, Event, events_of
-from domain.order import CompletedVia, Order
+from domain.order import Order
 from eventlog.errors import UnknownTopicError
 from eventlog.mapper import DomainEvent, EventMapper
 from tests.kitchen import MAPPER

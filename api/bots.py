@@ -1,0 +1,107 @@
+"""What can be done with bots over HTTP, other than reading them."""
+
+from http import HTTPStatus
+from typing import Literal, TypedDict
+from uuid import UUID
+
+from starlette.routing import Route
+from uuid_utils.compat import uuid7
+
+from api.commands import Body, Call, Nothing, Write
+from api.requests import read_flag
+from api.shapes import BotJSON, OrderJSON, bot_json, order_json
+from domain.bot import Bot
+from domain.claim import CompletionMode
+from domain.kitchen import Claimed, ClaimOrder, CreateBot, DeleteBot, ReleaseBot
+
+
+class NewBot(Body, frozen=True):
+    auto_claim: bool = False
+    completion: CompletionMode = CompletionMode.TIMER
+
+
+class BotChange(Body, frozen=True):
+    status: Literal["IDLE"]
+
+
+class BotAnswer(TypedDict):
+    bot: BotJSON
+    message: str
+
+
+class ClaimAnswer(TypedDict):
+    order: OrderJSON | None
+    bot: BotJSON
+    message: str
+
+
+def create(new: NewBot, _call: Call) -> CreateBot:
+    """Create a bot."""
+    return CreateBot(bot_id=uuid7(), auto_claim=new.auto_claim, completion=new.completion)
+
+
+def stop(_: BotChange, call: Call) -> ReleaseBot:
+    """Stop a bot; its order goes back to its place in the queue."""
+    return ReleaseBot(bot_id=call.id)
+
+
+def delete(_: Nothing, call: Call) -> DeleteBot:
+    """Delete a bot; its order goes back to its place in the queue."""
+    only_if_idle = read_flag(call.parameters, "onlyIfIdle")
+    return DeleteBot(bot_id=call.id, only_if_idle=only_if_idle)
+
+
+def claim(_: Nothing, call: Call) -> ClaimOrder:
+    """Give the most urgent pending order to this bot."""
+    return claim_for(call.id, call)
+
+
+def claim_for(bot_id: UUID, call: Call) -> ClaimOrder:
+    return ClaimOrder(
+        bot_id=bot_id,
+        claim_id=uuid7(),
+        seconds=call.settings.processing_delay_seconds,
+        aging_seconds=call.settings.vip_aging_seconds,
+    )
+
+
+def created(bot: Bot) -> BotAnswer:
+    return {"bot": bot_json(bot), "message": "Bot created successfully"}
+
+
+def stopped(bot: Bot) -> BotAnswer:
+    return {"bot": bot_json(bot), "message": "Bot updated successfully"}
+
+
+def deleted(bot: Bot) -> BotAnswer:
+    return {"bot": bot_json(bot), "message": "Bot deleted successfully"}
+
+
+def claimed(answer: Claimed) -> ClaimAnswer:
+    return {
+        "order": order_json(answer.order) if answer.order else None,
+        "bot": bot_json(answer.bot),
+        "message": "Order claimed" if answer.order else "No pending orders",
+    }
+
+
+CREATE = Write(
+    "POST",
+    "/api/bots",
+    takes=NewBot,
+    command=create,
+    shape=created,
+    status=HTTPStatus.CREATED,
+)
+STOP = Write("PATCH", "/api/bots/{id}", takes=BotChange, command=stop, shape=stopped)
+CLAIM = Write("POST", "/api/bots/{id}/claim", takes=Nothing, command=claim, shape=claimed)
+DELETE = Write(
+    "DELETE",
+    "/api/bots/{id}",
+    takes=Nothing,
+    command=delete,
+    shape=deleted,
+    parameters=("onlyIfIdle",),
+)
+
+routes: list[Route] = [write.route for write in (CLAIM, CREATE, STOP, DELETE)]

@@ -1,0 +1,208 @@
+"""Signed callbacks: were these bytes sent to us by somebody who holds one of our keys?
+
+Two profiles are known, each by its headers: the JWT of Upstash and Standard Webhooks. Nothing
+here reads a clock or the environment, and nothing looks into the body: it is verified as the
+bytes that came, before anybody parses them. What is verified may still be a repetition, and
+`Callback.message_id` is what a caller remembers in order to recognise one.
+"""
+
+import re
+from base64 import b64decode, b64encode, urlsafe_b64encode
+from collections.abc import Sequence
+from datetime import datetime
+from hashlib import sha256
+from hmac import compare_digest, digest
+from typing import Annotated, Protocol
+
+from jwt import InvalidSignatureError, PyJWS, PyJWTError
+from msgspec import DecodeError, Meta, Struct
+from msgspec.json import Decoder
+
+from eventlog.errors import SetupError
+
+UPSTASH_SIGNATURE = "upstash-signature"
+STANDARD_ID = "webhook-id"
+STANDARD_TIMESTAMP = "webhook-timestamp"
+STANDARD_SIGNATURE = "webhook-signature"
+
+ISSUER = "Upstash"
+ALGORITHM = "HS256"
+LEEWAY_SECONDS = 5
+TOLERANCE_SECONDS = 300
+HEADER_BYTES_MAX = 8192
+KEYS_MAX = 2
+
+SECRET_PREFIX = "whsec_"  # noqa: S105 - it says what kind of text follows, and is no secret
+SECRET_BYTES_MIN = 24
+SECRET_BYTES_MAX = 64
+UPSTASH_KEY = re.compile("[!-~]{24,128}")
+
+# Id and timestamp are signed as id.timestamp.body. Without a full stop in either there is one
+# way only to read what was signed.
+MESSAGE_ID = re.compile(r"[!-\-/-~]{1,256}")
+TIMESTAMP = re.compile("[0-9]{1,12}")
+
+
+class BadSignatureError(Exception):
+    """The sentence is for the log: whoever called is told no more than that it was refused."""
+
+
+class Headers(Protocol):
+    """As Starlette has them: all values of a name, whatever its case."""
+
+    def getlist(self, key: str) -> Sequence[str]: ...
+
+
+class CallbackKeys(Struct, frozen=True):
+    """For each profile the current key and, during a rotation, the next. No key opens nothing."""
+
+    upstash: tuple[str, ...] = ()
+    standard: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if max(len(self.upstash), len(self.standard)) > KEYS_MAX:
+            raise SetupError("There are too many callback keys: give the current and the next.")
+        if not all(UPSTASH_KEY.fullmatch(key) for key in self.upstash):
+            raise SetupError(
+                "An Upstash signing key must be 24 to 128 visible ASCII characters: copy it "
+                "from the console as it stands."
+            )
+        for secret in self.standard:
+            _secret_bytes(secret)
+
+    def __repr__(self) -> str:
+        return f"CallbackKeys({len(self.upstash)} of Upstash, {len(self.standard)} standard)"
+
+    def __rich_repr__(self) -> list[tuple[str, int]]:
+        return [("upstash", len(self.upstash)), ("standard", len(self.standard))]
+
+
+class Callback(Struct, frozen=True):
+    """A verified callback; its message id is the token's jti, or the webhook-id."""
+
+    message_id: str
+
+
+class Claims(Struct, frozen=True):
+    """The claims of an Upstash token, all of which are required."""
+
+    iss: str
+    sub: str
+    exp: int
+    nbf: int
+    iat: int
+    jti: Annotated[str, Meta(pattern=r"\A[!-~]{1,256}\Z")]
+    body: str
+
+
+JWS = PyJWS(algorithms=[ALGORITHM])
+CLAIMS = Decoder(Claims)
+
+
+def verify(
+    *, headers: Headers, body: bytes, url: str, now: datetime, keys: CallbackKeys
+) -> Callback:
+    """`url` is our address as the sender knows it. Raises BadSignatureError."""
+    assert now.tzinfo is not None
+    is_upstash = bool(headers.getlist(UPSTASH_SIGNATURE))
+    is_standard = bool(headers.getlist(STANDARD_SIGNATURE))
+    if is_upstash and is_standard:
+        raise BadSignatureError("The request is signed in two ways, which nobody does honestly.")
+    if is_upstash:
+        return _verify_upstash(headers, body, url=url, now=now, keys=keys.upstash)
+    if is_standard:
+        return _verify_standard(headers, body, now=now, secrets=keys.standard)
+    raise BadSignatureError("The request is not signed.")
+
+
+def _verify_upstash(
+    headers: Headers, body: bytes, *, url: str, now: datetime, keys: Sequence[str]
+) -> Callback:
+    payload = _signed_payload(_only(headers, UPSTASH_SIGNATURE), keys)
+    try:
+        claims = CLAIMS.decode(payload)
+    except DecodeError as error:
+        raise BadSignatureError(f"The claims are not those of Upstash: {error}.") from error
+    if not _same(claims.iss, ISSUER):
+        raise BadSignatureError("The token was issued by somebody else.")
+    if not _same(claims.sub, url):
+        raise BadSignatureError("The token is for another address.")
+    # Upstash may pad the hash, or not.
+    if not _same(claims.body.rstrip("="), _body_hash(body)):
+        raise BadSignatureError("The token is for another body.")
+    _check_times(claims, now)
+    return Callback(claims.jti)
+
+
+def _signed_payload(token: str, keys: Sequence[str]) -> bytes:
+    """Only the signature is left to PyJWT: its check of the claims would read the clock."""
+    for key in keys:
+        try:
+            payload: bytes = JWS.decode(token, key, algorithms=[ALGORITHM])
+        except InvalidSignatureError:
+            continue
+        except PyJWTError as error:
+            raise BadSignatureError(f"The token is unusable: {type(error).__name__}.") from error
+        return payload
+    raise BadSignatureError(f"None of our {len(keys)} Upstash keys signed the token.")
+
+
+def _check_times(claims: Claims, now: datetime) -> None:
+    seconds = now.timestamp()
+    if claims.exp <= seconds - LEEWAY_SECONDS:
+        raise BadSignatureError("The token has expired.")
+    if max(claims.nbf, claims.iat) > seconds + LEEWAY_SECONDS:
+        raise BadSignatureError("The token is not valid yet.")
+
+
+def _body_hash(body: bytes) -> str:
+    return urlsafe_b64encode(sha256(body).digest()).decode().rstrip("=")
+
+
+def _verify_standard(
+    headers: Headers, body: bytes, *, now: datetime, secrets: Sequence[str]
+) -> Callback:
+    message_id, timestamp = _only(headers, STANDARD_ID), _only(headers, STANDARD_TIMESTAMP)
+    if not MESSAGE_ID.fullmatch(message_id) or not TIMESTAMP.fullmatch(timestamp):
+        raise BadSignatureError("The id or the timestamp of the webhook is malformed.")
+    signed = b".".join([message_id.encode(), timestamp.encode(), body])
+    expected = [_standard_signature(secret, signed) for secret in secrets]
+    given = _only(headers, STANDARD_SIGNATURE).split(" ")
+    if not any(_same(ours, theirs) for ours in expected for theirs in given):
+        raise BadSignatureError(f"None of our {len(secrets)} secrets signed the webhook.")
+    if abs(now.timestamp() - int(timestamp)) > TOLERANCE_SECONDS:
+        raise BadSignatureError("The webhook was signed too long ago, or in the future.")
+    return Callback(message_id)
+
+
+def _standard_signature(secret: str, signed: bytes) -> str:
+    return "v1," + b64encode(digest(_secret_bytes(secret), signed, "sha256")).decode()
+
+
+def _secret_bytes(secret: str) -> bytes:
+    try:
+        key = b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    except ValueError:
+        key = b""
+    is_long_enough = SECRET_BYTES_MIN <= len(key) <= SECRET_BYTES_MAX
+    if not secret.startswith(SECRET_PREFIX) or not is_long_enough:
+        raise SetupError(
+            f"A webhook secret must be {SECRET_PREFIX} and the base64 of {SECRET_BYTES_MIN} to "
+            f"{SECRET_BYTES_MAX} bytes."
+        )
+    return key
+
+
+def _only(headers: Headers, name: str) -> str:
+    """The one value of a header: of two, a proxy might check the one and we the other."""
+    values = headers.getlist(name)
+    if len(values) != 1:
+        raise BadSignatureError(f"There must be one {name}, but there are {len(values)}.")
+    if not 0 < len(values[0]) <= HEADER_BYTES_MAX:
+        raise BadSignatureError(f"The {name} is empty or longer than {HEADER_BYTES_MAX} bytes.")
+    return values[0]
+
+
+def _same(one: str, other: str) -> bool:
+    """In a time that does not tell how much of it is the same."""
+    return compare_digest(one.encode(), other.encode())

@@ -1,0 +1,232 @@
+"""Endpoints that change something: a request becomes one command, and its answer goes back.
+
+A module of endpoints says for each what it takes, which command that is, and how the answer
+looks. All else is the same for every write and stands here: reading the body, idempotency keys,
+refusals, and the headers that say which command it was and where in the log it ended.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from http import HTTPStatus
+from typing import Any, Generic, TypeVar
+from uuid import UUID, uuid5
+
+import orjson
+from msgspec import Struct
+from msgspec.json import Decoder, encode
+from msgspec.structs import fields
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+from uuid_utils.compat import uuid7
+
+from api.problems import KNOWN_ERRORS, BadInputError, Problem, problem_of
+from api.requests import (
+    BODY_BYTES_MAX,
+    Headers,
+    read_bytes,
+    read_id,
+    read_idempotency_key,
+    read_json,
+    read_parameters,
+)
+from api.service import Service
+from api.settings import Settings
+from domain.desk import Command
+from domain.errors import Refusal
+from eventlog.idempotency import IdempotencyKey
+from eventlog.origin import Origin, Receipt, StoredAnswer
+
+# Everybody, as long as the house is open.
+PRINCIPAL = "open"
+# Command ids made from idempotency keys belong to this name space.
+KEYED_COMMANDS = UUID("6f0f4a1e-8c0b-5d0e-9d5a-3b7c1f2e4d60")
+
+RawHeaders = list[tuple[bytes, bytes]]
+JSON_TYPE = (b"content-type", b"application/json")
+PROBLEM_TYPE = (b"content-type", b"application/problem+json")
+REPLAYED = (b"idempotent-replayed", b"true")
+
+
+class Body(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
+    """What a request says. Defaults are left out, so that a new one changes no fingerprint."""
+
+
+class Nothing(Body, frozen=True):
+    """The body of a request whose path says everything: none, or an empty object."""
+
+
+B = TypeVar("B", bound=Body)
+A = TypeVar("A")
+Shape = Callable[[A], Mapping[str, Any]]
+
+
+class Call:
+    """One request on its way to a command."""
+
+    __slots__ = ("headers", "parameters", "scope", "service", "settings")
+
+    def __init__(self, scope: Scope, known_parameters: tuple[str, ...]) -> None:
+        state = scope["app"].state
+        self.scope = scope
+        self.service: Service = state.service
+        self.settings: Settings = state.settings
+        self.headers: Headers = dict(scope["headers"])
+        self.parameters = read_parameters(scope["query_string"], known_parameters)
+
+    @property
+    def id(self) -> UUID:
+        return read_id(self.scope["path_params"]["id"])
+
+
+class Endpoint(ABC, Generic[B]):
+    """Reads a body, lets `answer` do the rest, and sends what it says."""
+
+    summary: str
+    answers: Callable[..., Any]
+    """Its return type is the shape of the answer."""
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        *,
+        takes: type[B],
+        status: HTTPStatus = HTTPStatus.OK,
+        parameters: tuple[str, ...] = (),
+        body_bytes_max: int = BODY_BYTES_MAX,
+    ) -> None:
+        self.method, self.path, self.takes, self.status = method, path, takes, status
+        self.parameters = parameters
+        self.operation = f"{method} {path}"
+        self._decoder = Decoder(takes)
+        self._body_bytes_max = body_bytes_max
+        self.may_be_empty = not any(field.required for field in fields(takes))
+
+    @property
+    def route(self) -> Route:
+        return Route(self.path, self, methods=[self.method])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            call = Call(scope, self.parameters)
+            body = await read_bytes(call.headers, receive, self._body_bytes_max)
+            answer, headers = await self.answer(call, body)
+        except BadInputError as error:
+            await error.problem(scope, receive, send)
+            return
+        headers.append((b"content-length", b"%d" % len(answer.body)))
+        headers.append(JSON_TYPE if answer.status < HTTPStatus.BAD_REQUEST else PROBLEM_TYPE)
+        start = {"type": "http.response.start", "status": answer.status, "headers": headers}
+        await send(start)
+        await send({"type": "http.response.body", "body": answer.body})
+
+    def read(self, call: Call, body: bytes) -> B:
+        if not body and self.may_be_empty:
+            return self.takes()
+        return read_json(call.headers, body, self._decoder)
+
+    @abstractmethod
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]: ...
+
+
+class Write(Endpoint[B], Generic[B, A]):
+    """One request, one command."""
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        *,
+        takes: type[B],
+        command: Callable[[B, Call], Command[A]],
+        shape: Shape[A],
+        status: HTTPStatus = HTTPStatus.OK,
+        parameters: tuple[str, ...] = (),
+        body_bytes_max: int = BODY_BYTES_MAX,
+    ) -> None:
+        super().__init__(
+            method,
+            path,
+            takes=takes,
+            status=status,
+            parameters=parameters,
+            body_bytes_max=body_bytes_max,
+        )
+        self.summary = command.__doc__ or ""
+        self.answers = shape
+        self._command = command
+        self._shape = shape
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        value = self.read(call, body)
+        command = self._command(value, call)
+        key = self.key(call, value)
+        origin = origin_of(key)
+        return await self.hand_over(call, command, origin, key)
+
+    def key(self, call: Call, value: B) -> IdempotencyKey | None:
+        text = read_idempotency_key(call.scope)
+        if text is None:
+            return None
+        return keyed(call, value, self.operation, text, self.render)
+
+    async def hand_over(
+        self, call: Call, command: Command[A], origin: Origin, key: IdempotencyKey | None
+    ) -> tuple[StoredAnswer, RawHeaders]:
+        try:
+            receipt = await call.service.committer.submit(command, origin, key)
+        except KNOWN_ERRORS as error:
+            headers = [(b"daybook-command-id", str(origin.command_id).encode())]
+            return self.refused(error, headers)
+        return receipt.replayed or self.render(receipt.answer), told_by(receipt)
+
+    def refused(self, error: Exception, headers: RawHeaders) -> tuple[StoredAnswer, RawHeaders]:
+        if isinstance(error, Refusal):
+            return self.render(error), headers
+        problem = problem_of(error)
+        return stored(problem), headers + retry_after(problem)
+
+    def render(self, outcome: A | Refusal) -> StoredAnswer:
+        if isinstance(outcome, Refusal):
+            return stored(problem_of(outcome))
+        return StoredAnswer(self.status, orjson.dumps(self._shape(outcome)))
+
+
+def keyed(
+    call: Call, value: Struct, operation: str, text: str, render: Callable[[Any], StoredAnswer]
+) -> IdempotencyKey:
+    """Requests are the same when path, parameters and body say the same, however written."""
+    asked = {"path": call.scope["path_params"], "parameters": call.parameters, "body": value}
+    return IdempotencyKey(
+        principal=PRINCIPAL,
+        operation=operation,
+        key=text,
+        fingerprint=sha256(encode(asked, order="sorted")).digest(),
+        render=render,
+    )
+
+
+def origin_of(key: IdempotencyKey | None) -> Origin:
+    """With a key the command's id follows from it: the same request is the same command."""
+    if key is None:
+        return Origin(command_id=uuid7(), actor=PRINCIPAL)
+    command_id = uuid5(KEYED_COMMANDS, orjson.dumps(key.scope).decode())
+    return Origin(command_id=command_id, actor=key.principal)
+
+
+def told_by(receipt: Receipt) -> RawHeaders:
+    headers: RawHeaders = [(b"daybook-command-id", str(receipt.command_id).encode())]
+    if receipt.position is not None:
+        headers.append((b"daybook-position", b"%d" % receipt.position))
+    if receipt.replayed is not None:
+        headers.append(REPLAYED)
+    return headers
+
+
+def stored(problem: Problem) -> StoredAnswer:
+    return StoredAnswer(problem.status_code, bytes(problem.body))
+
+
+def retry_after(problem: Problem) -> RawHeaders:
+    return [one for one in problem.raw_headers if one[0] == b"retry-after"]

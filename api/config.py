@@ -1,0 +1,66 @@
+"""The constants in force, for clients that draw a timer or cut their batches to size."""
+
+from typing import TypedDict
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from api.problems import JSONAnswer
+from api.requests import (
+    BATCH_BODY_BYTES_MAX,
+    BATCH_MAX,
+    BODY_BYTES_MAX,
+    ERROR_CHARACTERS_MAX,
+    IDEMPOTENCY_KEY_CHARACTERS_MAX,
+    USER_ID_CHARACTERS_MAX,
+    read_parameters,
+)
+from api.settings import Settings
+from api.version import version
+
+
+class LimitsJSON(TypedDict):
+    bodyBytesMax: int
+    batchBodyBytesMax: int
+    batchMax: int
+    userIdCharactersMax: int
+    errorCharactersMax: int
+    idempotencyKeyCharactersMax: int
+
+
+class ConfigJSON(TypedDict):
+    botProcessingDelaySeconds: float
+    attemptsMax: int
+    vipAgingSeconds: float | None
+    limits: LimitsJSON
+    version: str
+
+
+LIMITS: LimitsJSON = {
+    "bodyBytesMax": BODY_BYTES_MAX,
+    "batchBodyBytesMax": BATCH_BODY_BYTES_MAX,
+    "batchMax": BATCH_MAX,
+    "userIdCharactersMax": USER_ID_CHARACTERS_MAX,
+    "errorCharactersMax": ERROR_CHARACTERS_MAX,
+    "idempotencyKeyCharactersMax": IDEMPOTENCY_KEY_CHARACTERS_MAX,
+}
+
+
+def config_json(settings: Settings) -> ConfigJSON:
+    return {
+        "botProcessingDelaySeconds": settings.processing_delay_seconds,
+        "attemptsMax": settings.attempts_max,
+        "vipAgingSeconds": settings.vip_aging_seconds,
+        "limits": LIMITS,
+        "version": version(),
+    }
+
+
+async def config(request: Request) -> Response:
+    """The constants in force."""
+    read_parameters(request.scope["query_string"])
+    return JSONAnswer(config_json(request.app.state.settings))
+
+
+routes = [Route("/api/config", config)]

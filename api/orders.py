@@ -1,0 +1,206 @@
+"""What can be done with orders over HTTP, other than reading them."""
+
+from http import HTTPStatus
+from typing import Annotated, Any, TypedDict
+from uuid import UUID
+
+from msgspec import Meta
+from starlette.routing import Route
+from uuid_utils.compat import uuid7
+
+from api.commands import Body, Call, Nothing, Write
+from api.requests import (
+    BATCH_BODY_BYTES_MAX,
+    BATCH_MAX,
+    ERROR_CHARACTERS_MAX,
+    USER_ID_CHARACTERS_MAX,
+    Id,
+    unprocessable,
+)
+from api.shapes import OrderJSON, order_json
+from domain.claim import CompletedVia
+from domain.desk import Command, Together
+from domain.kitchen import (
+    AssignOrder,
+    Claimed,
+    ClearOrders,
+    CompleteOrder,
+    CreateOrder,
+    DeleteOrder,
+    FailOrder,
+    ReleaseOrder,
+    RequeueOrder,
+    RestoreOrder,
+)
+from domain.order import Order, OrderKind, OrderStatus
+
+
+class NewOrder(Body, frozen=True):
+    type: OrderKind
+    user_id: Annotated[str, Meta(min_length=1, max_length=USER_ID_CHARACTERS_MAX)] | None = None
+
+
+class NewOrders(Body, frozen=True):
+    orders: Annotated[list[NewOrder], Meta(min_length=1, max_length=BATCH_MAX)]
+
+
+class OrderChange(Body, frozen=True):
+    status: OrderStatus
+    bot_id: Id | None = None
+    claim_id: Id | None = None
+
+
+class Failure(Body, frozen=True):
+    claim_id: Id
+    error: Annotated[str, Meta(max_length=ERROR_CHARACTERS_MAX)]
+    retryable: bool = True
+
+
+class OrderAnswer(TypedDict):
+    order: OrderJSON
+    message: str
+
+
+class OrdersAnswer(TypedDict):
+    orders: list[OrderJSON]
+
+
+class ClearedAnswer(TypedDict):
+    message: str
+    cleared: int
+
+
+def create(new: NewOrder, call: Call) -> CreateOrder:
+    """Create an order."""
+    return CreateOrder(
+        order_id=uuid7(),
+        kind=new.type,
+        attempts_max=call.settings.attempts_max,
+        user_id=new.user_id,
+    )
+
+
+def create_batch(new: NewOrders, call: Call) -> Together:
+    """Create up to 1,000 orders, all or none."""
+    return Together([create(one, call) for one in new.orders])
+
+
+def change(to: OrderChange, call: Call) -> Command[Any]:
+    """Give an order to a bot, put it back into the queue, or complete it."""
+    match to:
+        case OrderChange(OrderStatus.PROCESSING, str(bot_id), None):
+            return AssignOrder(
+                order_id=call.id,
+                bot_id=UUID(bot_id),
+                claim_id=uuid7(),
+                seconds=call.settings.processing_delay_seconds,
+            )
+        case OrderChange(OrderStatus.PENDING, None, claim_id):
+            return ReleaseOrder(order_id=call.id, claim_id=_uuid(claim_id))
+        case OrderChange(OrderStatus.COMPLETE, None, claim_id):
+            via = CompletedVia.REPORT
+            return CompleteOrder(order_id=call.id, claim_id=_uuid(claim_id), via=via)
+    raise unprocessable(
+        "schema",
+        "The body does not fit: it must be {status: PROCESSING, botId}, {status: PENDING} or "
+        "{status: COMPLETE}, the last two with a claimId if only that claim is meant.",
+    )
+
+
+def fail(failure: Failure, call: Call) -> FailOrder:
+    """Report that cooking failed; the order is tried again, or is dead."""
+    return FailOrder(
+        order_id=call.id,
+        claim_id=UUID(failure.claim_id),
+        error=failure.error,
+        retryable=failure.retryable,
+    )
+
+
+def delete(_: Nothing, call: Call) -> DeleteOrder:
+    """Delete an order; a bot that works on it is free again."""
+    return DeleteOrder(order_id=call.id)
+
+
+def restore(_: Nothing, call: Call) -> RestoreOrder:
+    """Take back that an order was deleted."""
+    return RestoreOrder(order_id=call.id)
+
+
+def requeue(_: Nothing, call: Call) -> RequeueOrder:
+    """Put a dead order back into the queue."""
+    return RequeueOrder(order_id=call.id)
+
+
+def clear(_: Nothing, _call: Call) -> ClearOrders:
+    """Delete every order that is not complete. Their numbers are not used again."""
+    return ClearOrders()
+
+
+def created(order: Order) -> OrderAnswer:
+    return {"order": order_json(order), "message": "Order created successfully"}
+
+
+def all_created(orders: list[Order]) -> OrdersAnswer:
+    return {"orders": [order_json(order) for order in orders]}
+
+
+def changed(answer: Order | Claimed) -> OrderAnswer:
+    order = answer.order if isinstance(answer, Claimed) else answer
+    assert order is not None, "an order that was named is there, or it was refused"
+    return {"order": order_json(order), "message": "Order updated successfully"}
+
+
+def failed(order: Order) -> OrderAnswer:
+    return {"order": order_json(order), "message": "Failure recorded"}
+
+
+def deleted(order: Order) -> OrderAnswer:
+    return {"order": order_json(order), "message": "Order deleted successfully"}
+
+
+def restored(order: Order) -> OrderAnswer:
+    return {"order": order_json(order), "message": "Order restored successfully"}
+
+
+def requeued(order: Order) -> OrderAnswer:
+    return {"order": order_json(order), "message": "Order requeued successfully"}
+
+
+def cleared(count: int) -> ClearedAnswer:
+    return {"message": "All orders cleared successfully", "cleared": count}
+
+
+def _uuid(text: str | None) -> UUID | None:
+    return None if text is None else UUID(text)
+
+
+CREATE = Write(
+    "POST",
+    "/api/orders",
+    takes=NewOrder,
+    command=create,
+    shape=created,
+    status=HTTPStatus.CREATED,
+)
+CREATE_BATCH = Write(
+    "POST",
+    "/api/orders/batch",
+    takes=NewOrders,
+    command=create_batch,
+    shape=all_created,
+    status=HTTPStatus.CREATED,
+    body_bytes_max=BATCH_BODY_BYTES_MAX,
+)
+CHANGE = Write("PATCH", "/api/orders/{id}", takes=OrderChange, command=change, shape=changed)
+FAIL = Write("POST", "/api/orders/{id}/fail", takes=Failure, command=fail, shape=failed)
+CLEAR = Write("DELETE", "/api/orders/clear", takes=Nothing, command=clear, shape=cleared)
+DELETE = Write("DELETE", "/api/orders/{id}", takes=Nothing, command=delete, shape=deleted)
+RESTORE = Write("POST", "/api/orders/{id}/restore", takes=Nothing, command=restore, shape=restored)
+REQUEUE = Write("POST", "/api/orders/{id}/requeue", takes=Nothing, command=requeue, shape=requeued)
+
+# The busy ones come first. A path of its own comes before the one that takes any id, where both
+# take the same method.
+routes: list[Route] = [
+    write.route for write in (CREATE, CHANGE, CREATE_BATCH, CLEAR, DELETE, FAIL, RESTORE, REQUEUE)
+]

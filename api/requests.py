@@ -1,0 +1,187 @@
+"""Reading requests into typed values, and refusing what cannot be read.
+
+The order of the checks is always the same: parameters, size, media type, syntax, schema.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any, NoReturn, TypeVar
+from urllib.parse import parse_qsl
+from uuid import UUID
+
+from msgspec import DecodeError, Meta, ValidationError
+from msgspec.json import Decoder
+from starlette.types import Receive, Scope
+
+from api.problems import BadInputError
+
+KILOBYTE = 1024
+BODY_BYTES_MAX = 256 * KILOBYTE
+BATCH_BODY_BYTES_MAX = 1024 * KILOBYTE
+BATCH_MAX = 1000
+USER_ID_CHARACTERS_MAX = 200
+ERROR_CHARACTERS_MAX = 2000
+IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
+PARAMETERS_MAX = 20
+
+# Python's own reader of UUIDs also takes braces, URNs, upper case and digits of other scripts.
+UUID_PATTERN = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+CANONICAL_UUID = re.compile(UUID_PATTERN)
+IDEMPOTENCY_KEY = re.compile(b"[!-~]{1,%d}" % IDEMPOTENCY_KEY_CHARACTERS_MAX)
+
+Id = Annotated[
+    str,
+    Meta(pattern=UUID_PATTERN, min_length=36, max_length=36, extra_json_schema={"format": "uuid"}),
+]
+Headers = dict[bytes, bytes]
+T = TypeVar("T")
+
+bad_request = partial(BadInputError, HTTPStatus.BAD_REQUEST)
+unprocessable = partial(BadInputError, HTTPStatus.UNPROCESSABLE_ENTITY)
+
+
+def read_id(text: str) -> UUID:
+    if len(text) != 36 or not CANONICAL_UUID.match(text):
+        raise bad_request("bad_id", "An id is a UUID in lower case, with its four hyphens.")
+    return UUID(text)
+
+
+def read_parameters(query: bytes, known: Iterable[str] = ()) -> dict[str, str]:
+    """The parameters of a query string; each may be given once."""
+    if not query:
+        return {}
+    try:
+        pairs = parse_qsl(
+            query.decode("ascii"), True, errors="strict", max_num_fields=PARAMETERS_MAX
+        )
+    except UnicodeError:
+        raise bad_request("bad_encoding", "The query is not percent-encoded UTF-8.") from None
+    except ValueError:
+        raise bad_request("unknown_parameter", "The query has too many parameters.") from None
+    parameters: dict[str, str] = {}
+    for name, value in pairs:
+        if name not in known:
+            raise bad_request("unknown_parameter", f"There is no parameter {name[:80]!r} here.")
+        if name in parameters:
+            raise bad_request("duplicate_parameter", f"The parameter {name} is given twice.")
+        parameters[name] = value
+    return parameters
+
+
+def read_flag(parameters: dict[str, str], name: str) -> bool:
+    text = parameters.get(name, "false")
+    if text not in ("true", "false"):
+        raise bad_request("bad_parameter", f"The parameter {name} must be true or false.")
+    return text == "true"
+
+
+def read_idempotency_key(scope: Scope) -> str | None:
+    values = [value for name, value in scope["headers"] if name == b"idempotency-key"]
+    if not values:
+        return None
+    if len(values) > 1 or not IDEMPOTENCY_KEY.fullmatch(values[0]):
+        raise bad_request(
+            "idempotency_key_invalid",
+            "The Idempotency-Key must be one text of 1 to 255 visible ASCII characters.",
+        )
+    text: bytes = values[0]
+    return text.decode("ascii")
+
+
+async def read_bytes(headers: Headers, receive: Receive, bytes_max: int) -> bytes:
+    """The body, but never more of it than the limit."""
+    declared = headers.get(b"content-length", b"")
+    if declared.isdigit() and int(declared[:20]) > bytes_max:
+        _refuse_size(bytes_max)
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    while message.get("more_body", False) and len(body) <= bytes_max:
+        message = await receive()
+        body += message.get("body", b"")
+    if message["type"] == "http.disconnect":
+        raise bad_request("bad_json", "The body ended before it was complete.")
+    if len(body) > bytes_max:
+        _refuse_size(bytes_max)
+    return body
+
+
+def read_json(headers: Headers, body: bytes, decoder: Decoder[T]) -> T:
+    _check_media_type(headers)
+    if b"\\u0000" in body:
+        _refuse_nul(body)
+    try:
+        value = decoder.decode(body)
+    except ValidationError as error:
+        _refuse_schema(str(error))
+    except DecodeError as error:
+        raise bad_request("bad_json", f"The body is not JSON: {error}.") from None
+    except UnicodeDecodeError:
+        raise bad_request("bad_encoding", "The body is not UTF-8.") from None
+    # One member cannot be there twice, and most bodies have no more.
+    if body.count(b":") > 1:
+        json.loads(body, object_pairs_hook=_refuse_duplicates)
+    return value
+
+
+def _check_media_type(headers: Headers) -> None:
+    given = headers.get(b"content-type", b"")
+    if given != b"application/json":
+        kind, _, parameter = given.lower().replace(b" ", b"").replace(b'"', b"").partition(b";")
+        if kind != b"application/json" or parameter not in (b"", b"charset=utf-8"):
+            _refuse_media("The body must be application/json in UTF-8.")
+    if headers.get(b"content-encoding", b"identity") != b"identity":
+        _refuse_media("The body must not be compressed.")
+
+
+def _refuse_media(sentence: str) -> NoReturn:
+    raise BadInputError(
+        HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+        "unsupported_media_type",
+        sentence,
+        headers={"Accept": "application/json"},
+    )
+
+
+def _refuse_size(bytes_max: int) -> NoReturn:
+    raise BadInputError(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "body_too_large",
+        f"The body may have {bytes_max // KILOBYTE} KB at most.",
+        headers={"Connection": "close"},
+    )
+
+
+def _refuse_schema(sentence: str) -> NoReturn:
+    code = "unknown_field" if "unknown field" in sentence else "schema"
+    raise unprocessable(code, f"The body does not fit: {sentence}.")
+
+
+def _refuse_nul(body: bytes) -> None:
+    """PostgreSQL cannot store it in a text. What is no JSON is refused elsewhere."""
+    try:
+        texts = _texts(json.loads(body))
+        if any("\0" in text for text in texts):
+            raise unprocessable("nul_character", "No text may hold the character NUL.")
+    except (ValueError, RecursionError):
+        return
+
+
+def _texts(value: Any) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, dict):
+        yield from value
+        for item in value.values():
+            yield from _texts(item)
+
+
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:
+    names = {name for name, _ in pairs}
+    if len(names) < len(pairs):
+        raise bad_request("duplicate_key", "An object in the body has a member twice.")

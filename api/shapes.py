@@ -1,0 +1,94 @@
+"""Orders and bots as they go over the wire: camelCase, and every moment in one form."""
+
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Annotated, Literal, TypedDict
+from uuid import UUID
+
+from msgspec import Meta
+
+from domain.bot import Bot
+from domain.claim import CompletionMode
+from domain.order import Order, OrderKind, OrderStatus
+
+Moment = Annotated[
+    str,
+    Meta(
+        description="ISO 8601 in UTC, with milliseconds.",
+        examples=["2026-03-01T12:00:00.000Z"],
+        extra_json_schema={"format": "date-time"},
+    ),
+]
+
+
+class OrderJSON(TypedDict):
+    id: UUID
+    orderNumber: int
+    type: OrderKind
+    status: OrderStatus
+    userId: str | None
+    botId: UUID | None
+    claimId: UUID | None
+    attempts: int
+    createdAt: Moment
+    processingStartedAt: Moment | None
+    dueAt: Moment | None
+    completedAt: Moment | None
+    updatedAt: Moment
+    deletedAt: Moment | None
+    version: int
+
+
+class BotJSON(TypedDict):
+    id: UUID
+    status: Literal["IDLE", "PROCESSING"]
+    currentOrderId: UUID | None
+    autoClaim: bool
+    completion: CompletionMode
+    createdAt: Moment
+    updatedAt: Moment
+    deletedAt: Moment | None
+    version: int
+
+
+def order_json(order: Order) -> OrderJSON:
+    claim = order.claim
+    return {
+        "id": order.id,
+        "orderNumber": order.number,
+        "type": order.kind,
+        "status": order.status,
+        "userId": order.user_id,
+        "botId": claim.bot_id if claim else None,
+        "claimId": claim.id if claim else None,
+        "attempts": order.attempts,
+        "createdAt": moment(order.created_at),
+        "processingStartedAt": moment(claim.started_at) if claim else None,
+        "dueAt": moment(claim.due_at) if claim else None,
+        "completedAt": moment(order.completed_at) if order.completed_at else None,
+        "updatedAt": moment(order.updated_at),
+        "deletedAt": moment(order.deleted_at) if order.deleted_at else None,
+        "version": order.version,
+    }
+
+
+def bot_json(bot: Bot) -> BotJSON:
+    return {
+        "id": bot.id,
+        "status": "IDLE" if bot.order_id is None else "PROCESSING",
+        "currentOrderId": bot.order_id,
+        "autoClaim": bot.auto_claim,
+        "completion": bot.completion,
+        "createdAt": moment(bot.created_at),
+        "updatedAt": moment(bot.updated_at),
+        "deletedAt": moment(bot.deleted_at) if bot.deleted_at else None,
+        "version": bot.version,
+    }
+
+
+# The orders of a moment share it, and each is asked for again and again.
+@lru_cache(maxsize=4096)
+def moment(at: datetime) -> str:
+    if at.tzinfo is not UTC:
+        at = at.astimezone(UTC)
+    return at.isoformat(timespec="milliseconds")[:-6] + "Z"

@@ -1,0 +1,167 @@
+"""Changes of orders and bots as they happen, as server-sent events.
+
+The id of an event is its position in the log, so a browser that reconnects goes on where it was.
+"""
+
+import asyncio
+from contextlib import suppress
+from datetime import datetime
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from api.problems import RETRY_AFTER, Problem
+from api.requests import bad_request, read_parameters
+from api.shapes import moment
+from domain.bot import BOT
+from domain.event import Event
+from domain.order import ORDER
+from eventlog.errors import UnavailableError
+from eventlog.mapper import EventMapper, RecordedEvent
+from eventlog.subscription import Subscription, SubscriptionEndedError
+from eventlog.tail import Tail, TooManySubscriptionsError
+from eventlog.wakeups import Wakeups
+
+HEARTBEAT_SECONDS = 15.0
+# A client that takes nothing for so long is gone, even if its connection is not.
+SEND_SECONDS_MAX = 30.0
+POSITION_MAX = 2**63 - 1
+# How long a browser waits before it comes back.
+COME_BACK_MS = 1000
+
+HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-store",
+    # Proxies that gather answers would hold events back.
+    "x-accel-buffering": "no",
+}
+
+_DECIDERS = (ORDER, BOT)
+_NAMES = {kind: decider.name for decider in _DECIDERS for kind in decider.events}
+
+
+def changes(
+    conninfo: str,
+    *,
+    mapper: EventMapper,
+    wakeups: Wakeups,
+    readers: AsyncConnectionPool[AsyncConnection[TupleRow]],
+) -> Tail:
+    """The tail of the log that all streams of a process share."""
+    return Tail(
+        conninfo, mapper=mapper, kinds=_NAMES, render=render, wakeups=wakeups, readers=readers
+    )
+
+
+def render(recorded: RecordedEvent) -> bytes:
+    event = recorded.event
+    data = {
+        "position": recorded.position,
+        "topic": event.topic,
+        "id": recorded.originator_id,
+        "version": recorded.originator_version,
+        "recordedAt": moment(recorded.recorded_at),
+        "data": _fields(event),
+    }
+    name = _NAMES[type(event)].encode()
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (recorded.position, name, orjson.dumps(data))
+
+
+def _fields(event: Event) -> dict[str, Any]:
+    values = {name: getattr(event, name) for name in event.__struct_fields__}
+    return {
+        _camel(name): moment(value) if isinstance(value, datetime) else value
+        for name, value in values.items()
+    }
+
+
+@lru_cache(maxsize=256)
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+class EventStream(Response):
+    """Sends until the client leaves, falls behind, or the service stops."""
+
+    def __init__(self, tail: Tail, after: int | None) -> None:
+        super().__init__(headers=HEADERS)
+        del self.headers["content-length"]
+        self._tail = tail
+        self._after = after
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with self._tail.subscription(self._after) as subscription:
+                await self._serve(subscription, receive, send)
+        except (UnavailableError, TooManySubscriptionsError) as error:
+            problem = Problem(
+                HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", str(error), headers=RETRY_AFTER
+            )
+            await problem(scope, receive, send)
+
+    async def _serve(self, subscription: Subscription, receive: Receive, send: Send) -> None:
+        sending = asyncio.create_task(self._send_all(subscription, send))
+        leaving = asyncio.create_task(_disconnected(receive))
+        try:
+            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            is_sent = sending.done()
+            sending.cancel()
+            await asyncio.gather(sending, leaving, return_exceptions=True)
+        if is_sent:
+            with suppress(TimeoutError):
+                sending.result()
+
+    async def _send_all(self, subscription: Subscription, send: Send) -> None:
+        start = {"type": "http.response.start", "status": HTTPStatus.OK}
+        await send({**start, "headers": self.raw_headers})
+        # With an id before the first event, a client that leaves until then misses nothing.
+        await _send(send, b"retry: %d\nid: %d\n\n" % (COME_BACK_MS, subscription.position))
+        try:
+            while True:
+                events = await subscription.next(HEARTBEAT_SECONDS)
+                await _send(send, b"".join([event.data for event in events]) or b":\n\n")
+        except SubscriptionEndedError as ended:
+            await _send(send, b": %b\n\n" % str(ended).encode(), is_last=True)
+
+
+async def _send(send: Send, body: bytes, *, is_last: bool = False) -> None:
+    async with asyncio.timeout(SEND_SECONDS_MAX):
+        await send({"type": "http.response.body", "body": body, "more_body": not is_last})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def stream(request: Request) -> Response:
+    """Every change of an order or a bot, from now on or from behind `Last-Event-ID`."""
+    given = read_parameters(request.scope["query_string"], ("after",))
+    # The header is what a browser adds when it comes back to an address it was given before.
+    text = request.headers.get("last-event-id") or given.get("after")
+    if request.method == "HEAD":
+        return Response(headers=HEADERS)
+    return EventStream(request.app.state.service.tail, _read_position(text))
+
+
+def _read_position(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > POSITION_MAX:
+        raise bad_request("bad_cursor", "The id of the last event is a position in the log.")
+    return int(text)
+
+
+routes = [Route("/api/stream", stream, methods=["GET"])]

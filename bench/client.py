@@ -1,0 +1,55 @@
+"""The least HTTP client that keeps 64 connections busy: what is measured is the server."""
+
+import asyncio
+from typing import Any, cast
+
+import orjson
+
+
+class HTTPConnection(asyncio.Protocol):
+    """One kept-alive connection, one request at a time."""
+
+    def __init__(self) -> None:
+        self._buffer = b""
+        self._answered: asyncio.Future[tuple[int, bytes]] | None = None
+        self._transport: asyncio.Transport
+
+    @classmethod
+    async def open(cls, host: str, port: int) -> "HTTPConnection":
+        loop = asyncio.get_running_loop()
+        _, connection = await loop.create_connection(cls, host, port)
+        return connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        head, separator, rest = self._buffer.partition(b"\r\n\r\n")
+        if not separator:
+            return
+        _, _, after = head.lower().partition(b"content-length:")
+        length = int(after.split(b"\r\n", 1)[0])
+        if len(rest) >= length and self._answered is not None:
+            self._buffer = rest[length:]
+            self._answered.set_result((int(head[9:12]), rest[:length]))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_exception(error or ConnectionError("the server closed"))
+
+    async def send(self, method: str, path: str, body: Any = None) -> Any:
+        """The JSON of the answer; anything but success is an error of the measurement."""
+        content = b"" if body is None else orjson.dumps(body)
+        self._answered = asyncio.get_running_loop().create_future()
+        self._transport.write(
+            f"{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(content)}\r\n\r\n".encode()
+            + content
+        )
+        status, answer = await self._answered
+        assert status < 300, (status, answer)
+        return orjson.loads(answer)
+
+    def close(self) -> None:
+        self._transport.close()

@@ -1,0 +1,198 @@
+"""The end of the log as it grows, read once and handed to any number of subscribers.
+
+One task looks at the settled horizon whenever it is woken, reads what is new and renders it once.
+A subscriber that comes from further back reads the log by itself until it has reached the task's
+position, and joins at that very moment: nothing can come in between, so nothing is missed and
+nothing comes twice. Without subscribers the log is not looked at.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import ExitStack, asynccontextmanager, suppress
+from typing import Self
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool
+
+from domain.event import Event
+from eventlog.database import connect, reader_conninfo
+from eventlog.errors import UnavailableError
+from eventlog.follower import POLL_SECONDS, READ_EVENTS_OF_TOPICS, SETTLING_SECONDS
+from eventlog.horizon import Horizon
+from eventlog.mapper import EventMapper, RecordedEvent
+from eventlog.subscription import Rendered, Stretch, Subscription, SubscriptionEndedError
+from eventlog.tasks import end
+from eventlog.wakeups import Wakeups
+
+_log = logging.getLogger("daybook")
+
+READ_MAX = 500
+SUBSCRIPTIONS_MAX = 200
+START_SECONDS_MAX = 1.0
+# Under load every commit rings, and every event handed out wakes every subscriber. The first of
+# many goes out at once, the rest together after this time.
+PAUSE_SECONDS = 0.02
+
+Readers = AsyncConnectionPool[AsyncConnection[TupleRow]]
+
+
+class TooManySubscriptionsError(Exception):
+    def __init__(self) -> None:
+        super().__init__(f"There are {SUBSCRIPTIONS_MAX} streams already.")
+
+
+class Tail:
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        mapper: EventMapper,
+        kinds: Iterable[type[Event]],
+        render: Callable[[RecordedEvent], bytes],
+        wakeups: Wakeups,
+        readers: Readers,
+    ) -> None:
+        """`readers` serve those who come from further back; the task has its own connection."""
+        self._conninfo = reader_conninfo(conninfo)
+        self._mapper = mapper
+        self._topics = mapper.topics_of(kinds)
+        self._render = render
+        self._wakeups = wakeups
+        self._readers = readers
+        self._subscriptions: set[Subscription] = set()
+        self._connection: AsyncConnection[TupleRow] | None = None
+        self._horizon = Horizon()
+        self._position: int | None = None
+        self._placed = asyncio.Event()
+        self._closing = False
+        self._listening = ExitStack()
+
+    async def __aenter__(self) -> Self:
+        self._wake = self._listening.enter_context(self._wakeups.listener())
+        self._task = asyncio.create_task(self._run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.end()
+        await end([self._task])
+        self._listening.close()
+        await self._disconnect()
+
+    @property
+    def position(self) -> int:
+        """Up to where the log has been handed out."""
+        assert self._position is not None, "nobody has subscribed"
+        return self._position
+
+    @property
+    def subscriptions_count(self) -> int:
+        return len(self._subscriptions)
+
+    def end(self) -> None:
+        """Ends every subscription, now and for good: a server that stops waits for them."""
+        self._closing = True
+        for subscription in self._subscriptions:
+            subscription.end("The service stops.")
+
+    @asynccontextmanager
+    async def subscription(self, after: int | None = None) -> AsyncIterator[Subscription]:
+        """From behind a position, or from the present on."""
+        if self._closing:
+            raise UnavailableError("The service stops.")
+        if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
+            raise TooManySubscriptionsError
+        subscription = Subscription(self)
+        self._subscriptions.add(subscription)
+        try:
+            await self._started()
+            subscription.start(self.position if after is None else after)
+            yield subscription
+        finally:
+            self._subscriptions.discard(subscription)
+            if not self._subscriptions:
+                self._rest()
+
+    async def read(self, after: int) -> Stretch:
+        """A stretch of what has been handed out already."""
+        try:
+            async with self._readers.connection() as connection:
+                return await self._read(connection, after, self.position)
+        except (psycopg.Error, OSError) as error:
+            raise SubscriptionEndedError("The database is away.") from error
+
+    async def _started(self) -> None:
+        self._wake.ring()
+        try:
+            async with asyncio.timeout(START_SECONDS_MAX):
+                await self._placed.wait()
+        except TimeoutError:
+            raise UnavailableError("The log could not be read in time.") from None
+
+    def _rest(self) -> None:
+        """The next one starts at its own present, however long that is from now."""
+        self._position = None
+        self._horizon = Horizon()
+        self._placed.clear()
+
+    async def _run(self) -> None:
+        try:
+            # Beside the cancellation, which psycopg may turn into a lost connection.
+            while not self._closing:
+                with suppress(psycopg.Error, OSError):
+                    await self._advance()
+                await asyncio.sleep(PAUSE_SECONDS if self._placed.is_set() else 0)
+                is_settling = self._subscriptions and self._horizon.is_waiting
+                await self._wake.wait(SETTLING_SECONDS if is_settling else POLL_SECONDS)
+        except Exception:
+            _log.exception("The tail of the log is no longer read.")
+            raise
+        finally:
+            self.end()
+
+    async def _advance(self) -> None:
+        if not self._subscriptions:
+            return
+        connection = await self._connected()
+        horizon = self._horizon
+        settled = await horizon.look(connection)
+        if horizon is not self._horizon:
+            return  # Everybody left meanwhile, and who came since wants another present.
+        if self._position is None:
+            self._place(settled)
+        while self._position is not None and self._position < settled:
+            stretch = await self._read(connection, self._position, settled)
+            self._publish(stretch)
+
+    def _place(self, settled: int) -> None:
+        """Where the first of the subscribers starts: at the first position known to be settled."""
+        is_known = settled > 0 or not self._horizon.is_waiting
+        if self._subscriptions and is_known:
+            self._position = settled
+            self._placed.set()
+
+    def _publish(self, stretch: Stretch) -> None:
+        if self._position is None:
+            return  # The last subscriber left while this was read.
+        self._position = stretch.upto
+        for subscription in self._subscriptions:
+            subscription.offer(stretch.events)
+
+    async def _read(self, connection: AsyncConnection[TupleRow], after: int, upto: int) -> Stretch:
+        wanted = {"after": after, "horizon": upto, "limit": READ_MAX, "topics": self._topics}
+        rows = await connection.execute(READ_EVENTS_OF_TOPICS, wanted, binary=True)
+        events = [self._mapper.recorded(row) for row in await rows.fetchall()]
+        rendered = [Rendered(event.position, self._render(event)) for event in events]
+        return Stretch(rendered, upto if len(events) < READ_MAX else events[-1].position)
+
+    async def _connected(self) -> AsyncConnection[TupleRow]:
+        if self._connection is None or self._connection.closed:
+            self._connection = await connect(self._conninfo)
+        return self._connection
+
+    async def _disconnect(self) -> None:
+        if self._connection is not None:
+            with suppress(psycopg.Error, OSError):
+                await self._connection.close()

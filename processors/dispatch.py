@@ -1,0 +1,58 @@
+"""Dispatch: a bot that claims by itself and a pending order meet as soon as both are there."""
+
+from typing import ClassVar
+from uuid import UUID
+
+from uuid_utils.compat import uuid7
+
+from domain.desk import Command
+from domain.kitchen import Claimed, ClaimOrder
+from eventlog.origin import Origin
+from processors.runtime import AGAIN_SECONDS, BATCH_MAX, POLL_SECONDS, Processor, Runtime, Session
+
+ACTOR = "system:dispatch"
+DEED = "claim"
+
+# As many idle bots as there are orders for them, the oldest first. Without an order the limit is
+# zero, and no bot is looked at. Orders are counted along the index: left to itself the planner
+# may want to see them all first, when many are new.
+FIND_IDLE_BOTS = """
+SELECT id
+FROM bots
+WHERE auto_claim
+  AND order_id IS NULL
+  AND updated_at <= clock_timestamp() - %(patience)s * interval '1 second'
+ORDER BY created_at, id
+LIMIT (
+    SELECT count(*)
+    FROM (
+        SELECT FROM orders WHERE status = 'PENDING' ORDER BY rank, number LIMIT %(limit)s
+    ) AS ready
+)
+"""
+
+
+class Dispatch(Processor):
+    name: ClassVar[str] = "dispatch"
+    pause_seconds: ClassVar[float] = 0.02
+
+    async def work(self, runtime: Runtime, session: Session) -> float:
+        parameters = {"patience": session.patience_seconds, "limit": BATCH_MAX}
+        found = await session.connection.execute(FIND_IDLE_BOTS, parameters)
+        idle = await found.fetchall()
+        if not idle:
+            return POLL_SECONDS
+        taken = await runtime.send(_claim(runtime, bot_id) for (bot_id,) in idle)
+        return 0 if len(idle) == BATCH_MAX else POLL_SECONDS if taken else AGAIN_SECONDS
+
+
+def _claim(runtime: Runtime, bot_id: UUID) -> tuple[Command[Claimed], Origin]:
+    # Not derived from anything: the id of a claim fences, so it must never come twice.
+    claim_id = uuid7()
+    command = ClaimOrder(
+        bot_id=bot_id,
+        claim_id=claim_id,
+        seconds=runtime.kitchen.delay_seconds,
+        aging_seconds=runtime.kitchen.aging_seconds,
+    )
+    return command, runtime.origin(ACTOR, claim_id, DEED)

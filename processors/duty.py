@@ -1,0 +1,121 @@
+"""Whose turn it is, when several processes could do the same work.
+
+The process whose session holds an advisory lock works; PostgreSQL gives the lock back when that
+session ends, however it ends. The others stand by. Processors look at the database through this
+very session, so a process that has lost the lock cannot even look. All this only saves work:
+that two do the same at once is harmless, and that the one on duty sleeps is noticed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Self
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from eventlog.database import connect, cut_off, reader_conninfo
+from eventlog.tasks import end
+from eventlog.wakeups import Wake
+from processors.runtime import POLL_SECONDS, Processor, Runtime, Session
+
+_log = logging.getLogger("daybook")
+
+TAKE_DUTY = "SELECT pg_try_advisory_lock(hashtextextended('daybook.processors', 0))"
+# What is looked at is small, whatever the planner thinks after a flood of orders.
+WORK_ALONE = "SET max_parallel_workers_per_gather = 0"
+
+PATIENCE_SECONDS = 2.0
+# When the process on duty dies, the next one has taken over after this time.
+STANDBY_SECONDS = 0.5
+RECONNECT_SECONDS = 0.2
+# A look takes milliseconds, and a command that it sends has its own deadline of 5 s. What takes
+# longer than this has lost its server without a word.
+SESSION_SECONDS_MAX = 8.0
+
+Connection = AsyncConnection[TupleRow]
+
+
+class Duty:
+    """Runs the processors of this process on one session that they share."""
+
+    def __init__(self, conninfo: str, runtime: Runtime, processors: Sequence[Processor]) -> None:
+        self._conninfo = reader_conninfo(conninfo)
+        self._runtime = runtime
+        self._processors = processors
+        self._tasks: list[asyncio.Task[None]] = []
+        self._connection: Connection | None = None
+        self._on_duty = False
+        self._entering = asyncio.Lock()
+        self._closing = False
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(self._run(one)) for one in self._processors]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._closing = True
+        await end(self._tasks)
+        for processor in self._processors:
+            await processor.close()
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def _run(self, processor: Processor) -> None:
+        """A lost database is waited for; a defect is told and outlived."""
+        with self._runtime.wakeups.listener() as wake:
+            # A cancellation that meets a lost connection in psycopg is gone: hence the question.
+            while not self._closing:
+                try:
+                    await self._step(processor, wake)
+                except (psycopg.Error, OSError):
+                    await asyncio.sleep(RECONNECT_SECONDS)
+                except Exception:
+                    _log.exception("%s could not do their work and try again.", processor.name)
+                    await asyncio.sleep(POLL_SECONDS)
+
+    async def _step(self, processor: Processor, wake: Wake) -> None:
+        session = await self._enter()
+        try:
+            with _limited(session.connection):
+                seconds = await processor.work(self._runtime, session)
+        except (psycopg.Error, OSError):
+            await self._leave(session.connection)
+            raise
+        await asyncio.sleep(processor.pause_seconds if session.on_duty else STANDBY_SECONDS)
+        await wake.wait(min(seconds, POLL_SECONDS))
+
+    async def _enter(self) -> Session:
+        async with self._entering:
+            if self._connection is None:
+                self._connection = await connect(self._conninfo)
+            connection = self._connection
+            if not self._on_duty:
+                try:
+                    with _limited(connection):
+                        await connection.execute(WORK_ALONE)
+                        ((taken,),) = await (await connection.execute(TAKE_DUTY)).fetchall()
+                except (psycopg.Error, OSError):
+                    await self._leave(connection)
+                    raise
+                self._on_duty = taken
+        return Session(connection, 0 if self._on_duty else PATIENCE_SECONDS)
+
+    async def _leave(self, connection: Connection) -> None:
+        """In doubt it is not this process's turn. Another may have gone in again already."""
+        if self._connection is connection:
+            self._connection, self._on_duty = None, False
+        with suppress(psycopg.Error, OSError):
+            await connection.close()
+
+
+@contextmanager
+def _limited(connection: Connection) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(SESSION_SECONDS_MAX, cut_off, connection)
+    try:
+        yield
+    finally:
+        timer.cancel()

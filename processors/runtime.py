@@ -1,0 +1,105 @@
+"""What a process manager is, and what it gets to work with.
+
+A process manager needs no memory: it looks at the live tables, which are the fold of the log and
+never stale, and sends commands about what it finds. Several may find the same; the claim or the
+bot that a command names lets one of them through and refuses the others.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, ClassVar
+from uuid import UUID, uuid5
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool
+
+from domain.desk import Command
+from domain.errors import Refusal
+from domain.kitchen import ATTEMPTS_MAX
+from eventlog.committer import Committer
+from eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
+from eventlog.origin import Origin, Receipt
+from eventlog.wakeups import Wakeups
+
+DELAY_SECONDS = 10.0
+BATCH_MAX = 500
+# Nobody trusts a bell alone: who hears nothing looks by himself.
+POLL_SECONDS = 1.0
+# After a command that was not taken, although there seemed to be a reason for it.
+AGAIN_SECONDS = 0.1
+
+# The rule said no, or the database was away: the next look shows what is left to do.
+_NOT_TAKEN = (Refusal, UnavailableError, OutcomeUnknownError, ConflictError)
+
+Readers = AsyncConnectionPool[AsyncConnection[TupleRow]]
+
+
+class Kitchen(Struct, frozen=True, kw_only=True):
+    """The rules in force; each decision records what it took from them."""
+
+    delay_seconds: float = DELAY_SECONDS
+    """From a claim to the moment at which it is due."""
+
+    aging_seconds: float | None = None
+    """After how long a NORMAL order is as urgent as a VIP's; None for never."""
+
+    attempts_max: int = ATTEMPTS_MAX
+
+
+STANDARD_KITCHEN = Kitchen()
+
+
+class Runtime(Struct, frozen=True, eq=False, kw_only=True):
+    """What lives as long as the process and is shared by all that work in it."""
+
+    instance: UUID
+    """This process, told from all others."""
+
+    committer: Committer
+    wakeups: Wakeups
+    readers: Readers
+    kitchen: Kitchen
+
+    def origin(self, actor: str, cause: UUID, deed: str) -> Origin:
+        """The same deed has the same command id, in this process. Two processes never share one:
+        a committer that lost its connection asks by it whether its own batch was committed."""
+        return Origin(command_id=uuid5(cause, f"{deed} {self.instance}"), actor=actor)
+
+    async def send(self, orders: Iterable[tuple[Command[Any], Origin]]) -> bool:
+        """Returns whether all of them were taken. Only a defect is raised."""
+        futures = [self.committer.submit(command, origin) for command, origin in orders]
+        outcomes = await asyncio.gather(*futures, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException) and not isinstance(outcome, _NOT_TAKEN):
+                raise outcome
+        return all(isinstance(outcome, Receipt) for outcome in outcomes)
+
+
+class Session(Struct, frozen=True, eq=False):
+    """A look at the database, by the process whose turn it is or by one that stands by."""
+
+    connection: AsyncConnection[TupleRow]
+    patience_seconds: float
+    """How long a thing must have been left undone. Who stands by leaves it to the other, and
+    steps in only if that one seems to sleep."""
+
+    @property
+    def on_duty(self) -> bool:
+        return self.patience_seconds == 0
+
+
+class Processor:
+    """Something that the service brings about by itself."""
+
+    name: ClassVar[str]
+    pause_seconds: ClassVar[float]
+    """How long it rests between two looks, however much happens."""
+
+    async def work(self, runtime: Runtime, session: Session) -> float:
+        """Does what there is to do; returns after how many seconds there is more for certain."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Ends what it has under way."""

@@ -1,0 +1,60 @@
+"""Orders and bots as they are now: asked for by id, and the bots there are.
+
+Whoever is in a live table is there as of this moment; whoever is not has finished, or never was,
+and the log tells which. The live table is asked first, so that what leaves it in between is found
+in the log.
+"""
+
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from domain.bot import Bot
+from domain.order import Order
+from eventlog.history import fold_histories
+from eventlog.live import LiveTable
+from eventlog.mapper import EventMapper
+from projections.bots import LiveBots
+from projections.orders import LiveOrders
+from projections.registry import DECIDERS
+
+_LIVE_ORDERS, _, _ = LiveOrders.hold.partition("WHERE")
+_LIVE_BOTS, _, _ = LiveBots.hold.partition("WHERE")
+
+READ_ORDER = f"{_LIVE_ORDERS} WHERE id = %(id)s"
+READ_BOT = f"{_LIVE_BOTS} WHERE id = %(id)s"
+READ_BOTS = f"{_LIVE_BOTS} ORDER BY created_at DESC, id DESC"
+
+_ORDERS, _BOTS = LiveOrders(), LiveBots()
+_MAPPER = EventMapper(DECIDERS)
+
+
+async def one_order(connection: AsyncConnection[TupleRow], order_id: UUID) -> Order | None:
+    """Complete and deleted ones too; None when there never was such an order."""
+    found: Order | None = await _one(connection, _ORDERS, READ_ORDER, order_id)
+    return found
+
+
+async def one_bot(connection: AsyncConnection[TupleRow], bot_id: UUID) -> Bot | None:
+    """Deleted ones too; None when there never was such a bot."""
+    found: Bot | None = await _one(connection, _BOTS, READ_BOT, bot_id)
+    return found
+
+
+async def all_bots(connection: AsyncConnection[TupleRow]) -> list[Bot]:
+    """Every bot that is not deleted, newest first."""
+    rows = await connection.execute(READ_BOTS, binary=True)
+    return [_BOTS.load(row) for row in await rows.fetchall()]
+
+
+async def _one(
+    connection: AsyncConnection[TupleRow], table: LiveTable[Any], query: str, wanted: UUID
+) -> Any:
+    row = await (await connection.execute(query, {"id": wanted}, binary=True)).fetchone()
+    if row is not None:
+        return table.load(row)
+    found = (await fold_histories(connection, _MAPPER, [wanted])).get(wanted)
+    # A bot that is asked for as an order is no order.
+    return found if isinstance(found, table.decider.state) else None

@@ -1,0 +1,102 @@
+"""`finished_orders`: every order that is complete and not deleted, for lists that show the newest.
+
+`Order.Completed` carries the claim and no more, so the whole order is folded from its events, all
+orders of a batch in one query. What is complete stays complete: from then on an order is only
+deleted and restored, so a row is always the fold of all the order's events.
+"""
+
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from domain.event import Event
+from domain.order import ORDER, Order, OrderKind, OrderStatus
+from eventlog.arrays import bigints, smallints, texts, timestamps, uuids
+from eventlog.history import fold_histories
+from eventlog.mapper import EventMapper, RecordedEvent
+
+UPSERT_FINISHED_ORDERS = """
+INSERT INTO finished_orders (number, id, version, created_at, updated_at, completed_at,
+                             attempts, attempts_max, kind, user_id)
+SELECT * FROM unnest(
+    %(numbers)b::bigint[], %(ids)b::uuid[], %(versions)b::bigint[], %(created)b::timestamptz[],
+    %(updated)b::timestamptz[], %(completed)b::timestamptz[], %(attempts)b::smallint[],
+    %(attempts_max)b::smallint[], %(kinds)b::text[], %(users)b::text[])
+ON CONFLICT (number) DO UPDATE
+SET version = excluded.version, updated_at = excluded.updated_at
+"""
+
+DELETE_FINISHED_ORDERS = "DELETE FROM finished_orders WHERE number = ANY(%(numbers)b::bigint[])"
+
+# Newest first. What happened to an order after the cursor is not in its row yet: the caller knows
+# those numbers and has them from the log.
+READ_FINISHED_ORDERS = """
+SELECT number, id, version, created_at, updated_at, completed_at, attempts, attempts_max, kind,
+       user_id
+FROM finished_orders
+WHERE number < %(before)s AND number <> ALL(%(except)s::bigint[])
+ORDER BY number DESC
+LIMIT %(limit)s
+"""
+
+_MAPPER = EventMapper((ORDER,))
+_KINDS = {kind.value: kind for kind in OrderKind}
+
+
+class FinishedOrders:
+    name = "finished_orders"
+    kinds: tuple[type[Event], ...] | None = (Order.Completed, Order.Deleted, Order.Restored)
+
+    async def apply(
+        self, connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
+    ) -> None:
+        touched = {event.originator_id for event in events}
+        orders = await fold_finished(connection, touched, upto=events[-1].position)
+        shown = [order for order in orders if order.deleted_at is None]
+        hidden = [order.number for order in orders if order.deleted_at is not None]
+        if shown:
+            await connection.execute(UPSERT_FINISHED_ORDERS, _columns(shown))
+        if hidden:
+            await connection.execute(DELETE_FINISHED_ORDERS, {"numbers": bigints(hidden)})
+
+
+async def fold_finished(
+    connection: AsyncConnection[TupleRow], ids: Iterable[UUID], *, upto: int | None = None
+) -> list[Order]:
+    """Those of the given orders that are complete, deleted or not, by number."""
+    folded = await fold_histories(connection, _MAPPER, [*ids], upto=upto)
+    complete = (order for order in folded.values() if order.status is OrderStatus.COMPLETE)
+    return sorted(complete, key=lambda order: order.number)
+
+
+def load_finished(row: TupleRow) -> Order:
+    return Order(
+        number=row[0],
+        id=row[1],
+        version=row[2],
+        created_at=row[3],
+        updated_at=row[4],
+        completed_at=row[5],
+        attempts=row[6],
+        attempts_max=row[7],
+        kind=_KINDS[row[8]],
+        user_id=row[9],
+        status=OrderStatus.COMPLETE,
+    )
+
+
+def _columns(orders: Sequence[Order]) -> dict[str, bytes]:
+    return {
+        "numbers": bigints([order.number for order in orders]),
+        "ids": uuids([order.id for order in orders]),
+        "versions": bigints([order.version for order in orders]),
+        "created": timestamps([order.created_at for order in orders]),
+        "updated": timestamps([order.updated_at for order in orders]),
+        "completed": timestamps([order.completed_at for order in orders]),
+        "attempts": smallints([order.attempts for order in orders]),
+        "attempts_max": smallints([order.attempts_max for order in orders]),
+        "kinds": texts([order.kind for order in orders]),
+        "users": texts([order.user_id for order in orders]),
+    }

@@ -1,0 +1,185 @@
+"""The list of orders, page by page, as it is at one moment.
+
+VIP before NORMAL orders that wait, both by number; then what is being cooked, what is complete
+and what is dead, each newest first, which is by number too, because numbers rise with creation.
+Deleted orders are in no list.
+
+A complete order leaves the live table at once and comes into `finished_orders` a moment later.
+In between it is in the tail of the log, behind that read model's cursor: all three are read in
+one snapshot, so every order is in every list, and once.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from heapq import nlargest
+from itertools import islice
+from uuid import UUID
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from domain.order import ORDER, Order, OrderKind, OrderStatus
+from eventlog.mapper import EventMapper
+from projections.finished_orders import (
+    READ_FINISHED_ORDERS,
+    FinishedOrders,
+    fold_finished,
+    load_finished,
+)
+from projections.order_place import SECTIONS, Place
+from projections.orders import LiveOrders
+
+# How much may wait for the read model before a list gives up: folding so many orders takes half
+# a second, and a read model so far behind is being rebuilt or has stopped.
+TAIL_MAX = 20_000
+# Orders are folded in steps of a few milliseconds, between which others have their turn.
+FOLD_MAX = 500
+
+IN_ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+# The clock is the database's, like that of every event. Every statement below walks one index
+# and stops at its limit; the planner, whose statistics are always old where rows come and go this
+# fast, would rather read and sort whole tables.
+READ_STANDING = """
+SELECT clock_timestamp(), coalesce((SELECT position FROM followers WHERE name = %(name)s), 0),
+       set_config('enable_seqscan', 'off', true),
+       set_config('enable_bitmapscan', 'off', true),
+       set_config('enable_sort', 'off', true),
+       set_config('max_parallel_workers_per_gather', '0', true)
+"""
+
+_LIVE_ORDERS, _, _ = LiveOrders.hold.partition("WHERE")
+
+READ_PENDING_ORDERS = f"""{_LIVE_ORDERS}
+WHERE status = 'PENDING' AND (rank, number) > (%(rank)s, %(number)s)
+ORDER BY rank, number
+LIMIT %(limit)s
+"""
+
+READ_PROCESSING_ORDERS = f"""{_LIVE_ORDERS}
+WHERE bot_id IS NOT NULL AND number < %(number)s
+ORDER BY number DESC
+LIMIT %(limit)s
+"""
+
+READ_DEAD_ORDERS = f"""{_LIVE_ORDERS}
+WHERE status = 'DEAD' AND number < %(number)s
+ORDER BY number DESC
+LIMIT %(limit)s
+"""
+
+# Orders that were completed after the cursor, or deleted or restored when they were complete.
+READ_TAIL = """
+SELECT originator_id
+FROM stored_events AS tail
+WHERE notification_id > %(after)s AND topic = ANY(%(topics)s)
+  AND EXISTS (
+      SELECT FROM stored_events AS history
+      WHERE history.originator_id = tail.originator_id AND history.topic = ANY(%(completed)s))
+ORDER BY notification_id
+LIMIT %(limit)s
+"""
+
+_LIVE_STATEMENTS = {
+    OrderStatus.PENDING: READ_PENDING_ORDERS,
+    OrderStatus.PROCESSING: READ_PROCESSING_ORDERS,
+    OrderStatus.DEAD: READ_DEAD_ORDERS,
+}
+_load_live = LiveOrders().load
+_mapper = EventMapper((ORDER,))
+_TAIL = {
+    "topics": _mapper.topics_of(FinishedOrders.kinds or ()),
+    "completed": _mapper.topics_of([Order.Completed]),
+}
+_RANKS = {OrderKind.VIP: 0, OrderKind.NORMAL: 1}
+
+
+class ListBehindError(Exception):
+    """So much of the log is not in `finished_orders` yet that a list would take too long."""
+
+    def __init__(self) -> None:
+        super().__init__("The list of complete orders is still catching up with the log.")
+
+
+class OrderPage(Struct, frozen=True):
+    orders: list[Order]
+    next_cursor: str | None
+    now: datetime
+
+
+async def read_orders(
+    connection: AsyncConnection[TupleRow],
+    *,
+    limit: int,
+    only: OrderStatus | None = None,
+    cursor: str | None = None,
+) -> OrderPage:
+    """One page: of all orders or of those of one status, from the beginning or from a cursor."""
+    place = Place.beginning(only) if cursor is None else Place.parse(cursor, only)
+    async with connection.transaction():
+        await connection.execute(IN_ONE_SNAPSHOT)
+        standing = await connection.execute(READ_STANDING, {"name": FinishedOrders.name})
+        ((now, position, *_),) = await standing.fetchall()
+        # One more than asked for shows whether there is another page.
+        orders = await _read_sections(connection, place, limit + 1, position)
+    if len(orders) <= limit:
+        return OrderPage(orders, None, now)
+    return OrderPage(orders[:limit], _place_of(orders[limit - 1], only).cursor(), now)
+
+
+def _place_of(order: Order, only: OrderStatus | None) -> Place:
+    rank = _RANKS[order.kind] if order.status is OrderStatus.PENDING else 0
+    return Place(only, order.status, rank, order.number)
+
+
+async def _read_sections(
+    connection: AsyncConnection[TupleRow], place: Place, limit: int, position: int
+) -> list[Order]:
+    orders: list[Order] = []
+    sections = SECTIONS if place.only is None else (place.only,)
+    for section in sections[sections.index(place.section) :]:
+        here = place if section is place.section else Place.beginning(place.only, section)
+        missing = limit - len(orders)
+        if section is OrderStatus.COMPLETE:
+            orders += await _read_complete(connection, here.number, missing, position)
+        elif missing:
+            orders += await _read_live(connection, here, missing)
+    return orders
+
+
+async def _read_live(
+    connection: AsyncConnection[TupleRow], place: Place, limit: int
+) -> Iterable[Order]:
+    wanted = {"rank": place.rank, "number": place.number, "limit": limit}
+    rows = await connection.execute(_LIVE_STATEMENTS[place.section], wanted, binary=True)
+    return map(_load_live, await rows.fetchall())
+
+
+async def _read_complete(
+    connection: AsyncConnection[TupleRow], before: int, limit: int, position: int
+) -> Sequence[Order]:
+    """Of read model and tail together, the newest below a number."""
+    if not limit:
+        return ()
+    tail = await _fold_tail(connection, position)
+    wanted = {"before": before, "except": [order.number for order in tail], "limit": limit}
+    rows = await connection.execute(READ_FINISHED_ORDERS, wanted, binary=True)
+    orders = [load_finished(row) for row in await rows.fetchall()]
+    orders += [order for order in tail if order.deleted_at is None and order.number < before]
+    return nlargest(limit, orders, key=lambda order: order.number)
+
+
+async def _fold_tail(connection: AsyncConnection[TupleRow], position: int) -> list[Order]:
+    """The complete orders, deleted or not, of which the read model does not know the latest."""
+    wanted = {**_TAIL, "after": position, "limit": TAIL_MAX + 1}
+    rows = await (await connection.execute(READ_TAIL, wanted, binary=True)).fetchall()
+    if len(rows) > TAIL_MAX:
+        raise ListBehindError
+    ids: Iterator[UUID] = iter({row[0] for row in rows})
+    tail: list[Order] = []
+    while chunk := list(islice(ids, FOLD_MAX)):
+        tail += await fold_finished(connection, chunk)
+        await asyncio.sleep(0)
+    return tail

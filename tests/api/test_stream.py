@@ -1,0 +1,250 @@
+"""Server-sent events of orders and bots: each once, in order, resumed by the id of the last."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import orjson
+import pytest
+from starlette.applications import Starlette
+from starlette.types import Message
+
+import api.stream
+import eventlog.subscription
+import eventlog.tail
+from domain.order import OrderKind
+from tests.api.http import Api, open_api
+from tests.kitchen import Kitchen, eventually
+
+pytestmark = pytest.mark.anyio
+
+
+class House:
+    """A kitchen, and the application that tells what happens in it."""
+
+    def __init__(self, opened: Api) -> None:
+        self.app = opened.app
+        self.tail = opened.service.tail
+        self.kitchen = Kitchen(opened.service.committer)
+
+    def ask(self, last: str | None = None, query: str = "") -> "Client":
+        return Client(self.app, last, query)
+
+
+class Client:
+    """One connection. It takes what is sent at once, unless it is told to dawdle."""
+
+    def __init__(self, app: Starlette, last: str | None, query: str) -> None:
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.text = ""
+        self.dawdling = asyncio.Event()
+        self.dawdling.set()
+        self._left = asyncio.Event()
+        headers = [] if last is None else [(b"last-event-id", last.encode())]
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/api/stream",
+            "query_string": query.encode(),
+            "headers": headers,
+        }
+        self.task = asyncio.create_task(app(scope, self._receive, self._send))
+
+    async def _receive(self) -> Message:
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        await self.dawdling.wait()
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+        self.text += message.get("body", b"").decode()
+
+    @property
+    def blocks(self) -> list[dict[str, str]]:
+        """Everything with data."""
+        found = [dict(line.split(": ", 1) for line in b.split("\n")) for b in self._complete]
+        return [block for block in found if "data" in block]
+
+    @property
+    def _complete(self) -> list[str]:
+        blocks = self.text.split("\n\n")[:-1]
+        return [block for block in blocks if not block.startswith(":")]
+
+    @property
+    def ids(self) -> list[int]:
+        return [int(block["id"]) for block in self.blocks]
+
+    async def got(self, position: int) -> None:
+        await eventually(lambda: position in self.ids[-1:])
+
+    async def leave(self) -> None:
+        self._left.set()
+        await asyncio.wait_for(self.task, 2)
+
+
+@pytest.fixture
+async def house(database: str) -> AsyncIterator[House]:
+    async with open_api(database) as opened:
+        yield House(opened)
+
+
+async def connected(house: House, last: str | None = None) -> Client:
+    client = house.ask(last)
+    await eventually(lambda: client.text)
+    return client
+
+
+async def test_a_change_is_told_with_its_position_topic_and_data(house: House) -> None:  # D-08
+    client = await connected(house)
+    order, bot = await house.kitchen.order(OrderKind.VIP), await house.kitchen.bot()
+    claimed = await house.kitchen.claim(bot)
+    await client.got(4)
+    await client.leave()
+
+    assert client.status == 200
+    assert client.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert client.headers["cache-control"] == "no-store"
+    assert [block["event"] for block in client.blocks] == ["order", "bot", "bot", "order"]
+    told = [orjson.loads(block["data"]) for block in client.blocks]
+    assert [one["topic"] for one in told][:2] == ["order.created", "bot.created"]
+    assert list(told[0]) == ["position", "topic", "id", "version", "recordedAt", "data"]
+    assert (told[0]["position"], told[0]["id"], told[0]["version"]) == (1, str(order.id), 1)
+    data = told[0]["data"]
+    assert (data["orderId"], data["kind"], data["attemptsMax"]) == (str(order.id), "VIP", 3)
+    assert claimed is not None
+    assert claimed.claim is not None
+    assert told[3]["data"]["claimId"] == str(claimed.claim.id)
+    assert told[3]["data"]["dueAt"].endswith("Z")
+    assert len(told[3]["data"]["dueAt"]) == len("2026-03-01T12:00:00.000Z")
+
+
+async def test_a_client_that_leaves_before_the_first_event_knows_where_to_go_on(
+    house: House,
+) -> None:
+    await house.kitchen.order()
+    client = await connected(house)
+    assert client.text == "retry: 1000\nid: 1\n\n"
+    await client.leave()
+
+
+@pytest.mark.parametrize("where", ["header", "parameter", "both"])
+async def test_a_stream_goes_on_behind_the_last_event_the_client_has(
+    house: House, where: str
+) -> None:
+    for _ in range(5):
+        await house.kitchen.order()
+    last = None if where == "parameter" else "3"
+    query = {"header": "", "parameter": "after=3", "both": "after=1"}[where]
+    client = house.ask(last, query)
+    await client.got(5)
+    await house.kitchen.order()
+    await client.got(6)
+    await client.leave()
+
+    assert client.ids == [4, 5, 6]
+
+
+async def test_clients_that_reconnect_under_load_get_every_event_once(house: House) -> None:
+    async def write() -> None:
+        for _ in range(60):
+            await asyncio.gather(*(house.kitchen.order() for _ in range(20)))
+
+    async def follow() -> list[int]:
+        seen: list[int] = []
+        while not seen or seen[-1] < 1200:
+            client = house.ask(str(seen[-1] if seen else 0))
+            await asyncio.sleep(0.05)
+            await client.leave()
+            seen += client.ids
+        return seen
+
+    writing = asyncio.create_task(write())
+    for seen in await asyncio.gather(*(follow() for _ in range(4))):
+        assert seen == [*range(1, 1201)]
+    await writing
+
+
+@pytest.mark.parametrize("last", ["-1", "x", "1.5", "9" * 30, "٣", str(2**63)])
+async def test_an_id_that_is_no_position_is_refused(house: House, last: str) -> None:
+    client = house.ask(last.encode().decode("latin-1"))
+    await client.task
+
+    assert client.status == 400
+    assert orjson.loads(client.text)["type"] == "urn:daybook:problem:bad-cursor"
+
+
+async def test_a_silent_stream_shows_that_it_is_alive(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api.stream, "HEARTBEAT_SECONDS", 0.05)
+    client = await connected(house)
+    await eventually(lambda: client.text.count("\n:\n\n") >= 1 and client.text.count(":\n\n") >= 3)
+    await client.leave()
+
+
+async def test_a_client_that_falls_behind_is_told_and_can_come_back(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventlog.subscription, "WAITING_MAX", 20)
+    client = await connected(house)
+    client.dawdling.clear()
+    for _ in range(60):
+        await house.kitchen.order()
+    await asyncio.sleep(0.2)
+    client.dawdling.set()
+    await asyncio.wait_for(client.task, 2)
+    assert client.text.endswith(
+        ": You fell behind: come again with the id of the last event you have.\n\n"
+    )
+    last = client.ids[-1] if client.ids else 0
+    again = house.ask(str(last))
+    await again.got(60)
+    await again.leave()
+
+    assert client.ids + again.ids == [*range(1, 61)]
+
+
+async def test_a_client_that_takes_nothing_at_all_is_let_go(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api.stream, "SEND_SECONDS_MAX", 0.1)
+    client = await connected(house)
+    client.dawdling.clear()
+    await house.kitchen.order()
+    await asyncio.wait_for(client.task, 2)
+
+    assert house.tail.subscriptions_count == 0
+
+
+async def test_a_client_that_leaves_frees_its_place(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eventlog.tail, "SUBSCRIPTIONS_MAX", 1)
+    first = await connected(house)
+    refused = house.ask()
+    await refused.task
+    await first.leave()
+    second = await connected(house)
+    await second.leave()
+
+    assert refused.status == 503
+    assert refused.headers["retry-after"] == "1"
+    assert orjson.loads(refused.text)["type"] == "urn:daybook:problem:unavailable"
+    assert house.tail.subscriptions_count == 0
+
+
+async def test_when_the_service_stops_streams_end_at_once(house: House) -> None:
+    clients = [await connected(house) for _ in range(3)]
+    house.tail.end()
+    for client in clients:
+        await asyncio.wait_for(client.task, 1)
+        assert client.text.endswith(": The service stops.\n\n")
+
+
+async def test_a_head_request_does_not_wait_for_events(house: House) -> None:
+    answer = await asyncio.wait_for(Api(house.app).send("HEAD", "/api/stream"), 2)
+
+    assert answer.status == 200
+    assert answer.body == b""

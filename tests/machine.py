@@ -1,0 +1,209 @@
+"""A model of the kitchen, and a machine that gives it random commands, right and wrong ones."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
+from uuid_utils.compat import uuid7
+
+from domain.bot import BOT, Bot
+from domain.claim import CompletedVia, CompletionMode, ReleaseReason
+from domain.desk import Command
+from domain.errors import Refusal
+from domain.event import Decider, Event, S
+from domain.kitchen import (
+    ORDER_NUMBERS,
+    AssignOrder,
+    Claimed,
+    ClaimOrder,
+    ClearOrders,
+    CompleteOrder,
+    CreateBot,
+    CreateOrder,
+    DeleteBot,
+    DeleteOrder,
+    FailOrder,
+    ReleaseBot,
+    ReleaseOrder,
+    RequeueOrder,
+    RestoreOrder,
+)
+from domain.order import ORDER, Order, OrderKind
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class PlainDesk:
+    """A desk over a dictionary: everything is at hand, and ready orders are found by sorting."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+        self.log: list[tuple[UUID, Event]] = []
+        self.states: dict[UUID, Any] = {}
+        self.number = 0
+
+    def get(self, decider: Decider[S], aggregate_id: UUID) -> S | None:
+        state = self.states.get(aggregate_id)
+        return state if isinstance(state, decider.state) else None
+
+    def every(self, decider: Decider[S]) -> Sequence[S]:
+        found = [state for state in self.states.values() if isinstance(state, decider.state)]
+        return [state for state in found if not decider.finished(state)]
+
+    def take_ready(self, decider: Decider[S]) -> S | None:
+        ready: list[Any] = [state for state in self.every(decider) if _is_ready(state)]
+        return min(ready, key=_urgency, default=None)
+
+    def draw(self, sequence: str) -> int:
+        assert sequence == ORDER_NUMBERS
+        self.number += 1
+        return self.number
+
+    def record(self, decider: Decider[S], aggregate_id: UUID, event: Event) -> S:
+        self.log.append((aggregate_id, event))
+        after = decider.evolve(self.states.get(aggregate_id), event)
+        self.states[aggregate_id] = after
+        return after
+
+    def order(self, kind: OrderKind = OrderKind.NORMAL) -> Order:
+        return CreateOrder(order_id=uuid7(), kind=kind).decide(self)
+
+    def bot(self, completion: CompletionMode = CompletionMode.TIMER) -> Bot:
+        return CreateBot(bot_id=uuid7(), completion=completion).decide(self)
+
+    def claim(self, bot: Bot, aging_seconds: float | None = None) -> Claimed:
+        command = ClaimOrder(
+            bot_id=bot.id, claim_id=uuid7(), seconds=10, aging_seconds=aging_seconds
+        )
+        return command.decide(self)
+
+
+def _is_ready(state: Any) -> bool:
+    return isinstance(state, Order) and state.is_ready
+
+
+def _urgency(order: Any) -> tuple[bool, int]:
+    return order.kind is not OrderKind.VIP, order.number
+
+
+class KitchenMachine(RuleBasedStateMachine):
+    """Random commands, right and wrong ones, against what must hold after each."""
+
+    orders: Bundle[UUID] = Bundle("orders")
+    bots: Bundle[UUID] = Bundle("bots")
+
+    claim_seconds = 10
+
+    @initialize()
+    def open(self) -> None:
+        self.desk = PlainDesk()
+
+    def attempt(self, command: Command[Any]) -> type[Refusal] | None:
+        """A refusal must leave everything as it was."""
+        before = dict(self.desk.states)
+        events_count = len(self.desk.log)
+        try:
+            command.decide(self.desk)
+        except Refusal as refusal:
+            # The real desk takes back what a refused command recorded; here nothing may have been.
+            assert self.desk.states == before
+            assert len(self.desk.log) == events_count
+            return type(refusal)
+        return None
+
+    @rule(target=bots, completion=st.sampled_from(CompletionMode))
+    def a_bot_comes(self, completion: CompletionMode) -> UUID:
+        bot_id = uuid7()
+        self.attempt(CreateBot(bot_id=bot_id, completion=completion))
+        return bot_id
+
+    @rule(target=orders, kind=st.sampled_from(OrderKind))
+    def a_guest_orders(self, kind: OrderKind) -> UUID:
+        order_id = uuid7()
+        self.attempt(CreateOrder(order_id=order_id, kind=kind, attempts_max=2))
+        return order_id
+
+    @rule(bot_id=bots)
+    def a_bot_asks_for_work(self, bot_id: UUID) -> None:
+        self.attempt(ClaimOrder(bot_id=bot_id, claim_id=uuid7(), seconds=self.claim_seconds))
+
+    @rule(order_id=orders, bot_id=bots)
+    def an_operator_assigns(self, order_id: UUID, bot_id: UUID) -> None:
+        self.attempt(
+            AssignOrder(
+                order_id=order_id, bot_id=bot_id, claim_id=uuid7(), seconds=self.claim_seconds
+            )
+        )
+
+    @rule(order_id=orders, stale=st.booleans(), via=st.sampled_from(CompletedVia))
+    def somebody_completes(self, order_id: UUID, stale: bool, via: CompletedVia) -> None:
+        claim_id = uuid7() if stale else None
+        self.attempt(CompleteOrder(order_id=order_id, claim_id=claim_id, via=via))
+
+    @rule(order_id=orders, retryable=st.booleans())
+    def a_bot_fails(self, order_id: UUID, retryable: bool) -> None:
+        claim = self.desk.states[order_id].claim
+        claim_id = claim.id if claim else uuid7()
+        self.attempt(
+            FailOrder(order_id=order_id, claim_id=claim_id, error="burnt", retryable=retryable)
+        )
+
+    @rule(order_id=orders, reason=st.sampled_from(ReleaseReason))
+    def a_claim_ends(self, order_id: UUID, reason: ReleaseReason) -> None:
+        self.attempt(ReleaseOrder(order_id=order_id, reason=reason))
+
+    @rule(bot_id=bots)
+    def a_bot_stops(self, bot_id: UUID) -> None:
+        self.attempt(ReleaseBot(bot_id=bot_id))
+
+    @rule(bot_id=bots, only_if_idle=st.booleans())
+    def a_bot_goes(self, bot_id: UUID, only_if_idle: bool) -> None:
+        self.attempt(DeleteBot(bot_id=bot_id, only_if_idle=only_if_idle))
+
+    @rule(order_id=orders, kind=st.sampled_from([DeleteOrder, RestoreOrder, RequeueOrder]))
+    def an_operator_decides(self, order_id: UUID, kind: Any) -> None:
+        self.attempt(kind(order_id=order_id))
+
+    @rule()
+    def everything_is_cleared(self) -> None:
+        self.attempt(ClearOrders())
+        assert not self.desk.every(ORDER)
+
+    @rule(seconds=st.integers(1, 20))
+    def time_passes(self, seconds: int) -> None:
+        self.desk.now += timedelta(seconds=seconds)
+
+    @invariant()
+    def orders_and_bots_agree_on_every_claim(self) -> None:  # S0-02, S0-19, S0-26, S0-38…S0-40
+        states = self.desk.states.values()
+        held = {
+            (s.claim.id, s.id, s.claim.bot_id) for s in states if isinstance(s, Order) and s.claim
+        }
+        working = {
+            (s.claim_id, s.order_id, s.id) for s in states if isinstance(s, Bot) and s.order_id
+        }
+        assert held == working
+        assert len({bot_id for _, _, bot_id in held}) == len(held)
+
+    @invariant()
+    def nothing_that_is_gone_holds_anything(self) -> None:
+        for state in self.desk.states.values():
+            if state.deleted_at is not None:
+                assert state.claim is None if isinstance(state, Order) else state.order_id is None
+
+    @invariant()
+    def attempts_stay_within_their_limit(self) -> None:
+        for state in self.desk.states.values():
+            if isinstance(state, Order):
+                assert 0 <= state.attempts <= state.attempts_max
+
+    @invariant()
+    def replaying_the_log_gives_the_same_state(self) -> None:
+        for aggregate_id, state in self.desk.states.items():
+            events = [event for owner, event in self.desk.log if owner == aggregate_id]
+            decider: Decider[Any] = ORDER if isinstance(state, Order) else BOT
+            assert decider.fold(events) == state
+            assert state.version == len(events)

@@ -1,0 +1,215 @@
+"""Completions: every timer order is completed once, at its due time or as soon as can be."""
+
+import asyncio
+from statistics import quantiles
+from typing import ClassVar
+
+import pytest
+from uuid_utils.compat import uuid7
+
+from api.service import Service
+from domain.claim import CompletionMode
+from domain.kitchen import ReleaseOrder
+from eventlog.database import connect, reader_conninfo
+from processors.completions import Completions
+from processors.duty import PATIENCE_SECONDS, TAKE_DUTY
+from processors.runtime import STANDARD_KITCHEN, Processor, Runtime, Session
+from tests.kitchen import Kitchen, eventually, open_kitchen, rows
+from tests.processors.scene import (
+    PROMPT_SECONDS,
+    assert_consistent,
+    busy_bots,
+    claim_of,
+    claimed,
+    completed,
+    events,
+    lateness,
+    running,
+)
+from tests.proxy import proxy_to
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_order_is_complete_within_150_ms_of_its_due_time(database: str) -> None:
+    # S0-20, S0-76
+    async with running(database) as kitchen:
+        for number in range(50):
+            await claimed(kitchen, seconds=0.3 + number / 50)
+        await eventually(lambda: len(completed(database)) == 50)
+
+    late = lateness(database).values()
+    assert min(late) >= 0
+    assert quantiles(late, n=20)[-1] < 0.15
+    assert busy_bots(database) == 0
+    assert {event[2] for event in events(database, "order.completed")} == {"system:completions"}
+    assert_consistent(database)
+
+
+async def test_a_claim_that_is_due_before_the_one_awaited_is_not_missed(database: str) -> None:
+    async with running(database) as kitchen:
+        await claimed(kitchen, seconds=0.9)
+        await asyncio.sleep(0.1)
+        sooner = await claimed(kitchen, seconds=0.1)
+        await eventually(lambda: completed(database) == [sooner.id])
+
+    assert lateness(database)[sooner.id] < PROMPT_SECONDS
+
+
+async def test_what_fell_due_while_nothing_ran_is_completed_by_the_next_to_start(
+    database: str,
+) -> None:
+    # S0-20, S0-71, S0-72, S0-74
+    async with open_kitchen(database) as kitchen:
+        order = await claimed(kitchen, seconds=0)
+
+    async with running(database):
+        await eventually(lambda: completed(database) == [order.id])
+    assert busy_bots(database) == 0
+
+
+async def test_a_claim_that_was_made_before_the_start_waits_for_its_due_time(
+    database: str,
+) -> None:
+    # S0-21
+    async with open_kitchen(database) as kitchen:
+        order = await claimed(kitchen, seconds=0.5)
+
+    async with running(database):
+        await eventually(lambda: completed(database) == [order.id])
+    assert 0 <= lateness(database)[order.id] < PROMPT_SECONDS
+
+
+async def test_two_services_complete_every_order_once_and_on_time(database: str) -> None:
+    # S0-27, S0-83
+    async with running(database) as kitchen, running(database):
+        for _ in range(50):
+            await claimed(kitchen, seconds=0.5)
+        await eventually(lambda: len(completed(database)) >= 50)
+        await asyncio.sleep(0.2)
+
+    assert len(completed(database)) == len(set(completed(database))) == 50
+    assert max(lateness(database).values()) < PROMPT_SECONDS
+    assert_consistent(database)
+
+
+async def test_without_the_lock_two_completions_at_once_still_complete_an_order_once(
+    database: str,
+) -> None:
+    # S0-27, S0-83, D-05: nothing hangs on the lock
+    async with open_kitchen(database) as one, open_kitchen(database) as other:
+        for _ in range(50):
+            await claimed(one, seconds=0)
+        await asyncio.gather(*(_complete_all(database, kitchen) for kitchen in (one, other) * 2))
+
+    assert len(completed(database)) == len(set(completed(database))) == 50
+    assert_consistent(database)
+
+
+async def _complete_all(conninfo: str, kitchen: Kitchen) -> None:
+    service = Service(conninfo, processors=())
+    runtime = Runtime(
+        instance=uuid7(),
+        committer=kitchen.committer,
+        wakeups=service.wakeups,
+        readers=service.readers,
+        kitchen=STANDARD_KITCHEN,
+    )
+    async with await connect(reader_conninfo(conninfo)) as connection:
+        await Completions().work(runtime, Session(connection, 0))
+
+
+async def test_when_the_service_on_duty_ends_the_other_goes_on(database: str) -> None:
+    # S0-06, S0-81
+    async with running(database) as other:
+        async with running(database):
+            pass
+        order = await claimed(other, seconds=0.1)
+        await eventually(lambda: completed(database) == [order.id], seconds=3)
+
+
+async def test_a_process_that_holds_the_lock_and_sleeps_holds_nobody_up_for_long(
+    database: str,
+) -> None:
+    # D-05
+    async with await connect(reader_conninfo(database)) as sleeper:
+        await sleeper.execute(TAKE_DUTY)
+        async with running(database) as kitchen:
+            order = await claimed(kitchen, seconds=0)
+            await eventually(lambda: completed(database) == [order.id])
+
+    assert PATIENCE_SECONDS <= lateness(database)[order.id] < PATIENCE_SECONDS + 1.5
+
+
+async def test_a_lost_database_is_waited_for_in_silence(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with proxy_to(database) as proxy, running(proxy.conninfo) as kitchen:
+        order = await claimed(kitchen, seconds=0.5)
+        proxy.refusing = True
+        proxy.drop_all()
+        await asyncio.sleep(1)
+        assert completed(database) == []
+        proxy.refusing = False
+        await eventually(lambda: completed(database) == [order.id])
+
+    assert "could not do their work" not in caplog.text
+
+
+async def test_a_session_that_was_ended_by_the_server_is_opened_again(database: str) -> None:
+    async with running(database) as kitchen:
+        await claimed(kitchen, seconds=0)
+        await eventually(lambda: len(completed(database)) == 1)
+        rows(
+            database,
+            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+        )
+        await claimed(kitchen, seconds=0)
+        await eventually(lambda: len(completed(database)) == 2)
+
+
+async def test_a_late_completion_of_a_released_claim_does_not_shorten_the_next(
+    database: str,
+) -> None:
+    # D-06, S0-83: the late callback
+    async with running(database) as kitchen:
+        bot = await kitchen.bot()
+        await kitchen.order()
+        first = await kitchen.claim(bot, seconds=0.3)
+        assert first is not None
+        await kitchen.submit(ReleaseOrder(order_id=first.id))
+        second = await kitchen.claim(bot, seconds=0.8)
+        assert second is not None
+        await eventually(lambda: completed(database) == [first.id])
+
+    (event,) = events(database, "order.completed")
+    assert event[4]["claim_id"] == str(claim_of(second))
+    assert 0 <= lateness(database)[first.id] < PROMPT_SECONDS
+
+
+async def test_a_bot_that_must_report_is_not_completed_by_time(database: str) -> None:
+    # D-06
+    async with running(database, processors=[Completions()]) as kitchen:
+        await claimed(kitchen, seconds=0, completion=CompletionMode.ACK)
+        await asyncio.sleep(0.3)
+
+    assert completed(database) == []
+
+
+class Broken(Processor):
+    name: ClassVar[str] = "broken ones"
+    pause_seconds: ClassVar[float] = 0.01
+
+    async def work(self, _runtime: Runtime, _session: Session) -> float:
+        raise RuntimeError("a defect")
+
+
+async def test_a_defect_in_one_processor_leaves_the_others_at_work(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(database, processors=[Broken(), Completions()]) as kitchen:
+        order = await claimed(kitchen, seconds=0.1)
+        await eventually(lambda: completed(database) == [order.id])
+
+    assert "RuntimeError: a defect" in caplog.text

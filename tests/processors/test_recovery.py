@@ -1,0 +1,98 @@
+"""Recovery: a bot that had to report and did not loses its claim, and the attempt counts."""
+
+import asyncio
+
+import pytest
+
+from domain.bot import Bot
+from domain.claim import CompletionMode
+from domain.errors import ClaimLostError
+from domain.order import Order, OrderStatus
+from processors.recovery import Recovery
+from tests.kitchen import Kitchen, eventually, live_rows
+from tests.processors.scene import (
+    assert_consistent,
+    busy_bots,
+    claim_of,
+    claimed,
+    completed,
+    events,
+    running,
+)
+
+pytestmark = pytest.mark.anyio
+
+ACK = CompletionMode.ACK
+
+
+def live_order(conninfo: str) -> Order:
+    (order,) = [state for state in live_rows(conninfo).values() if isinstance(state, Order)]
+    return order
+
+
+async def test_a_bot_that_does_not_report_loses_its_claim_within_a_second(database: str) -> None:
+    # D-06, S0-19, S0-25
+    async with running(database) as kitchen:
+        order = await claimed(kitchen, seconds=0.2, completion=ACK)
+        await eventually(lambda: busy_bots(database) == 0)
+
+        after = live_order(database)
+        with pytest.raises(ClaimLostError):
+            await kitchen.complete(order)
+
+    assert order.claim is not None
+    (released,) = events(database, "order.released")
+    assert released[2] == "system:recovery"
+    assert released[4]["reason"] == "expired"
+    assert 0 <= (released[3] - order.claim.due_at).total_seconds() < 1
+    assert (after.status, after.attempts, after.number) == (OrderStatus.PENDING, 1, order.number)
+    assert_consistent(database)
+
+
+async def test_after_the_last_attempt_the_order_is_dead(database: str) -> None:
+    # D-10, S0-70
+    async with running(database) as kitchen:
+        bot = await kitchen.bot(ACK)
+        order = await kitchen.order()
+        for _ in range(order.attempts_max):
+            await expired_claim(database, kitchen, bot)
+
+    assert live_order(database).status is OrderStatus.DEAD
+    assert len(events(database, "order.released")) == order.attempts_max == 3
+    assert len(events(database, "order.moved_to_dlq")) == 1
+    assert_consistent(database)
+
+
+async def expired_claim(conninfo: str, kitchen: Kitchen, bot: Bot) -> None:
+    assert await kitchen.claim(bot, seconds=0) is not None
+    await eventually(lambda: busy_bots(conninfo) == 0)
+
+
+async def test_a_bot_that_reports_in_time_is_left_alone(database: str) -> None:
+    async with running(database) as kitchen:
+        order = await claimed(kitchen, seconds=0.5, completion=ACK)
+        await kitchen.complete(order)
+        await asyncio.sleep(0.8)
+
+    assert completed(database) == [order.id]
+    assert events(database, "order.released") == []
+
+
+async def test_an_order_that_the_timer_completes_does_not_expire(database: str) -> None:
+    async with running(database, processors=[Recovery()]) as kitchen:
+        await claimed(kitchen, seconds=0)
+        await asyncio.sleep(0.5)
+
+    assert events(database, "order.released") == []
+
+
+async def test_two_services_take_an_expired_claim_once(database: str) -> None:
+    # S0-27, S0-83
+    async with running(database) as kitchen, running(database):
+        orders = [await claimed(kitchen, seconds=0.3, completion=ACK) for _ in range(20)]
+        await eventually(lambda: busy_bots(database) == 0)
+        await asyncio.sleep(0.2)
+
+    released = [event[4]["claim_id"] for event in events(database, "order.released")]
+    assert sorted(released) == sorted(str(claim_of(order)) for order in orders)
+    assert_consistent(database)

@@ -1,0 +1,93 @@
+"""Scheduling: QStash is asked for every timer claim, and nothing hangs on its answer."""
+
+import asyncio
+import json
+
+import pytest
+
+from domain.claim import CompletionMode
+from processors import registry
+from tests.kitchen import eventually
+from tests.processors.scene import claim_of, claimed, completed, lateness, running
+from tests.processors.test_qstash import client, upstash_server
+
+pytestmark = pytest.mark.anyio
+
+GRACE_SECONDS = 0.5
+
+
+@pytest.fixture(autouse=True)
+def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "GRACE_SECONDS", GRACE_SECONDS)
+
+
+async def test_a_claim_is_scheduled_once_for_the_time_that_is_left(database: str) -> None:
+    # S0-21, S0-75, S0-83 double schedule
+    async with (
+        upstash_server() as upstash,
+        running(database, qstash=client(upstash.base_url)) as kitchen,
+    ):
+        order = await claimed(kitchen, seconds=7)
+        await claimed(kitchen, seconds=7, completion=CompletionMode.ACK)
+        await eventually(lambda: bool(upstash.requests))
+        await claimed(kitchen, seconds=7, completion=CompletionMode.ACK)
+        await asyncio.sleep(0.3)
+
+    [request] = upstash.requests
+    assert request.headers["upstash-delay"] == "7s"
+    assert request.headers["upstash-deduplication-id"] == str(claim_of(order))
+    assert json.loads(request.body)["claimId"] == str(claim_of(order))
+
+
+async def test_after_a_restart_it_is_scheduled_under_the_same_id(database: str) -> None:
+    # S0-21, S0-75, S0-78 scenario 3, D-11
+    async with upstash_server() as upstash:
+        async with running(database, qstash=client(upstash.base_url)) as kitchen:
+            await claimed(kitchen, seconds=9)
+            await eventually(lambda: len(upstash.requests) == 1)
+        async with running(database, qstash=client(upstash.base_url)):
+            await eventually(lambda: len(upstash.requests) == 2)
+
+    first, second = (one.headers["upstash-deduplication-id"] for one in upstash.requests)
+    assert first == second
+
+
+async def test_a_publish_that_failed_is_repeated(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    # S0-70, S0-80
+    async with (
+        upstash_server() as upstash,
+        running(database, qstash=client(upstash.base_url)) as kitchen,
+    ):
+        upstash.status = 500
+        await claimed(kitchen, seconds=9)
+        await eventually(lambda: len(upstash.requests) == 1)
+        upstash.status = 201
+        await eventually(lambda: len(upstash.requests) == 2)
+        await asyncio.sleep(1.2)
+
+    assert len(upstash.requests) == 2
+    assert caplog.text.count("could not be scheduled") == 1
+
+
+async def test_what_is_never_called_back_is_completed_after_the_grace(database: str) -> None:
+    # S0-23 fault 2, S0-24 fault 3, S0-74, S0-80 scenario 5
+    nowhere = "http://127.0.0.1:9"
+    async with running(database, qstash=client(nowhere)) as kitchen:
+        order = await claimed(kitchen, seconds=0.3)
+        await eventually(lambda: completed(database) == [order.id])
+
+    assert GRACE_SECONDS <= lateness(database)[order.id] < GRACE_SECONDS + 0.5
+
+
+async def test_a_scheduler_that_hangs_holds_up_no_claim_and_no_end(database: str) -> None:
+    # S0-80: a claim does not wait for QStash
+    async with upstash_server() as upstash:
+        upstash.pause_seconds = 60
+        async with running(database, qstash=client(upstash.base_url)) as kitchen:
+            for count in (1, 2, 3):
+                await claimed(kitchen, seconds=9)
+                await eventually(lambda count=count: len(upstash.requests) == count, seconds=1)
+            stopping = asyncio.get_running_loop().time()
+    assert asyncio.get_running_loop().time() - stopping < 2

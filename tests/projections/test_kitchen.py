@@ -1,0 +1,262 @@
+"""The kitchen's commands on a real database: what they hold, pick and write."""
+
+import asyncio
+import random
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import errors
+from uuid_utils.compat import uuid7
+
+from domain.bot import Bot
+from domain.claim import CompletedVia
+from domain.errors import OrderNotPendingError
+from domain.kitchen import (
+    AssignOrder,
+    ClaimOrder,
+    ClearOrders,
+    CompleteOrder,
+    DeleteBot,
+    DeleteOrder,
+    FailOrder,
+    ReleaseBot,
+    ReleaseOrder,
+    RequeueOrder,
+    RestoreOrder,
+)
+from domain.order import Order, OrderKind, OrderStatus
+from eventlog.database import owner_conninfo
+from tests.kitchen import Kitchen, fold_of_the_log, live_rows, open_kitchen, rows
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_operator_need_not_know_which_bot_has_the_order(database: str) -> None:  # S0-59
+    async with open_kitchen(database) as kitchen:
+        bot, order = await kitchen.bot(), await kitchen.order()
+        await kitchen.claim(bot)
+        await kitchen.submit(CompleteOrder(order_id=order.id, via=CompletedVia.REPORT))
+        second = await kitchen.order()
+        await kitchen.claim(bot)
+        await kitchen.submit(ReleaseOrder(order_id=second.id))
+
+    live = live_rows(database)
+    assert live == fold_of_the_log(database)
+    assert set(live) == {bot.id, second.id}
+
+
+async def test_a_deleted_bot_leaves_its_order_at_its_old_place(database: str) -> None:  # S0-O3
+    async with open_kitchen(database) as kitchen:
+        first = await kitchen.order()
+        await kitchen.order()
+        bot = await kitchen.bot()
+        await kitchen.claim(bot)
+        await kitchen.submit(DeleteBot(bot_id=bot.id))
+        claimed = await kitchen.claim(await kitchen.bot())
+
+    assert claimed is not None
+    assert claimed.id == first.id
+    assert live_rows(database) == fold_of_the_log(database)
+
+
+async def test_a_finished_order_is_restored_from_the_log(database: str) -> None:  # S0-42
+    async with open_kitchen(database) as kitchen:
+        order = await kitchen.order(OrderKind.VIP)
+        await kitchen.submit(DeleteOrder(order_id=order.id))
+        assert order.id not in live_rows(database)
+        restored = (await kitchen.submit(RestoreOrder(order_id=order.id))).answer
+        claimed = await kitchen.claim(await kitchen.bot())
+
+    assert restored.number == order.number
+    assert claimed is not None
+    assert claimed.id == order.id
+
+
+async def test_clearing_deletes_all_open_orders_and_frees_all_bots(database: str) -> None:  # S0-62
+    async with open_kitchen(database) as kitchen:
+        bots = [await kitchen.bot() for _ in range(3)]
+        for _ in range(10):
+            await kitchen.order()
+        for bot in bots:
+            await kitchen.claim(bot)
+        cleared = (await kitchen.submit(ClearOrders())).answer
+        following = await kitchen.order()
+
+    assert cleared == 10
+    assert following.number == 11
+    live = live_rows(database)
+    assert live == fold_of_the_log(database)
+    assert {state.id for state in live.values()} == {following.id, *(bot.id for bot in bots)}
+    assert all(not isinstance(s, Bot) or s.order_id is None for s in live.values())
+
+
+async def test_an_order_that_waited_long_enough_is_taken_before_a_vip(database: str) -> None:
+    async with open_kitchen(database) as kitchen:
+        bot = await kitchen.bot()
+        patient = await kitchen.order(OrderKind.NORMAL)
+        await asyncio.sleep(0.2)
+        vip = await kitchen.order(OrderKind.VIP)
+        late = await kitchen.order(OrderKind.NORMAL)
+        taken = []
+        for _ in range(3):
+            claim = ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=10, aging_seconds=0.15)
+            order = (await kitchen.submit(claim)).answer.order
+            taken.append(order.id)
+            await kitchen.complete(order)
+
+    assert taken == [patient.id, vip.id, late.id]
+    aged = rows(
+        database, "SELECT data ->> 'aged' FROM log WHERE topic = 'order.claimed' ORDER BY position"
+    )
+    assert aged == [("true",), ("false",), ("false",)]
+
+
+async def test_a_bot_that_was_given_an_order_just_then_is_still_deleted_whole(
+    database: str,
+) -> None:
+    """Deleting looks for the bot's order before it holds the bot: a claim may come in between."""
+    async with open_kitchen(database, lanes=4) as kitchen:
+        for _ in range(60):
+            bot = await kitchen.bot()
+            order = await kitchen.order()
+            await asyncio.gather(
+                kitchen.submit(
+                    AssignOrder(order_id=order.id, bot_id=bot.id, claim_id=uuid7(), seconds=10)
+                ),
+                kitchen.submit(DeleteBot(bot_id=bot.id)),
+                return_exceptions=True,
+            )
+        await kitchen.submit(ClearOrders())
+
+    live = live_rows(database)
+    assert live == fold_of_the_log(database)
+    assert not live
+
+
+async def test_the_database_itself_refuses_a_second_order_for_one_bot(database: str) -> None:
+    # S0-02: whatever the code says
+    async with open_kitchen(database) as kitchen:
+        bot = await kitchen.bot()
+        await kitchen.order()
+        await kitchen.order()
+        await kitchen.claim(bot)
+    steal = "UPDATE orders SET status = 'PROCESSING', bot_id = %(bot)s WHERE bot_id IS NULL"
+    with (
+        psycopg.connect(owner_conninfo(database)) as connection,
+        pytest.raises(errors.UniqueViolation),
+    ):
+        connection.execute(steal.encode(), {"bot": bot.id})
+
+
+async def test_concurrent_creates_never_share_a_number(database: str) -> None:  # S0-03, S0-05
+    async with open_kitchen(database, lanes=4) as one, open_kitchen(database) as other:
+        orders = await asyncio.gather(*(k.order() for k in [one, other] * 200))
+
+    numbers = [order.number for order in orders]
+    assert len(set(numbers)) == len(numbers)
+    assert sorted(numbers) == list(range(1, 401))
+
+
+class Chef:
+    """Gives random commands, many of them wrong, from several processes' worth of lanes."""
+
+    def __init__(self, kitchen: Kitchen, seed: int) -> None:
+        self.kitchen = kitchen
+        self.chance = random.Random(seed)
+        self.orders: list[Order] = []
+        self.bots: list[Bot] = []
+
+    async def step(self) -> None:
+        if not self.bots or self.chance.random() < 0.1:
+            self.bots.append(await self.kitchen.bot())
+        elif not self.orders or self.chance.random() < 0.3:
+            self.orders.append(await self.kitchen.order(self.chance.choice(list(OrderKind))))
+        else:
+            await self.kitchen.submit(self._command())
+
+    def _command(self) -> Any:
+        order, bot = self.chance.choice(self.orders), self.chance.choice(self.bots)
+        claim = ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=10)
+        return self.chance.choice(
+            [
+                claim,
+                claim,
+                AssignOrder(order_id=order.id, bot_id=bot.id, claim_id=uuid7(), seconds=10),
+                CompleteOrder(order_id=order.id, via=CompletedVia.REPORT),
+                FailOrder(order_id=order.id, claim_id=uuid7(), error="burnt", retryable=True),
+                ReleaseOrder(order_id=order.id),
+                ReleaseBot(bot_id=bot.id),
+                DeleteBot(bot_id=bot.id),
+                DeleteOrder(order_id=order.id),
+                RestoreOrder(order_id=order.id),
+                RequeueOrder(order_id=order.id),
+            ]
+        )
+
+
+async def test_after_random_commands_of_every_kind_live_tables_are_the_fold_of_the_log(
+    database: str,
+) -> None:
+    async with open_kitchen(database, lanes=3) as kitchen:
+        chef = Chef(kitchen, seed=11)
+        for _ in range(25):
+            await asyncio.gather(*(chef.step() for _ in range(20)), return_exceptions=True)
+            assert live_rows(database) == fold_of_the_log(database)
+
+    topics = {topic for (topic,) in rows(database, "SELECT DISTINCT topic FROM log")}
+    assert {"order.released", "order.deleted", "order.restored", "bot.deleted"} <= topics
+
+
+async def test_no_vip_is_passed_over_by_more_than_the_number_of_claimers(database: str) -> None:
+    # S0-10, S0-69: 64 bots at once, each order once, priority kept but for those asking with them
+    async with open_kitchen(database, lanes=4) as kitchen:
+        bots = await asyncio.gather(*(kitchen.bot() for _ in range(64)))
+        kinds = [OrderKind.NORMAL, OrderKind.NORMAL, OrderKind.VIP] * 200
+        await asyncio.gather(*(kitchen.order(kind) for kind in kinds))
+
+        async def work(bot: Bot) -> None:
+            while order := await kitchen.claim(bot):
+                await kitchen.complete(order)
+
+        await asyncio.gather(*map(work, bots))
+
+    claimed = rows(
+        database,
+        """SELECT created.data ->> 'kind'
+           FROM log AS claimed
+           JOIN log AS created ON created.aggregate_id = claimed.aggregate_id
+                              AND created.topic = 'order.created'
+           WHERE claimed.topic = 'order.claimed'
+           ORDER BY claimed.position""",
+    )
+    kinds_taken = [kind for (kind,) in claimed]
+    last_vip = len(kinds_taken) - 1 - kinds_taken[::-1].index("VIP")
+    normals_before_last_vip = kinds_taken[:last_vip].count("NORMAL")
+    assert len(kinds_taken) == 600
+    assert normals_before_last_vip <= 63
+    deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+    assert rows(database, deadlocks) == [(0,)]
+
+
+async def test_an_order_that_is_complete_stays_so(database: str) -> None:
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+        order = await kitchen.claim(await kitchen.bot())
+        assert order is not None
+        await kitchen.complete(order)
+        with pytest.raises(OrderNotPendingError):
+            await kitchen.submit(
+                AssignOrder(
+                    order_id=order.id,
+                    bot_id=(await kitchen.bot()).id,
+                    claim_id=uuid7(),
+                    seconds=10,
+                )
+            )
+
+    folded = rows(database, "SELECT count(*) FROM log WHERE topic = 'order.completed'")
+    assert folded == [(1,)]
+    assert OrderStatus.COMPLETE not in {
+        s.status for s in live_rows(database).values() if isinstance(s, Order)
+    }
