@@ -39,7 +39,7 @@ INSERT INTO stored_events (originator_id, originator_version, topic, state,
                            command_id, correlation_id, actor)
 SELECT id, 1, 'order.created',
        convert_to(json_build_object('at', now(), 'order_id', id, 'number', n,
-                                    'kind', 'NORMAL')::text, 'UTF8'),
+                                    'kind', 'NORMAL', 'attempts_max', 3)::text, 'UTF8'),
        id, id, 'bench'
 FROM (SELECT gen_random_uuid() AS id, n FROM generate_series(1, %(count)s) AS n) AS made
 """

@@ -26,7 +26,7 @@ BATCH_MAX = 2000
 POLL_SECONDS = 1.0
 # Under load every commit rings. Resting between two looks makes larger batches of them, and
 # leaves the processor to those who write.
-PAUSE_SECONDS = 0.04
+PAUSE_SECONDS = 0.015
 # While a writer is still at it, its end is awaited in steps of this length.
 SETTLING_SECONDS = 0.005
 

@@ -35,8 +35,10 @@ class Wake:
         self._bell.set()
 
     async def wait(self, seconds: float) -> None:
+        # Not wait_for: in Python 3.11 it forgets a cancellation that comes with the ring.
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._bell.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._bell.wait()
         self._bell.clear()
 
 
