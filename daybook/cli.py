@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
 
 import click
 
@@ -60,20 +59,10 @@ ADDRESS_OPTIONS: list[click.Parameter] = [setting_option("host"), setting_option
 
 def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if wanted:
+        from api.version import version
+
         click.echo(f"daybook {version()}")
         ctx.exit()
-
-
-def version() -> str:
-    """From pyproject.toml in a checkout, where nothing is installed; else of the package."""
-    project = Path(__file__).parents[1] / "pyproject.toml"
-    if project.exists():
-        import tomllib
-
-        return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
-    import importlib.metadata
-
-    return importlib.metadata.version("daybook")
 
 
 @click.group()

@@ -68,7 +68,8 @@ class _Timestamps(PackedArray):
 
 def uuids(values: Sequence[UUID | None]) -> PackedArray:
     try:
-        # As `value.bytes`, which is a function written in Python, would do it.
+        # As `value.bytes`, which is a function written in Python, would do it. The type is ignored
+        # because a None is expected to fail here and is dealt with below.
         return _Uuids.of([_LENGTH_16 + value.int.to_bytes(16, "big") for value in values])  # type: ignore[union-attr]
     except AttributeError:
         items = [_NULL if value is None else _LENGTH_16 + value.bytes for value in values]

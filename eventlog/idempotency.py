@@ -31,10 +31,6 @@ SELECT * FROM unnest(
     %(versions)b::bigint[])
 """
 
-FORGET_KEYS = """
-DELETE FROM idempotency_keys WHERE created_at < clock_timestamp() - make_interval(days => %(days)s)
-"""
-
 Scope = tuple[str, str, str]
 
 

@@ -85,6 +85,7 @@ class LogRecorder(PostgresApplicationRecorder):
             return None
         count = len(stored_events)
         command_ids = uuids([uuid7()] * count)
+        # The library allows ids of text too; our table, and so our recorder, has only UUIDs.
         columns = {
             "ids": uuids([event.originator_id for event in stored_events]),  # type: ignore[misc]
             "versions": bigints([event.originator_version for event in stored_events]),
