@@ -190,6 +190,7 @@ async def test_a_key_may_have_255_characters_and_be_given_once(api: Api) -> None
     assert twice.problem == (400, "idempotency-key-invalid")
 
 
+@pytest.mark.slow
 async def test_what_was_sent_while_the_database_was_away_can_be_sent_again(database: str) -> None:
     async with proxy_to(database) as proxy, open_api(proxy.conninfo) as api:
         await api.order()

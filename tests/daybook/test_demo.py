@@ -96,6 +96,7 @@ def test_orders_come_and_are_served_and_nothing_is_left_behind(temporary: Path) 
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_and_a_data_directory_that_was_named_is_kept(made: Made) -> None:
     with made.copied() as directory:
         demo = Demo("--data-dir", directory)

@@ -97,6 +97,7 @@ def test_a_request_under_way_is_answered_before_it_stops(own_serving: Serving) -
     assert own_serving.process.wait(30) == 0
 
 
+@pytest.mark.slow
 def test_killed_outright_it_leaves_nothing_behind_and_starts_again(
     own_serving: Serving,
 ) -> None:
@@ -112,6 +113,7 @@ def test_killed_outright_it_leaves_nothing_behind_and_starts_again(
         again.end()
 
 
+@pytest.mark.slow
 def test_readiness_goes_while_postgresql_is_away_and_comes_back_by_itself(
     own_serving: Serving,
 ) -> None:
@@ -130,6 +132,7 @@ def test_readiness_goes_while_postgresql_is_away_and_comes_back_by_itself(
     assert own_serving.becomes(200)
 
 
+@pytest.mark.slow
 def test_a_second_one_on_the_same_data_is_refused(serving: Serving) -> None:
     assert serving.becomes(200)
 

@@ -59,6 +59,7 @@ def postmaster_pid(directory: Path) -> int:
     return int((directory / "pgdata" / "postmaster.pid").read_text().split()[0])
 
 
+@pytest.mark.slow
 async def test_postgres_killed_under_load_loses_nothing_acknowledged_and_the_committer_heals(
     own_server: tuple[str, Path],
 ) -> None:
@@ -118,6 +119,7 @@ def paused_writer(conninfo: str, bot: Bot) -> Iterator[None]:
         process.communicate()
 
 
+@pytest.mark.slow
 async def test_a_paused_writer_stalls_the_others_for_two_and_a_half_seconds_at_most(
     database: str,
 ) -> None:
@@ -136,15 +138,15 @@ async def test_a_paused_writer_stalls_the_others_for_two_and_a_half_seconds_at_m
 
 
 async def test_a_database_that_cannot_write_is_named_and_writing_resumes_by_itself(
-    database: str,
+    own_database: str,
 ) -> None:
-    name = psycopg.conninfo.conninfo_to_dict(database)["dbname"]
-    async with open_kitchen(database) as kitchen:
-        with psycopg.connect(owner_conninfo(database), autocommit=True) as owner:
+    name = psycopg.conninfo.conninfo_to_dict(own_database)["dbname"]
+    async with open_kitchen(own_database) as kitchen:
+        with psycopg.connect(owner_conninfo(own_database), autocommit=True) as owner:
             owner.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
         with pytest.raises(UnavailableError, match="read-only"):
             await kitchen.order()
-        with psycopg.connect(owner_conninfo(database), autocommit=True) as owner:
+        with psycopg.connect(owner_conninfo(own_database), autocommit=True) as owner:
             owner.execute("SET default_transaction_read_only = off")
             owner.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
         await kitchen.order()

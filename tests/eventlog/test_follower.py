@@ -49,11 +49,11 @@ class Seen:
 
 
 @pytest.fixture
-def seen_database(database: str) -> str:
-    with psycopg.connect(owner_conninfo(database), autocommit=True) as connection:
+def seen_database(own_database: str) -> str:
+    with psycopg.connect(owner_conninfo(own_database), autocommit=True) as connection:
         connection.execute(CREATE_SEEN)
         connection.execute(GRANT_SEEN)
-    return database
+    return own_database
 
 
 @asynccontextmanager

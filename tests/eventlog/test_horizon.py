@@ -122,18 +122,20 @@ def last_position(connection: "psycopg.Connection[Any]") -> int:
     return int(found[0])
 
 
-def test_under_ten_writers_the_horizon_shows_every_event_once_and_in_order(database: str) -> None:
-    settled = Reader(database, Horizon().look_in_thread)
-    naive = Reader(database, last_position)
+def test_under_ten_writers_the_horizon_shows_every_event_once_and_in_order(
+    own_database: str,
+) -> None:
+    settled = Reader(own_database, Horizon().look_in_thread)
+    naive = Reader(own_database, last_position)
     for reader in (settled, naive):
         reader.start()
-    with ten_writers(database):
+    with ten_writers(own_database):
         time.sleep(STRESS_SECONDS)
     for reader in (settled, naive):
         reader.writers_done.set()
         reader.join()
 
-    everything = positions(database)
+    everything = positions(own_database)
     assert len(everything) > 1000
     assert settled.seen == everything
     assert settled.out_of_order == 0

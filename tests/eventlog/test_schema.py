@@ -52,12 +52,12 @@ async def test_nobody_rewrites_the_log(
 
 @pytest.mark.parametrize("rewrite", REWRITES)
 def test_the_services_role_has_no_right_to_rewrite_even_without_the_trigger(
-    database: str, rewrite: str
+    own_database: str, rewrite: str
 ) -> None:
-    with psycopg.connect(owner_conninfo(database), autocommit=True) as owner:
+    with psycopg.connect(owner_conninfo(own_database), autocommit=True) as owner:
         owner.execute("DROP TRIGGER append_only ON stored_events")
     with (
-        psycopg.connect(writer_conninfo(database)) as connection,
+        psycopg.connect(writer_conninfo(own_database)) as connection,
         pytest.raises(errors.InsufficientPrivilege),
     ):
         connection.execute(rewrite.encode())
@@ -86,19 +86,19 @@ def test_eight_processes_that_start_at_once_set_an_empty_database_up_once(
     assert applied == [0] * 7 + [len(list(migrations_in(MIGRATIONS)))]
 
 
-def test_an_applied_migration_that_was_changed_is_refused(database: str) -> None:
+def test_an_applied_migration_that_was_changed_is_refused(own_database: str) -> None:
     change = "UPDATE migrations SET digest = 'other' WHERE name = 'eventlog/0001_log'"
-    with psycopg.connect(owner_conninfo(database), autocommit=True) as owner:
+    with psycopg.connect(owner_conninfo(own_database), autocommit=True) as owner:
         owner.execute(change)
     with pytest.raises(SetupError, match="eventlog/0001_log"):
-        migrate(database, MIGRATIONS)
+        migrate(own_database, MIGRATIONS)
 
 
-def test_a_database_of_a_newer_daybook_is_refused(database: str) -> None:
-    with psycopg.connect(owner_conninfo(database), autocommit=True) as owner:
+def test_a_database_of_a_newer_daybook_is_refused(own_database: str) -> None:
+    with psycopg.connect(owner_conninfo(own_database), autocommit=True) as owner:
         owner.execute("INSERT INTO migrations VALUES ('eventlog/9999_later', '')")
     with pytest.raises(SetupError, match="newer Daybook"):
-        migrate(database, MIGRATIONS)
+        migrate(own_database, MIGRATIONS)
 
 
 def test_a_migration_that_fails_leaves_nothing_half_made(
@@ -147,11 +147,11 @@ def test_a_user_who_may_not_set_it_up_is_told_what_is_missing(
 
 @pytest.mark.anyio
 async def test_a_user_without_privileges_runs_what_an_administrator_has_set_up(
-    server: str, database: str
+    server: str, own_database: str
 ) -> None:
     with a_user(server, "") as user:
-        rows(database, f"GRANT daybook_service TO {user}")
-        plain = make_conninfo(database, user=user)
+        rows(own_database, f"GRANT daybook_service TO {user}")
+        plain = make_conninfo(own_database, user=user)
         assert migrate(plain, MIGRATIONS) == []
         async with open_kitchen(plain) as kitchen:
             await kitchen.order()

@@ -128,6 +128,7 @@ async def test_when_the_service_on_duty_ends_the_other_goes_on(database: str) ->
         await eventually(lambda: completed(database) == [order.id], seconds=3)
 
 
+@pytest.mark.slow
 async def test_a_process_that_holds_the_lock_and_sleeps_holds_nobody_up_for_long(
     database: str,
 ) -> None:

@@ -38,6 +38,8 @@ from tests.processors.scene import (
 )
 from tests.proxy import Proxy
 
+pytestmark = pytest.mark.slow
+
 FINALIZED = {"message": "Order already finalized"}
 
 
@@ -119,7 +121,6 @@ def test_a_claim_whose_answer_nobody_heard_still_ends(database: str) -> None:
     assert_ended_well(database)
 
 
-@pytest.mark.slow
 def test_of_a_callback_and_the_timer_at_the_same_moment_one_completes_the_order(
     database: str,
 ) -> None:
@@ -151,7 +152,6 @@ def is_due(conninfo: str, order: Any) -> bool:
     return bool(rows(conninfo, query, {"due": order["dueAt"]})[0][0])
 
 
-@pytest.mark.slow
 def test_two_services_share_a_database_and_either_may_be_killed(database: str) -> None:
     # S0-06, S0-27, S0-81, S0-83 concurrent resume
     with serving(database, delay_seconds=1) as one, serving(database, delay_seconds=1) as other:
@@ -207,7 +207,6 @@ def make_trouble(server: Instance, chance: random.Random) -> None:
         return
 
 
-@pytest.mark.slow
 def test_with_its_scheduler_down_a_claim_succeeds_and_the_order_is_recovered(
     database: str,
 ) -> None:
@@ -237,7 +236,6 @@ def stopped(server: Instance) -> Iterator[None]:
         server.process.send_signal(signal.SIGCONT)
 
 
-@pytest.mark.slow
 def test_a_server_that_is_stopped_in_its_tracks_holds_the_others_up_for_seconds_only(
     database: str,
 ) -> None:
@@ -271,7 +269,6 @@ def between(conninfo: str) -> Iterator[Proxy]:
         loop.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("is_repeated", [True, False])
 def test_a_callback_that_fails_is_repeated_or_done_without(
     database: str, is_repeated: bool
@@ -299,7 +296,6 @@ def test_a_callback_that_fails_is_repeated_or_done_without(
     assert_consistent(database)
 
 
-@pytest.mark.slow
 def test_killed_together_with_its_own_postgresql_it_ends_what_it_began() -> None:
     # S0-22 fault 1, S0-44
     directory = reachable_directory()

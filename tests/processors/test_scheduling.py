@@ -52,6 +52,7 @@ async def test_after_a_restart_it_is_scheduled_under_the_same_id(database: str) 
     assert first == second
 
 
+@pytest.mark.slow
 async def test_a_publish_that_failed_is_repeated(
     database: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -14,31 +14,29 @@ from domain.desk import Command
 from domain.errors import Refusal
 from domain.event import State
 from domain.order import Order
-from tests.conftest import fresh_database
+from tests.conftest import empty
 from tests.kitchen import Kitchen, fold_of_the_log, live_rows, open_kitchen
 from tests.machine import KitchenMachine
 
 
 class RealKitchenMachine(KitchenMachine):
-    """Every command goes to the model and to a committer on a database of its own."""
+    """Every command goes to the model and to a committer."""
 
     claim_seconds = 0  # Due at once: the database's clock cannot be moved as the model's can.
     server: str
-    template: str
+    database: str
     portal: BlockingPortal
 
     @initialize()
     def open(self) -> None:
         super().open()
-        self._database = fresh_database(self.server, self.template)
-        self.database = self._database.__enter__()
         self._kitchen = self.portal.wrap_async_context_manager(open_kitchen(self.database))
         self.kitchen: Kitchen = self._kitchen.__enter__()
 
     def teardown(self) -> None:
         if hasattr(self, "_kitchen"):
             self._kitchen.__exit__(None, None, None)
-            self._database.__exit__(None, None, None)
+            empty(self.server, self.database)
 
     def attempt(self, command: Command[Any]) -> type[Refusal] | None:
         expected = super().attempt(command)
@@ -75,14 +73,14 @@ def _essence(states: dict[UUID, Any]) -> dict[UUID, Any]:
 
 @pytest.mark.parametrize("examples", [6, pytest.param(60, marks=pytest.mark.slow)])
 def test_the_real_kitchen_does_what_the_model_does(
-    server: str, template: str, examples: int
+    server: str, database: str, examples: int
 ) -> None:
     with start_blocking_portal() as portal:
 
         class Machine(RealKitchenMachine):
             pass
 
-        Machine.server, Machine.template, Machine.portal = server, template, portal
+        Machine.server, Machine.database, Machine.portal = server, database, portal
         run_state_machine_as_test(
             Machine,
             settings=settings(

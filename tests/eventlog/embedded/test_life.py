@@ -30,6 +30,8 @@ from tests.eventlog.embedded.support import (
     stored_rows,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_cold_start_takes_three_seconds_at_most_and_a_warm_one_one(place: Path) -> None:
     # The best of three, because the machine may have other work.

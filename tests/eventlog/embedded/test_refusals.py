@@ -116,6 +116,7 @@ def test_nonsense_in_the_environment_changes_nothing(place: Path, supervise: Sup
     assert show(conninfo, "timezone") == "UTC"
 
 
+@pytest.mark.slow
 def test_a_killed_initdb_leaves_nothing_that_blocks_the_next_start(place: Path) -> None:
     data_dir = place / "data"
     command = [sys.executable, "-c", SUPERVISE, str(data_dir)]
