@@ -8,8 +8,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from api import bots, claims, completion, config, openapi, orders, reads, stream
+from api.lookup import Lookup
 from api.problems import (
     KNOWN_ERRORS,
     RETRY_AFTER,
@@ -33,7 +35,7 @@ async def live(_request: Request) -> Response:
 
 async def ready(request: Request) -> Response:
     """The service can do its work, and where its log ends."""
-    service: Service = request.app.state.service
+    service: Service = request.app.service
     readiness = await service.readiness()
     if readiness.trouble is not None:
         return Problem(
@@ -65,11 +67,20 @@ EXCEPTION_HANDLERS: Mapping[Any, Any] = {
 }
 
 
-def create_app(service: Service, settings: Settings) -> Starlette:
-    app = Starlette(routes=ROUTES, exception_handlers=EXCEPTION_HANDLERS)
-    # One thing, one address: a path with a slash too many is unknown like any other.
-    app.router.redirect_slashes = False
-    app.state.service = service
-    app.state.settings = settings
-    app.state.callback_keys = completion.callback_keys(settings)
-    return app
+class App(Starlette):
+    def __init__(self, service: Service, settings: Settings) -> None:
+        super().__init__(routes=ROUTES, exception_handlers=EXCEPTION_HANDLERS)
+        # One thing, one address: a path with a slash too many is unknown like any other.
+        self.router.redirect_slashes = False
+        self.service = service
+        self.settings = settings
+        self.callback_keys = completion.callback_keys(settings)
+        self._lookup = Lookup(ROUTES)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._lookup.find(scope) if scope["type"] == "http" else None
+        if endpoint is None:
+            await super().__call__(scope, receive, send)
+        else:
+            scope["app"] = self
+            await endpoint(scope, receive, send)

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from uuid_utils.compat import uuid7
 
-from api.problems import KNOWN_ERRORS, BadInputError, Problem, problem_of
+from api.problems import KNOWN_ERRORS, BadInputError, Problem, defect, problem_of
 from api.requests import (
     BODY_BYTES_MAX,
     Headers,
@@ -67,10 +67,10 @@ class Call:
     __slots__ = ("headers", "parameters", "scope", "service", "settings")
 
     def __init__(self, scope: Scope, known_parameters: tuple[str, ...]) -> None:
-        state = scope["app"].state
+        app = scope["app"]
         self.scope = scope
-        self.service: Service = state.service
-        self.settings: Settings = state.settings
+        self.service: Service = app.service
+        self.settings: Settings = app.settings
         self.headers: Headers = dict(scope["headers"])
         self.parameters = read_parameters(scope["query_string"], known_parameters)
 
@@ -115,6 +115,9 @@ class Endpoint(ABC, Generic[B]):
         except BadInputError as error:
             await error.problem(scope, receive, send)
             return
+        except Exception:
+            await defect()(scope, receive, send)
+            raise  # The server writes it into its log.
         headers.append((b"content-length", b"%d" % len(answer.body)))
         headers.append(JSON_TYPE if answer.status < HTTPStatus.BAD_REQUEST else PROBLEM_TYPE)
         start = {"type": "http.response.start", "status": answer.status, "headers": headers}

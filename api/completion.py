@@ -84,7 +84,7 @@ def _verified(call: Call, body: bytes) -> str:
             body=body,
             url=call.settings.callback_url or "",
             now=now(),
-            keys=call.scope["app"].state.callback_keys,
+            keys=call.scope["app"].callback_keys,
         ).message_id
     except BadSignatureError as error:
         _log.warning("A callback was refused: %s", error)

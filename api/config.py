@@ -60,7 +60,7 @@ def config_json(settings: Settings) -> ConfigJSON:
 async def config(request: Request) -> Response:
     """The constants in force."""
     read_parameters(request.scope["query_string"])
-    return JSONAnswer(config_json(request.app.state.settings))
+    return JSONAnswer(config_json(request.app.settings))
 
 
 routes = [Route("/api/config", config)]

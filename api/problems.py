@@ -196,6 +196,10 @@ def _methods_of(request: Request) -> set[str]:
     }
 
 
-async def internal_error(_request: Request, _error: Exception) -> Response:
+def defect() -> Problem:
     detail = "This is a defect of Daybook; its log says more."
     return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", detail)
+
+
+async def internal_error(_request: Request, _error: Exception) -> Response:
+    return defect()

@@ -122,7 +122,7 @@ async def get_bot(request: Request) -> Response:
 
 
 async def _read(request: Request, query: Callable[[Reader], Awaitable[T]]) -> T:
-    service: Service = request.app.state.service
+    service: Service = request.app.service
 
     async def ask() -> T:
         async with service.readers.connection() as reader:

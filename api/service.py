@@ -22,12 +22,13 @@ from eventlog.database import reader_conninfo
 from eventlog.follower import Follower, Projection
 from eventlog.horizon import READ_LAST_POSITION
 from eventlog.mapper import EventMapper
+from eventlog.tail import Readers
 from eventlog.tasks import end
 from eventlog.wakeups import Wakeups
 from processors.duty import Duty
 from processors.qstash import QStash
 from processors.registry import all_processors
-from processors.runtime import STANDARD_KITCHEN, Kitchen, Processor, Readers, Runtime
+from processors.runtime import STANDARD_KITCHEN, Kitchen, Processor, Runtime
 from projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS
 
 _log = logging.getLogger("daybook")
@@ -74,7 +75,6 @@ class Service:
             instance=uuid7(),
             committer=self.committer,
             wakeups=self.wakeups,
-            readers=self.readers,
             kitchen=kitchen,
         )
         chosen = all_processors(qstash) if processors is None else processors

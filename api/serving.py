@@ -5,7 +5,6 @@ the service; and all of it backwards at the end.
 """
 
 import asyncio
-import gc
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,12 +13,13 @@ import uvicorn
 import uvloop
 from starlette.applications import Starlette
 
-from api.app import create_app
+from api.app import App
 from api.database import Say, own_database, prepare
 from api.listening import listen, url_of
 from api.service import Service
 from api.settings import Settings
 from api.stopping import StopSignals
+from eventlog.collector import spare_the_collector
 from eventlog.committer import DEADLINE_SECONDS
 from processors.qstash import QStash
 from processors.runtime import Kitchen
@@ -99,7 +99,7 @@ async def _serve(
     announce: Say,
 ) -> None:
     service = _service(settings, conninfo)
-    app = create_app(service, settings)
+    app = App(service, settings)
     server = Server(uvicorn_config(app), lambda: announce(url_of(listener)))
 
     def stop() -> None:
@@ -109,10 +109,7 @@ async def _serve(
 
     signals.hand_to(stop)
     async with service:
-        # What is there now stays: the collector need not look through it again and again, which
-        # made a pause of 30 ms now and then.
-        gc.collect()
-        gc.freeze()
+        spare_the_collector()
         await server.serve(sockets=[listener])
 
 

@@ -153,7 +153,7 @@ async def stream(request: Request) -> Response:
     text = request.headers.get("last-event-id") or given.get("after")
     if request.method == "HEAD":
         return Response(headers=HEADERS)
-    return EventStream(request.app.state.service.tail, _read_position(text))
+    return EventStream(request.app.service.tail, _read_position(text))
 
 
 def _read_position(text: str | None) -> int | None:

@@ -51,6 +51,7 @@ class Tally:
 
     name = "tally"
     kinds: tuple[type[Event], ...] | None = None
+    pause_seconds = PAUSE_SECONDS
 
     def __init__(self) -> None:
         self.recorded: list[float] = []

@@ -1,7 +1,6 @@
 """Daybook's side of the measurements: life cycles of three commands and five events each."""
 
 import asyncio
-import gc
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ from domain.desk import Command, Together
 from domain.kitchen import ClaimOrder, CompleteOrder, CreateBot, CreateOrder
 from domain.order import Order, OrderKind
 from eventlog.batch import Batch
+from eventlog.collector import spare_the_collector
 from eventlog.committer import Committer
 from eventlog.database import writer_conninfo
 from eventlog.link import Link
@@ -125,7 +125,5 @@ def _completion(order: Order) -> CompleteOrder:
 
 
 def run(round_: Coroutine[Any, Any, Round]) -> Round:
-    # As the service does when it has started.
-    gc.collect()
-    gc.freeze()
+    spare_the_collector()  # As the service does when it has started.
     return uvloop.run(round_)

@@ -24,8 +24,7 @@ from eventlog.wakeups import Wakeups
 
 BATCH_MAX = 2000
 POLL_SECONDS = 1.0
-# Under load every commit rings. Resting between two looks makes larger batches of them, and
-# leaves the processor to those who write.
+# The usual rest between two looks, when somebody waits for the result.
 PAUSE_SECONDS = 0.015
 # While a writer is still at it, its end is awaited in steps of this length.
 SETTLING_SECONDS = 0.005
@@ -66,6 +65,10 @@ class Projection(Protocol):
     name: str
     kinds: tuple[type[Event], ...] | None
     """The events it wants; None for all of them."""
+
+    pause_seconds: float
+    """How long it rests between two looks: under load every commit rings, and resting makes
+    larger batches of them, and leaves the processor to those who write."""
 
     async def apply(
         self, connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
@@ -115,7 +118,7 @@ class Follower:
                     await self.catch_up()
                 except (psycopg.Error, OSError):
                     await self.close()
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(self._projection.pause_seconds)
                 await wake.wait(SETTLING_SECONDS if self.is_settling else POLL_SECONDS)
 
     def stop(self) -> None:

@@ -1,5 +1,7 @@
-"""Open claims by the time at which they are due, as the processors see them."""
+"""Open claims by the time at which they are due, and what the processors that end them share."""
 
+from abc import abstractmethod
+from typing import Any, ClassVar
 from uuid import UUID
 
 from msgspec import Struct
@@ -7,7 +9,8 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from domain.claim import CompletionMode
-from processors.runtime import BATCH_MAX, POLL_SECONDS
+from domain.desk import Command
+from processors.runtime import AGAIN_SECONDS, BATCH_MAX, POLL_SECONDS, Processor, Runtime, Session
 
 # What is due, and the first that is not: how long it has still to wait is all one needs to know
 # of the future. The time is the database's, like every due time, and never this machine's.
@@ -53,3 +56,29 @@ async def find_due(
     if len(due) == BATCH_MAX:
         return Due(due, 0)
     return Due(due, claims[-1].seconds if len(claims) > len(due) else POLL_SECONDS)
+
+
+class EndsDueClaims(Processor):
+    """Ends the claims of one mode when they are due: it knows when to look again, and only a
+    claim that is due sooner than those before it is a reason to look earlier."""
+
+    deaf_seconds: ClassVar[float] = 0.1
+    mode: ClassVar[CompletionMode]
+    actor: ClassVar[str]
+    deed: ClassVar[str]
+
+    def __init__(self, grace_seconds: float = 0) -> None:
+        """The grace is somebody else's time to end a claim before we do without them."""
+        self._grace_seconds = grace_seconds
+
+    async def work(self, runtime: Runtime, session: Session) -> float:
+        grace_seconds = self._grace_seconds + session.patience_seconds
+        due = await find_due(session.connection, self.mode, grace_seconds)
+        taken = await runtime.send(
+            (self.command(claim), runtime.origin(self.actor, claim.id, self.deed))
+            for claim in due.claims
+        )
+        return due.next_seconds if taken else min(due.next_seconds, AGAIN_SECONDS)
+
+    @abstractmethod
+    def command(self, claim: OpenClaim) -> Command[Any]: ...

@@ -84,8 +84,12 @@ class Duty:
         except (psycopg.Error, OSError):
             await self._leave(session.connection)
             raise
-        await asyncio.sleep(processor.pause_seconds if session.on_duty else STANDBY_SECONDS)
-        await wake.wait(min(seconds, POLL_SECONDS))
+        pause_seconds = processor.pause_seconds if session.on_duty else STANDBY_SECONDS
+        seconds = min(seconds, POLL_SECONDS)
+        deaf_seconds = max(pause_seconds, min(seconds, processor.deaf_seconds))
+        await asyncio.sleep(deaf_seconds)
+        if seconds > deaf_seconds:
+            await wake.wait(seconds - deaf_seconds)
 
     async def _enter(self) -> Session:
         async with self._entering:

@@ -13,7 +13,6 @@ from uuid import UUID, uuid5
 from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
-from psycopg_pool import AsyncConnectionPool
 
 from domain.desk import Command
 from domain.errors import Refusal
@@ -32,8 +31,6 @@ AGAIN_SECONDS = 0.1
 
 # The rule said no, or the database was away: the next look shows what is left to do.
 _NOT_TAKEN = (Refusal, UnavailableError, OutcomeUnknownError, ConflictError)
-
-Readers = AsyncConnectionPool[AsyncConnection[TupleRow]]
 
 
 class Kitchen(Struct, frozen=True, kw_only=True):
@@ -59,7 +56,6 @@ class Runtime(Struct, frozen=True, eq=False, kw_only=True):
 
     committer: Committer
     wakeups: Wakeups
-    readers: Readers
     kitchen: Kitchen
 
     def origin(self, actor: str, cause: UUID, deed: str) -> Origin:
@@ -96,6 +92,9 @@ class Processor:
     name: ClassVar[str]
     pause_seconds: ClassVar[float]
     """How long it rests between two looks, however much happens."""
+
+    deaf_seconds: ClassVar[float] = 0
+    """How long after a look it does not hear the bell, which under load never stops ringing."""
 
     async def work(self, runtime: Runtime, session: Session) -> float:
         """Does what there is to do; returns after how many seconds there is more for certain."""

@@ -49,6 +49,9 @@ class FinishedOrders:
     name = "finished_orders"
     kinds: tuple[type[Event], ...] | None = (Order.Completed, Order.Deleted, Order.Restored)
 
+    # Lists read the log after the cursor too, so nobody waits for this.
+    pause_seconds = 0.25
+
     async def apply(
         self, connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
     ) -> None:

@@ -10,7 +10,7 @@ import orjson
 from starlette.applications import Starlette
 from starlette.types import Message
 
-from api.app import create_app
+from api.app import App
 from api.service import Service
 from api.settings import Settings
 
@@ -128,11 +128,11 @@ def some_settings(**values: Any) -> Settings:
 
 
 def api_of(service: Service) -> Api:
-    return Api(create_app(service, some_settings()), service)
+    return Api(App(service, some_settings()), service)
 
 
 @asynccontextmanager
 async def open_api(conninfo: str, **settings: Any) -> AsyncIterator[Api]:
     """A service in which nothing happens that was not asked for, and nothing is read."""
     async with Service(conninfo, read_models=(), processors=()) as service:
-        yield Api(create_app(service, some_settings(**settings)), service)
+        yield Api(App(service, some_settings(**settings)), service)

@@ -12,6 +12,7 @@ from api.service import Service
 from domain.event import Event
 from domain.kitchen import CreateOrder
 from domain.order import OrderKind
+from eventlog.follower import PAUSE_SECONDS
 from eventlog.mapper import RecordedEvent
 from eventlog.origin import Origin
 from tests.api.http import Answer, api_of
@@ -44,6 +45,7 @@ class Broken:
 
     name = "broken"
     kinds: tuple[type[Event], ...] | None = None
+    pause_seconds = PAUSE_SECONDS
 
     async def apply(
         self, _connection: AsyncConnection[TupleRow], _events: Sequence[RecordedEvent]

@@ -13,7 +13,7 @@ from psycopg.rows import TupleRow
 from domain.event import Event
 from domain.order import Order
 from eventlog.database import owner_conninfo
-from eventlog.follower import Cursor, Follower
+from eventlog.follower import PAUSE_SECONDS, Cursor, Follower
 from eventlog.mapper import RecordedEvent
 from eventlog.wakeups import Wakeups
 from tests.kitchen import MAPPER, eventually, open_kitchen, rows
@@ -31,6 +31,7 @@ class Seen:
 
     name = "seen"
     kinds: tuple[type[Event], ...] | None = None
+    pause_seconds = PAUSE_SECONDS
 
     def __init__(self) -> None:
         self.sizes: list[int] = []

@@ -112,7 +112,6 @@ async def _complete_all(conninfo: str, kitchen: Kitchen) -> None:
         instance=uuid7(),
         committer=kitchen.committer,
         wakeups=service.wakeups,
-        readers=service.readers,
         kitchen=STANDARD_KITCHEN,
     )
     async with await connect(reader_conninfo(conninfo)) as connection:
