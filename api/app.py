@@ -1,6 +1,6 @@
 """The HTTP application: which path leads to which endpoint."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -68,14 +68,16 @@ EXCEPTION_HANDLERS: Mapping[Any, Any] = {
 
 
 class App(Starlette):
-    def __init__(self, service: Service, settings: Settings) -> None:
-        super().__init__(routes=ROUTES, exception_handlers=EXCEPTION_HANDLERS)
+    def __init__(
+        self, service: Service, settings: Settings, *, routes: Sequence[Route] = ROUTES
+    ) -> None:
+        super().__init__(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
         # One thing, one address: a path with a slash too many is unknown like any other.
         self.router.redirect_slashes = False
         self.service = service
         self.settings = settings
         self.callback_keys = completion.callback_keys(settings)
-        self._lookup = Lookup(ROUTES)
+        self._lookup = Lookup(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._lookup.find(scope) if scope["type"] == "http" else None

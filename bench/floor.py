@@ -1,40 +1,65 @@
-"""An endpoint that only parses and answers, on the server and the framework of the service: no
-service can be faster than this. Run as a program, it prints the port it listens on."""
+"""Creating an order without creating it: an endpoint of ours that reads the same request, checks
+it and sends the same answer, with no command in between. No service can be faster than this. Run
+as a program, it prints the port it listens on."""
 
 import asyncio
+from http import HTTPStatus
+from pathlib import Path
 
 import uvicorn
 import uvloop
-from msgspec import Struct
-from msgspec.json import Decoder
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
+from api.app import App
+from api.clock import now
+from api.commands import Call, RawHeaders, Write, told_by
 from api.listening import listen
-from api.problems import JSONAnswer
+from api.orders import NewOrder, create, created
+from api.service import Service
 from api.serving import uvicorn_config
+from api.settings import Settings
+from domain.desk import Command
+from domain.kitchen import CreateOrder
+from domain.order import Order, OrderStatus
+from eventlog.idempotency import IdempotencyKey
+from eventlog.origin import Origin, Receipt, StoredAnswer
 
 
-class NewOrder(Struct):
-    type: str
-    userId: str | None = None  # noqa: N815 (as it is spelt on the wire)
+class Floor(Write[NewOrder, Order]):
+    async def hand_over(
+        self, _call: Call, command: Command[Order], origin: Origin, _key: IdempotencyKey | None
+    ) -> tuple[StoredAnswer, RawHeaders]:
+        assert isinstance(command, CreateOrder)
+        at = now()
+        order = Order(
+            id=command.order_id,
+            version=1,
+            number=1,
+            kind=command.kind,
+            status=OrderStatus.PENDING,
+            attempts=0,
+            attempts_max=command.attempts_max,
+            created_at=at,
+            updated_at=at,
+        )
+        return self.render(order), told_by(Receipt(order, origin.command_id, 1))
 
 
-_decoder = Decoder(NewOrder)
-
-
-async def answer(request: Request) -> Response:
-    order = _decoder.decode(await request.body())
-    return JSONAnswer({"order": {"type": order.type, "userId": order.userId}}, status_code=201)
+FLOOR = Floor(
+    "POST",
+    "/floor",
+    takes=NewOrder,
+    command=create,
+    shape=created,
+    status=HTTPStatus.CREATED,
+)
 
 
 def serve() -> None:
     listener = listen("127.0.0.1", 0)
-    app = Starlette(routes=[Route("/floor", answer, methods=["POST"])])
+    # Its service is never started: nothing is asked of it.
+    service, settings = Service("", processors=()), Settings(data_dir=Path("unused"))
+    server = uvicorn.Server(uvicorn_config(App(service, settings, routes=[FLOOR.route])))
     print(listener.getsockname()[1], flush=True)
-    server = uvicorn.Server(uvicorn_config(app))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(server.serve(sockets=[listener]))
 
