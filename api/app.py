@@ -10,7 +10,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from api import bots, claims, completion, config, openapi, orders, reads, stream
+from api import (
+    bots,
+    claims,
+    completion,
+    config,
+    job_claims,
+    jobs,
+    openapi,
+    orders,
+    queues,
+    reads,
+    stream,
+)
 from api.lookup import Lookup
 from api.problems import (
     KNOWN_ERRORS,
@@ -46,10 +58,13 @@ async def ready(request: Request) -> Response:
 
 # Routes are tried in this order, so the busy ones come first.
 ROUTES: list[Route] = [
+    *jobs.routes,
+    *job_claims.routes,
     *bots.routes,
     *completion.routes,
     *orders.routes,
     *claims.routes,
+    *queues.routes,
     *reads.routes,
     *stream.routes,
     *config.routes,

@@ -8,7 +8,7 @@ from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
 from api.commands import Body, Call, Nothing, Write
-from api.requests import read_flag
+from api.parameters import Parameters
 from api.shapes import BotJSON, OrderJSON, bot_json, order_json
 from domain.bot import Bot
 from domain.claim import CompletionMode
@@ -22,6 +22,10 @@ class NewBot(Body, frozen=True):
 
 class BotChange(Body, frozen=True):
     status: Literal["IDLE"]
+
+
+class Dismissal(Parameters, frozen=True):
+    only_if_idle: bool = False
 
 
 class BotAnswer(TypedDict):
@@ -47,8 +51,7 @@ def stop(_: BotChange, call: Call) -> ReleaseBot:
 
 def delete(_: Nothing, call: Call) -> DeleteBot:
     """Delete a bot; its order goes back to its place in the queue."""
-    only_if_idle = read_flag(call.parameters, "onlyIfIdle")
-    return DeleteBot(bot_id=call.id, only_if_idle=only_if_idle)
+    return DeleteBot(bot_id=call.id, only_if_idle=call.parameters.only_if_idle)
 
 
 def claim(_: Nothing, call: Call) -> ClaimOrder:
@@ -101,7 +104,7 @@ DELETE = Write(
     takes=Nothing,
     command=delete,
     shape=deleted,
-    parameters=("onlyIfIdle",),
+    parameters=Dismissal,
 )
 
 routes: list[Route] = [write.route for write in (CLAIM, CREATE, STOP, DELETE)]

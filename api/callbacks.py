@@ -32,6 +32,12 @@ TOLERANCE_SECONDS = 300
 HEADER_BYTES_MAX = 8192
 KEYS_MAX = 2
 
+HeaderText = Annotated[str, Meta(min_length=1, max_length=HEADER_BYTES_MAX)]
+# A callback has the first of these, or the other three.
+SIGNATURES = dict.fromkeys(
+    (UPSTASH_SIGNATURE, STANDARD_ID, STANDARD_TIMESTAMP, STANDARD_SIGNATURE), HeaderText
+)
+
 SECRET_PREFIX = "whsec_"  # noqa: S105 - it says what kind of text follows, and is no secret
 SECRET_BYTES_MIN = 24
 SECRET_BYTES_MAX = 64

@@ -102,7 +102,8 @@ async def _claim(bot_id: UUID, call: Call, origin: Origin, key: IdempotencyKey |
         return StoredAnswer(200, orjson.dumps(claim_json(bot_id, outcome)))
 
     if key is not None:
-        key = replace(key, operation=f"{key.operation} {bot_id}", render=render)
+        # With the space, it is a key that no client can send.
+        key = replace(key, key=f"{key.key} {bot_id}", render=render)
     own = replace(origin_of(key), correlation=origin.command_id)
     try:
         receipt = await call.service.committer.submit(claim_for(bot_id, call), own, key)

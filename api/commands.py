@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 from uuid import UUID, uuid5
 
 import orjson
@@ -20,15 +20,16 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from uuid_utils.compat import uuid7
 
+from api.parameters import NoParameters, Parameters, read_parameters
 from api.problems import KNOWN_ERRORS, BadInputError, Problem, defect, problem_of
 from api.requests import (
     BODY_BYTES_MAX,
     Headers,
+    KeyText,
     read_bytes,
     read_id,
     read_idempotency_key,
     read_json,
-    read_parameters,
 )
 from api.service import Service
 from api.settings import Settings
@@ -58,6 +59,7 @@ class Nothing(Body, frozen=True):
 
 B = TypeVar("B", bound=Body)
 A = TypeVar("A")
+T = TypeVar("T")
 Shape = Callable[[A], Mapping[str, Any]]
 
 
@@ -66,13 +68,13 @@ class Call:
 
     __slots__ = ("headers", "parameters", "scope", "service", "settings")
 
-    def __init__(self, scope: Scope, known_parameters: tuple[str, ...]) -> None:
+    def __init__(self, scope: Scope, parameters: type[Parameters]) -> None:
         app = scope["app"]
         self.scope = scope
         self.service: Service = app.service
         self.settings: Settings = app.settings
         self.headers: Headers = dict(scope["headers"])
-        self.parameters = read_parameters(scope["query_string"], known_parameters)
+        self.parameters: Any = read_parameters(scope["query_string"], parameters)
 
     @property
     def id(self) -> UUID:
@@ -86,6 +88,12 @@ class Endpoint(ABC, Generic[B]):
     answers: Callable[..., Any]
     """Its return type is the shape of the answer."""
 
+    headers: ClassVar[Mapping[str, Any]] = {"Idempotency-Key": KeyText}
+    """Headers of the request that are looked at, with the type of each."""
+
+    problems: tuple[HTTPStatus, ...] = ()
+    """What only this endpoint refuses, and why: the rest is the same for every write."""
+
     def __init__(
         self,
         method: str,
@@ -93,7 +101,7 @@ class Endpoint(ABC, Generic[B]):
         *,
         takes: type[B],
         status: HTTPStatus = HTTPStatus.OK,
-        parameters: tuple[str, ...] = (),
+        parameters: type[Parameters] = NoParameters,
         body_bytes_max: int = BODY_BYTES_MAX,
     ) -> None:
         self.method, self.path, self.takes, self.status = method, path, takes, status
@@ -127,7 +135,10 @@ class Endpoint(ABC, Generic[B]):
     def read(self, call: Call, body: bytes) -> B:
         if not body and self.may_be_empty:
             return self.takes()
-        return read_json(call.headers, body, self._decoder)
+        return self.read_as(call, body, self._decoder)
+
+    def read_as(self, call: Call, body: bytes, decoder: Decoder[T]) -> T:
+        return read_json(call.headers, body, decoder)
 
     @abstractmethod
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]: ...
@@ -145,7 +156,7 @@ class Write(Endpoint[B], Generic[B, A]):
         command: Callable[[B, Call], Command[A]],
         shape: Shape[A],
         status: HTTPStatus = HTTPStatus.OK,
-        parameters: tuple[str, ...] = (),
+        parameters: type[Parameters] = NoParameters,
         body_bytes_max: int = BODY_BYTES_MAX,
     ) -> None:
         super().__init__(
@@ -199,11 +210,16 @@ class Write(Endpoint[B], Generic[B, A]):
 def keyed(
     call: Call, value: Struct, operation: str, text: str, render: Callable[[Any], StoredAnswer]
 ) -> IdempotencyKey:
-    """Requests are the same when path, parameters and body say the same, however written."""
-    asked = {"path": call.scope["path_params"], "parameters": call.parameters, "body": value}
+    """Requests are the same when operation, path, parameters and body say the same, however
+    written."""
+    asked = {
+        "operation": operation,
+        "path": call.scope["path_params"],
+        "parameters": call.parameters,
+        "body": value,
+    }
     return IdempotencyKey(
         principal=PRINCIPAL,
-        operation=operation,
         key=text,
         fingerprint=sha256(encode(asked, order="sorted")).digest(),
         render=render,

@@ -1,8 +1,9 @@
 """The callback of a scheduler outside: an order is finished, says somebody who holds a key."""
 
 import logging
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Literal, TypedDict
+from typing import Any, ClassVar, Literal, TypedDict
 from uuid import UUID
 
 import orjson
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from starlette.datastructures import Headers
 from starlette.routing import Route
 
-from api.callbacks import BadSignatureError, CallbackKeys, verify
+from api.callbacks import SIGNATURES, BadSignatureError, CallbackKeys, verify
 from api.clock import now
 from api.commands import Body, Call, RawHeaders, Write, keyed, origin_of
 from api.problems import BadInputError
@@ -65,6 +66,9 @@ def completed(outcome: Order | Refusal) -> CompletionAnswer:
 
 
 class Callback(Write[Completion, Order]):
+    headers: ClassVar[Mapping[str, Any]] = SIGNATURES
+    problems = (HTTPStatus.UNAUTHORIZED,)
+
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         message_id = _verified(call, body)
         completion = self.read(call, body)

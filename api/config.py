@@ -3,10 +3,10 @@
 from typing import TypedDict
 
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
-from api.problems import JSONAnswer
+from api.parameters import NoParameters
+from api.queries import Read
 from api.requests import (
     BATCH_BODY_BYTES_MAX,
     BATCH_MAX,
@@ -14,7 +14,6 @@ from api.requests import (
     ERROR_CHARACTERS_MAX,
     IDEMPOTENCY_KEY_CHARACTERS_MAX,
     USER_ID_CHARACTERS_MAX,
-    read_parameters,
 )
 from api.settings import Settings
 from api.version import version
@@ -57,10 +56,9 @@ def config_json(settings: Settings) -> ConfigJSON:
     }
 
 
-async def config(request: Request) -> Response:
+async def config(_: NoParameters, request: Request) -> ConfigJSON:
     """The constants in force."""
-    read_parameters(request.scope["query_string"])
-    return JSONAnswer(config_json(request.app.settings))
+    return config_json(request.app.settings)
 
 
-routes = [Route("/api/config", config)]
+routes: list[Route] = [Read("/api/config", config).route]

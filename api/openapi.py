@@ -1,32 +1,28 @@
 """The description of this API as OpenAPI 3.1, made from its routes and the types they name."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from http import HTTPStatus
 from inspect import getdoc
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from msgspec import NODEFAULT
 from msgspec.json import schema_components
+from msgspec.structs import fields
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
 from api.commands import Endpoint
-from api.problems import JSONAnswer, ProblemJSON
+from api.parameters import NoParameters
+from api.problems import RETRY_AFTER, JSONAnswer, Problem, ProblemJSON
+from api.queries import Read
+from api.requests import Id
 from api.version import version
 
-Schemas = dict[Any, Any]
+Described = Endpoint[Any] | Read[Any]
+Description = dict[str, Any]
+Schemas = dict[Any, Description]
 
-PATH_ID = {
-    "name": "id",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "string", "format": "uuid"},
-}
-IDEMPOTENCY_KEY = {
-    "name": "Idempotency-Key",
-    "in": "header",
-    "description": "The same key and body get the same answer, and have one effect.",
-    "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$"},
-}
 ANSWER_HEADERS = {
     "Daybook-Command-Id": {"schema": {"type": "string", "format": "uuid"}},
     "Daybook-Position": {
@@ -35,16 +31,15 @@ ANSWER_HEADERS = {
     },
     "Idempotent-Replayed": {"schema": {"const": "true"}},
 }
+RETRY_HEADERS = {name: {"schema": {"type": "integer"}} for name in RETRY_AFTER}
 
 
-def describe(routes: Iterable[Any]) -> dict[str, Any]:
+def describe(routes: Iterable[Any]) -> Description:
     ours = [route for route in routes if isinstance(route, Route)]
-    writes = [route.endpoint for route in ours if isinstance(route.endpoint, Endpoint)]
-    types: set[type] = {ProblemJSON, *(w.takes for w in writes), *(answer_type(w) for w in writes)}
-    ordered = sorted(types, key=lambda one: one.__name__)
-    references, components = schema_components(ordered, ref_template="#/components/schemas/{name}")
-    schemas = dict(zip(ordered, references, strict=True))
-    paths: dict[str, dict[str, Any]] = {}
+    types = dict.fromkeys([ProblemJSON, Id, *(kind for route in ours for kind in _types(route))])
+    references, components = schema_components(types, ref_template="#/components/schemas/{name}")
+    schemas = dict(zip(types, references, strict=True))
+    paths: dict[str, Description] = {}
     for route in ours:
         for method in sorted((route.methods or set()) - {"HEAD"}):
             paths.setdefault(route.path, {})[method.lower()] = _operation(route, schemas)
@@ -56,55 +51,101 @@ def describe(routes: Iterable[Any]) -> dict[str, Any]:
     }
 
 
-def answer_type(endpoint: Endpoint[Any]) -> type:
-    found: type = get_type_hints(endpoint.answers)["return"]
-    return found
-
-
-def _operation(route: Route, schemas: Schemas) -> dict[str, Any]:
+def _types(route: Route) -> Iterator[Any]:
+    """Everything that an endpoint takes and answers."""
     endpoint = route.endpoint
-    problem = {"description": "A problem, as RFC 9457 describes it.", **_problem(schemas)}
-    common: dict[str, list[Any]] = {"parameters": [PATH_ID] if "{id}" in route.path else []}
-    if not isinstance(endpoint, Endpoint):
+    if isinstance(endpoint, Endpoint | Read):
+        yield from answer_types(endpoint)
+        yield from (field.type for field in fields(endpoint.parameters))
+        yield from endpoint.headers.values()
+    if isinstance(endpoint, Endpoint):
+        yield endpoint.takes
+
+
+def answer_types(endpoint: Described) -> tuple[Any, ...]:
+    """One, or those of which it is one: a union of them is more than msgspec can describe."""
+    answer = get_type_hints(endpoint.answers, include_extras=True)["return"]
+    return get_args(answer) if get_origin(answer) in (Union, UnionType) else (answer,)
+
+
+def _operation(route: Route, schemas: Schemas) -> Description:
+    endpoint = route.endpoint
+    if not isinstance(endpoint, Endpoint | Read):
         summary = (getdoc(endpoint) or "").partition("\n")[0]
-        return {
-            "summary": summary,
-            **common,
-            "responses": {"200": {"description": "OK"}, "default": problem},
-        }
-    common["parameters"] += [_flag(name) for name in endpoint.parameters]
-    common["parameters"].append(IDEMPOTENCY_KEY)
-    answer = {
-        "description": endpoint.status.phrase,
-        "headers": ANSWER_HEADERS,
-        "content": {"application/json": {"schema": schemas[answer_type(endpoint)]}},
-    }
+        return {"summary": summary, "responses": {"200": {"description": "OK"}}}
+    body = {"requestBody": _body(endpoint, schemas)} if isinstance(endpoint, Endpoint) else {}
     return {
         "summary": endpoint.summary,
-        **common,
-        "requestBody": _body(endpoint, schemas),
-        "responses": {str(int(endpoint.status)): answer, "default": problem},
+        "parameters": [*_parameters(endpoint, schemas)],
+        **body,
+        "responses": _responses(endpoint, schemas),
     }
 
 
-def _body(endpoint: Endpoint[Any], schemas: Schemas) -> dict[str, Any]:
+def _parameters(endpoint: Described, schemas: Schemas) -> Iterator[Description]:
+    if "{id}" in endpoint.path:
+        yield {**_parameter("path", "id", schemas[Id]), "required": True}
+    for field in fields(endpoint.parameters):
+        default = None if field.default is NODEFAULT else field.default
+        yield _parameter("query", field.encode_name, schemas[field.type], default)
+    for name, kind in endpoint.headers.items():
+        yield _parameter("header", name, schemas[kind])
+
+
+def _parameter(where: str, name: str, schema: Description, default: Any = None) -> Description:
+    # Who gives none leaves the parameter out.
+    given, *_ = schema.get("anyOf", [schema])
+    if default is not None:
+        given = {**given, "default": default}
+    return {"name": name, "in": where, "schema": given}
+
+
+def _body(endpoint: Endpoint[Any], schemas: Schemas) -> Description:
     return {
         "required": not endpoint.may_be_empty,
-        "content": {"application/json": {"schema": schemas[endpoint.takes]}},
+        "content": {JSONAnswer.media_type: {"schema": schemas[endpoint.takes]}},
     }
 
 
-def _flag(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "query", "schema": {"type": "boolean", "default": False}}
+def _responses(endpoint: Described, schemas: Schemas) -> Description:
+    problem = {Problem.media_type: {"schema": schemas[ProblemJSON]}}
+    answers = [schemas[answer] for answer in answer_types(endpoint)]
+    return {
+        **_answer(endpoint, answers[0] if len(answers) == 1 else {"anyOf": answers}),
+        **{str(int(status)): _problem(status, problem) for status in endpoint.problems},
+        "default": {"description": "A problem, as RFC 9457 describes it.", "content": problem},
+    }
 
 
-def _problem(schemas: Schemas) -> dict[str, Any]:
-    return {"content": {"application/problem+json": {"schema": schemas[ProblemJSON]}}}
+def _answer(endpoint: Described, schema: Description) -> Description:
+    if isinstance(endpoint, Endpoint):
+        status, headers = endpoint.status, {"headers": ANSWER_HEADERS}
+        content = {JSONAnswer.media_type: {"schema": schema}}
+    else:
+        status, headers = HTTPStatus.OK, {}
+        content = {endpoint.media_type: {"schema": _within(endpoint.media_type, schema)}}
+    return {str(int(status)): {"description": status.phrase, **headers, "content": content}}
 
 
-async def openapi(request: Request) -> Response:
+def _within(media_type: str, schema: Description) -> Description:
+    """Of a stream, the schema is that of an event's data, which is a text that holds JSON."""
+    if media_type == JSONAnswer.media_type:
+        return schema
+    return {
+        "type": "string",
+        "contentMediaType": JSONAnswer.media_type,
+        "contentSchema": schema,
+    }
+
+
+def _problem(status: HTTPStatus, content: Description) -> Description:
+    headers = {"headers": RETRY_HEADERS} if status is HTTPStatus.SERVICE_UNAVAILABLE else {}
+    return {"description": status.phrase, **headers, "content": content}
+
+
+async def openapi(_: NoParameters, request: Request) -> Description:
     """The description of this API, as OpenAPI 3.1."""
-    return JSONAnswer(describe(request.app.routes))
+    return describe(request.app.routes)
 
 
-routes = [Route("/openapi.json", openapi)]
+routes: list[Route] = [Read("/openapi.json", openapi).route]

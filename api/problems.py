@@ -20,6 +20,10 @@ from domain.errors import (
     BotDeletedError,
     BotInUseError,
     ClaimLostError,
+    JobClaimLostError,
+    JobNotDeadError,
+    JobOverError,
+    LeaseHeldError,
     NotFoundError,
     NotYetDueError,
     OrderDeletedError,
@@ -47,6 +51,10 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     BotDeletedError: HTTPStatus.GONE,
     ClaimLostError: HTTPStatus.CONFLICT,
     NotYetDueError: HTTPStatus.CONFLICT,
+    JobClaimLostError: HTTPStatus.CONFLICT,
+    JobNotDeadError: HTTPStatus.CONFLICT,
+    JobOverError: HTTPStatus.CONFLICT,
+    LeaseHeldError: HTTPStatus.CONFLICT,
 }
 
 
@@ -139,6 +147,10 @@ def problem_json(status: HTTPStatus, code: str, detail: str) -> ProblemJSON:
         "error": detail,
         "code": code,
     }
+
+
+def unavailable(sentence: str) -> Problem:
+    return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", sentence, headers=RETRY_AFTER)
 
 
 def problem_of(error: Exception) -> Problem:

@@ -7,18 +7,21 @@ Process managers stop before it: what they leave undone is found by whoever look
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import Self
+from typing import Self, TypeVar
 
 import psycopg
 from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 from uuid_utils.compat import uuid7
 
+from api.bell import JobBell
 from api.stream import changes
 from eventlog.committer import Committer
-from eventlog.database import reader_conninfo
+from eventlog.database import configure, reader_conninfo
 from eventlog.follower import Follower, Projection
 from eventlog.horizon import READ_LAST_POSITION
 from eventlog.mapper import EventMapper
@@ -43,6 +46,11 @@ READER_WAIT_SECONDS = 0.8
 # reader: kept short, a database that comes back is found at once.
 RECONNECT_SECONDS = 2.0
 READY_SECONDS_MAX = 1.0
+# A database that is away is noticed by the pool, after less than a second. This is for one that
+# is there and does not answer.
+READ_SECONDS_MAX = 2.0
+
+T = TypeVar("T")
 
 
 class Readiness(Struct, frozen=True):
@@ -71,6 +79,7 @@ class Service:
         )
         self.readers = _readers(conninfo)
         self.tail = changes(conninfo, mapper=mapper, wakeups=self.wakeups, readers=self.readers)
+        self.bell = JobBell(self.readers, self.wakeups)
         runtime = Runtime(
             instance=uuid7(),
             committer=self.committer,
@@ -89,6 +98,7 @@ class Service:
             await starting.enter_async_context(self.readers)
             await starting.enter_async_context(self.wakeups)
             await starting.enter_async_context(self.tail)
+            await starting.enter_async_context(self.bell)
             starting.push_async_callback(self._stop_following)
             for name, follower in self._followers.items():
                 self._following[name] = asyncio.create_task(self._follow(name, follower))
@@ -99,6 +109,22 @@ class Service:
 
     async def __aexit__(self, *_: object) -> None:
         await self._running.aclose()
+
+    async def read(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
+        """Lets a query read the database, for as long as somebody may be expected to wait."""
+
+        async def ask() -> T:
+            async with self.readers.connection() as reader:
+                return await query(reader)
+
+        # Not cancelled when it takes too long: psycopg would wait for the server's consent, and
+        # a server that hangs gives none. It keeps its connection, of which there are only a few.
+        asking = asyncio.create_task(ask())
+        await asyncio.wait({asking}, timeout=READ_SECONDS_MAX)
+        if not asking.done():
+            asking.add_done_callback(_forget)
+            raise TimeoutError
+        return asking.result()
 
     async def readiness(self) -> Readiness:
         for name, task in self._following.items():
@@ -137,6 +163,11 @@ class Service:
             await follower.close()
 
 
+def _forget(asking: "asyncio.Task[T]") -> None:
+    if not asking.cancelled():
+        asking.exception()
+
+
 def _readers(conninfo: str) -> Readers:
     return AsyncConnectionPool(
         reader_conninfo(conninfo),
@@ -146,6 +177,7 @@ def _readers(conninfo: str) -> Readers:
         max_size=READERS_MAX,
         timeout=READER_WAIT_SECONDS,
         reconnect_timeout=RECONNECT_SECONDS,
+        configure=configure,
         check=AsyncConnectionPool.check_connection,
         open=False,
     )

@@ -69,13 +69,13 @@ def serve(settings: Settings, signals: StopSignals, *, say: Say, announce: Say) 
             )
 
 
-def _service(settings: Settings, conninfo: str) -> Service:
-    kitchen = Kitchen(
+def kitchen_of(settings: Settings) -> Kitchen:
+    return Kitchen(
         delay_seconds=settings.processing_delay_seconds,
         aging_seconds=settings.vip_aging_seconds,
         attempts_max=settings.attempts_max,
+        idempotency_keep_days=settings.idempotency_keep_days,
     )
-    return Service(conninfo, kitchen=kitchen, qstash=_qstash(settings))
 
 
 def _qstash(settings: Settings) -> QStash | None:
@@ -98,13 +98,14 @@ async def _serve(
     signals: StopSignals,
     announce: Say,
 ) -> None:
-    service = _service(settings, conninfo)
+    service = Service(conninfo, kitchen=kitchen_of(settings), qstash=_qstash(settings))
     app = App(service, settings)
     server = Server(uvicorn_config(app), lambda: announce(url_of(listener)))
 
     def stop() -> None:
         # Streams have no end of their own, and the server waits for every answer to end.
         service.tail.end()
+        service.bell.end()
         server.stop()
 
     signals.hand_to(stop)

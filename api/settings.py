@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, ValidationError, convert, field, inspect
 from msgspec.structs import FieldInfo, fields
 
+from api.allowed import allowed
 from eventlog.errors import SetupError
 
 PREFIX = "DAYBOOK_"
@@ -94,6 +95,16 @@ class Settings(Struct, frozen=True, kw_only=True):
         ]
         | None
     ) = field(default=None, name="DAYBOOK_VIP_AGING_SECONDS")
+
+    idempotency_keep_days: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=3650,
+            description="For how many days a request that is sent again with the same "
+            "Idempotency-Key gets the same answer.",
+        ),
+    ] = field(default=30, name="DAYBOOK_IDEMPOTENCY_KEEP_DAYS")
 
     app_base_url: Annotated[
         str | None,
@@ -198,8 +209,8 @@ def _read(setting: FieldInfo, source: str, text: str) -> Any:
         value = None
     # The text null would be read as none; whoever wants none leaves it out.
     if value is None:
-        allowed = _allowed(inspect.type_info(setting.type))
-        raise SetupError(f"{source} is {text!r}, but must be {allowed}.")
+        wanted = allowed(inspect.type_info(setting.type))
+        raise SetupError(f"{source} is {text!r}, but must be {wanted}.")
     return value
 
 
@@ -207,22 +218,6 @@ def _read_path(kind: type, text: str) -> Path:
     assert kind is Path
     # A shell expands the ~ of a flag, but not that of a file with variables.
     return Path(os.path.expanduser(text))
-
-
-def _allowed(kind: inspect.Type) -> str:
-    match kind:
-        case inspect.Metadata():
-            return _allowed(kind.type)
-        case inspect.IntType():
-            return f"a whole number from {kind.ge} to {kind.le}"
-        case inspect.FloatType():
-            return f"a number over {kind.gt} and up to {kind.le}"
-        case inspect.UnionType():
-            return _allowed(kind.types[0])
-        case inspect.LiteralType():
-            return " or ".join(map(repr, kind.values))
-        case _:
-            raise AssertionError(f"every text is good for {kind}")
 
 
 def _refuse_unknown(environ: Mapping[str, str]) -> None:

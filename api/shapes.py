@@ -52,7 +52,7 @@ class BotJSON(TypedDict):
 
 
 def order_json(order: Order) -> OrderJSON:
-    claim = order.claim
+    claim = order.claim or order.completed_under
     return {
         "id": order.id,
         "orderNumber": order.number,

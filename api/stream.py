@@ -4,13 +4,16 @@ The id of an event is its position in the log, so a browser that reconnects goes
 """
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any, ClassVar, TypedDict
+from uuid import UUID
 
 import orjson
+from msgspec import Meta
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
@@ -19,9 +22,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from api.problems import RETRY_AFTER, Problem
-from api.requests import bad_request, read_parameters
-from api.shapes import moment
+from api.parameters import Parameters, read_text
+from api.problems import unavailable
+from api.queries import Read
+from api.requests import bad_request
+from api.shapes import Moment, moment
 from domain.bot import BOT
 from domain.event import Event
 from domain.order import ORDER
@@ -34,7 +39,11 @@ from eventlog.wakeups import Wakeups
 HEARTBEAT_SECONDS = 15.0
 # A client that takes nothing for so long is gone, even if its connection is not.
 SEND_SECONDS_MAX = 30.0
-POSITION_MAX = 2**63 - 1
+LAST_EVENT_ID = "Last-Event-ID"
+Position = Annotated[
+    int,
+    Meta(ge=0, le=2**63 - 1, description="Only changes behind this position of the log."),
+]
 # How long a browser waits before it comes back.
 COME_BACK_MS = 1000
 
@@ -62,9 +71,20 @@ def changes(
     )
 
 
-def render(recorded: RecordedEvent) -> bytes:
+class ChangeJSON(TypedDict):
+    """What happened to an order or a bot: `data` are the members of the event of that topic."""
+
+    position: int
+    topic: str
+    id: UUID
+    version: int
+    recordedAt: Moment
+    data: dict[str, Any]
+
+
+def change_json(recorded: RecordedEvent) -> ChangeJSON:
     event = recorded.event
-    data = {
+    return {
         "position": recorded.position,
         "topic": event.topic,
         "id": recorded.originator_id,
@@ -72,8 +92,11 @@ def render(recorded: RecordedEvent) -> bytes:
         "recordedAt": moment(recorded.recorded_at),
         "data": _fields(event),
     }
-    name = _NAMES[type(event)].encode()
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (recorded.position, name, orjson.dumps(data))
+
+
+def render(recorded: RecordedEvent) -> bytes:
+    name, data = _NAMES[type(recorded.event)].encode(), orjson.dumps(change_json(recorded))
+    return b"id: %d\nevent: %b\ndata: %b\n\n" % (recorded.position, name, data)
 
 
 def _fields(event: Event) -> dict[str, Any]:
@@ -104,10 +127,7 @@ class EventStream(Response):
             async with self._tail.subscription(self._after) as subscription:
                 await self._serve(subscription, receive, send)
         except (UnavailableError, TooManySubscriptionsError) as error:
-            problem = Problem(
-                HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", str(error), headers=RETRY_AFTER
-            )
-            await problem(scope, receive, send)
+            await unavailable(str(error))(scope, receive, send)
 
     async def _serve(self, subscription: Subscription, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send_all(subscription, send))
@@ -146,22 +166,33 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-async def stream(request: Request) -> Response:
-    """Every change of an order or a bot, from now on or from behind `Last-Event-ID`."""
-    given = read_parameters(request.scope["query_string"], ("after",))
-    # The header is what a browser adds when it comes back to an address it was given before.
-    text = request.headers.get("last-event-id") or given.get("after")
-    if request.method == "HEAD":
-        return Response(headers=HEADERS)
-    return EventStream(request.app.service.tail, _read_position(text))
+class Since(Parameters, frozen=True):
+    after: Position | None = None
 
 
-def _read_position(text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit()) or len(text) > 19 or int(text) > POSITION_MAX:
+class Stream(Read[Since]):
+    media_type: ClassVar[str] = "text/event-stream"
+    headers: ClassVar[Mapping[str, Any]] = {LAST_EVENT_ID: Position}
+    may_be_away: ClassVar[bool] = True
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, change_json, parameters=Since)
+        self.summary = f"Changes of orders and bots, from now on or from behind {LAST_EVENT_ID}."
+
+    async def respond(self, request: Request) -> Response:
+        asked = self.read(request)
+        if request.method == "HEAD":
+            return Response(headers=HEADERS)
+        # The header is what a browser adds when it comes back to an address it was given before.
+        last = request.headers.get(LAST_EVENT_ID)
+        return EventStream(request.app.service.tail, _read_position(last) if last else asked.after)
+
+
+def _read_position(text: str) -> int:
+    position: int | None = read_text(text, Position)
+    if position is None:
         raise bad_request("bad_cursor", "The id of the last event is a position in the log.")
-    return int(text)
+    return position
 
 
-routes = [Route("/api/stream", stream, methods=["GET"])]
+routes: list[Route] = [Stream("/api/stream").route]

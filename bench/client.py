@@ -38,13 +38,15 @@ class HTTPConnection(asyncio.Protocol):
         if self._answered is not None and not self._answered.done():
             self._answered.set_exception(error or ConnectionError("the server closed"))
 
-    async def send(self, method: str, path: str, body: Any = None) -> Any:
-        """The JSON of the answer; anything but success is an error of the measurement."""
+    async def send(self, method: str, path: str, body: Any = None, *, headers: str = "") -> Any:
+        """The JSON of the answer; anything but success is an error of the measurement.
+
+        `headers` are whole lines, each with its end."""
         content = b"" if body is None else orjson.dumps(body)
         self._answered = asyncio.get_running_loop().create_future()
         self._transport.write(
             f"{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(content)}\r\n\r\n".encode()
+            f"{headers}Content-Length: {len(content)}\r\n\r\n".encode()
             + content
         )
         status, answer = await self._answered

@@ -1,9 +1,6 @@
 """`daybook bench http`: the kitchen over HTTP, beside an endpoint that only parses and answers."""
 
 import asyncio
-import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +15,7 @@ from bench.client import HTTPConnection
 from bench.kitchen import run
 from bench.measure import Contender, Round, console, measure, show
 from bench.scratch import describe_server, scratch_database
+from bench.service import announcing, service
 from bench.write import DatabaseChoice
 from eventlog.database import owner_conninfo
 
@@ -77,7 +75,7 @@ def command(choice: DatabaseChoice, rounds: int, seconds: float, pending: int) -
 
 def _throughput(stack: ExitStack, server: str, rounds: int, seconds: float) -> None:
     floor = stack.enter_context(_floor())
-    port = stack.enter_context(_service(stack.enter_context(scratch_database(server))))
+    port = stack.enter_context(service(stack.enter_context(scratch_database(server))))
     contenders = [
         Contender(FLOOR, partial(_round, floor, _parse_only)),
         Contender(KITCHEN, partial(_round, port, _life_cycles)),
@@ -127,7 +125,7 @@ async def _life_cycles(connection: HTTPConnection, latencies: list[float], until
 def _automatic(stack: ExitStack, server: str) -> None:
     """What the service does by itself: idle bots get orders, and orders are done when due."""
     database = stack.enter_context(scratch_database(server))
-    with _service(database, BOT_PROCESSING_DELAY_SECONDS="0.2") as port:
+    with service(database, BOT_PROCESSING_DELAY_SECONDS="0.2") as port:
         run(_trickle(port))
     for name, query in (
         ("an idle bot takes a new order after", READ_DISPATCH_SECONDS),
@@ -161,7 +159,7 @@ def _claims(stack: ExitStack, server: str, pending: int) -> None:
         with psycopg.connect(owner_conninfo(database), autocommit=True) as owner:
             owner.execute(FILL_PENDING, {"count": count})
             owner.execute("VACUUM ANALYZE orders")
-        with _service(database) as port:
+        with service(database) as port:
             latencies: list[float] = []
             run(_claim_some(port, latencies))
         medians[count] = median(latencies)
@@ -180,30 +178,6 @@ async def _claim_some(port: int, latencies: list[float]) -> Round:
 
 
 @contextmanager
-def _service(database: str, **settings: str) -> Iterator[int]:
-    arguments = ["-m", "daybook", "serve", "--port", "0", "--database-url", database]
-    with _process(arguments, r"http://127\.0\.0\.1:(\d+)", settings) as port:
-        yield port
-
-
-@contextmanager
 def _floor() -> Iterator[int]:
-    with _process(["-m", "bench.floor"], r"(\d+)", {}) as port:
+    with announcing(["-m", "bench.floor"], r"(\d+)", {}) as port:
         yield port
-
-
-@contextmanager
-def _process(arguments: list[str], announced: str, settings: dict[str, str]) -> Iterator[int]:
-    """A server of our own, in a process of its own, once it has said where it listens."""
-    variables = [f"{name}={value}" for name, value in settings.items()]
-    process = subprocess.Popen(
-        ["/usr/bin/env", *variables, sys.executable, *arguments], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        found = re.search(announced, process.stdout.readline())
-        assert found is not None, f"{arguments} did not start"
-        yield int(found[1])
-    finally:
-        process.terminate()
-        process.communicate()

@@ -1,1 +1,68 @@
-"""What users import and type."""
+"""What users import and type.
+
+    from daybook import Client, Worker
+
+Nothing of the service is needed for it, and nothing of it is imported.
+"""
+
+from daybook.backoff import Backoff
+from daybook.client import AsyncClient, Client
+from daybook.errors import (
+    ClaimLost,
+    DaybookError,
+    NotFound,
+    Refused,
+    ServerFault,
+    Unavailable,
+)
+from daybook.held import FIVE_MINUTES, Lease
+from daybook.jobs import (
+    Claim,
+    ClaimedJob,
+    FollowUp,
+    Heartbeats,
+    Job,
+    JobStatus,
+    Limits,
+    NewJob,
+    Queue,
+    Rate,
+    Redriven,
+    Reported,
+    Result,
+)
+from daybook.logs import JSONLines
+from daybook.outcomes import Fail, Retry, Snooze
+from daybook.worker import Worker
+
+__all__ = [
+    "FIVE_MINUTES",
+    "AsyncClient",
+    "Backoff",
+    "Claim",
+    "ClaimLost",
+    "ClaimedJob",
+    "Client",
+    "DaybookError",
+    "Fail",
+    "FollowUp",
+    "Heartbeats",
+    "JSONLines",
+    "Job",
+    "JobStatus",
+    "Lease",
+    "Limits",
+    "NewJob",
+    "NotFound",
+    "Queue",
+    "Rate",
+    "Redriven",
+    "Refused",
+    "Reported",
+    "Result",
+    "Retry",
+    "ServerFault",
+    "Snooze",
+    "Unavailable",
+    "Worker",
+]

@@ -1,4 +1,4 @@
-"""The command line: `daybook serve`, `daybook demo`, `daybook migrate`, `daybook bench …`.
+"""The command line: `daybook serve`, `worker`, `demo`, `migrate`, `bench …`.
 
 A command reads its options, does one thing that stands elsewhere, and says what came of it. What
 it needs is imported when it runs, so that help and mistakes are answered at once.
@@ -6,17 +6,23 @@ it needs is imported when it runs, so that help and mistakes are answered at onc
 
 import importlib
 import pkgutil
+import re
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
 
 import click
 
 import bench
 from api.settings import Settings, flag_of, from_environment, help_of
 from api.stopping import StopSignals, stop_signals
+from daybook.errors import BadSetup, DaybookError
+from daybook.worker import Worker
 from eventlog.errors import SetupError
+
+TARGET = re.compile(r"\w+(\.\w+)*:\w+")
 
 # Progress goes beside the output proper, which scripts may read.
 say = partial(click.echo, err=True)
@@ -96,6 +102,44 @@ def serve(choice: Choice) -> None:
         # It was told to stop before it was up, which is no less orderly.
         pass
     say("Daybook has stopped.")
+
+
+@cli.command("worker")
+@click.argument("target", metavar="MODULE:WORKER")
+@click.option("--url", help="The address of the service, instead of the worker's own.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1),
+    help="How many jobs are done at once, instead of the worker's own number.",
+)
+def work(target: str, url: str | None, concurrency: int | None) -> None:
+    """Do jobs: run the worker that a module defines, until Ctrl-C."""
+    try:
+        _load(target).run(url=url, concurrency=concurrency)
+    except (DaybookError, BadSetup) as error:
+        raise SetupError(str(error)) from error
+    except KeyboardInterrupt:
+        # It was told to stop before it had begun, which is no less orderly.
+        pass
+
+
+def _load(target: str) -> Worker:
+    """As `python -m` would find it, from the directory in which the command was given."""
+    if not TARGET.fullmatch(target):
+        raise SetupError(f"{target!r} does not name a worker: write it as MODULE:WORKER.")
+    name, _, attribute = target.partition(":")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # That the module itself lacks something is for its author to see in full.
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise
+        raise SetupError(f"There is no module {name!r} here.") from error
+    found = getattr(module, attribute, None)
+    if not isinstance(found, Worker):
+        raise SetupError(f"There is no worker {attribute!r} in {name}.")
+    return found
 
 
 @cli.command(params=[setting_option("port"), setting_option("data_dir")])

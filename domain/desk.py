@@ -5,7 +5,7 @@ is pure: the desk is an argument, and so are the time and the numbers drawn from
 the desk and makes the decisions durable is not the domain's business.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from datetime import datetime
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -34,8 +34,8 @@ class Reads(Struct, frozen=True, gc=False, kw_only=True):
 
     ready_count: int = 0
 
-    aging_seconds: float | None = None
-    """After how long a ready one is as urgent as the most urgent kind."""
+    among: Hashable = None
+    """Which of the ready ones, and how they are chosen: as their table understands it."""
 
     draws: tuple[str, int] | None = None
     """A sequence of numbers, and how many of them are wanted."""
@@ -44,8 +44,10 @@ class Reads(Struct, frozen=True, gc=False, kw_only=True):
     def of_all(parts: Sequence["Reads"]) -> "Reads":
         """What several commands need together: at most one kind of ready ones, one sequence."""
         kinds = {part.ready for part in parts if part.ready}
+        amongs = {part.among for part in parts if part.ready}
         sequences = {part.draws[0] for part in parts if part.draws}
         assert len(kinds) <= 1, "commands that belong together take one kind of ready aggregate"
+        assert len(amongs) <= 1, "commands that belong together take them from the same ones"
         assert len(sequences) <= 1, "commands that belong together draw from one sequence"
         drawn_count = sum(part.draws[1] for part in parts if part.draws)
         return Reads(
@@ -54,7 +56,7 @@ class Reads(Struct, frozen=True, gc=False, kw_only=True):
             every=tuple({decider for part in parts for decider in part.every}),
             ready=kinds.pop() if kinds else None,
             ready_count=sum(part.ready_count for part in parts),
-            aging_seconds=next((p.aging_seconds for p in parts if p.aging_seconds), None),
+            among=amongs.pop() if amongs else None,
             draws=(sequences.pop(), drawn_count) if sequences else None,
         )
 
@@ -85,7 +87,7 @@ class Desk(Protocol):
     def every(self, decider: Decider[S]) -> Sequence[S]:
         """All unfinished ones of a kind that was asked for as a whole."""
 
-    def take_ready(self, decider: Decider[S]) -> S | None:
+    def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:
         """The most urgent ready aggregate that no command before this one has taken."""
 
     def draw(self, sequence: str) -> int:

@@ -92,3 +92,31 @@ class NotYetDueError(Refusal):
 
     def __init__(self, order_id: UUID) -> None:
         super().__init__(f"Order {order_id} is not yet due.")
+
+
+class JobClaimLostError(Refusal):
+    code = "claim_lost"
+
+    def __init__(self, job_id: UUID, claim_id: UUID) -> None:
+        super().__init__(f"Claim {claim_id} no longer holds job {job_id}.")
+
+
+class JobNotDeadError(Refusal):
+    code = "job_not_dead"
+
+    def __init__(self, job_id: UUID, standing: str) -> None:
+        super().__init__(f"Job {job_id} is {standing}, neither DEAD nor CANCELLED.")
+
+
+class JobOverError(Refusal):
+    code = "job_over"
+
+    def __init__(self, job_id: UUID, standing: str) -> None:
+        super().__init__(f"Job {job_id} is {standing} already.")
+
+
+class LeaseHeldError(Refusal):
+    code = "lease_held"
+
+    def __init__(self, job_id: UUID) -> None:
+        super().__init__(f"The lease on job {job_id} is not over yet.")

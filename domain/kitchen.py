@@ -92,13 +92,13 @@ class ClaimOrder(Struct, frozen=True, kw_only=True, gc=False):
             names=((BOT, self.bot_id),),
             ready=ORDER,
             ready_count=1,
-            aging_seconds=self.aging_seconds,
+            among=self.aging_seconds,
         )
 
     def decide(self, desk: Desk) -> Claimed:
         bot = _bot(desk, self.bot_id)
         bots.must_be_idle(bot)
-        order = desk.take_ready(ORDER)
+        order = desk.take_ready(ORDER, self.aging_seconds)
         if order is None:
             return Claimed(None, bot)
         return _claim(desk, order, bot, self.claim_id, self.seconds, self._is_aged(order, desk.now))

@@ -47,7 +47,12 @@ class Order(Struct, frozen=True, kw_only=True, gc=False):
     updated_at: datetime
     user_id: str | None = None
     claim: Claim | None = None
+    """The claim that holds it. A complete order is held by nobody."""
+
     completed_at: datetime | None = None
+    completed_under: Claim | None = None
+    """The claim under which it was completed, for whoever asks later which bot that was."""
+
     deleted_at: datetime | None = None
     error: str | None = None
 
@@ -229,7 +234,12 @@ def evolve(order: Order | None, event: Event) -> Order:
             )
         case Order.Completed():
             return order.after(
-                event, status=OrderStatus.COMPLETE, claim=None, completed_at=event.at, error=None
+                event,
+                status=OrderStatus.COMPLETE,
+                claim=None,
+                completed_at=event.at,
+                completed_under=order.claim,
+                error=None,
             )
         case Order.Failed():
             return order.after(event, status=OrderStatus.PENDING, claim=None, error=event.error)

@@ -50,6 +50,14 @@ class _Smallints(PackedArray):
     oid, item_oid = 1005, 21
 
 
+class _Integers(PackedArray):
+    oid, item_oid = 1007, 23
+
+
+class _Doubles(PackedArray):
+    oid, item_oid = 1022, 701
+
+
 class _Booleans(PackedArray):
     oid, item_oid = 1000, 16
 
@@ -85,6 +93,18 @@ def bigints(values: Sequence[int | None]) -> PackedArray:
 
 def smallints(values: Sequence[int]) -> PackedArray:
     return _integers(_Smallints, "ih", 2, values)
+
+
+def integers(values: Sequence[int | None]) -> PackedArray:
+    if None in values:
+        items = [_NULL if value is None else pack(">ii", 4, value) for value in values]
+        return _Integers.of(items, nulls=True)
+    return _integers(_Integers, "ii", 4, values)
+
+
+def doubles(values: Sequence[float | None]) -> PackedArray:
+    items = [_NULL if value is None else pack(">id", 8, value) for value in values]
+    return _Doubles.of(items, nulls=None in values)
 
 
 def booleans(values: Sequence[bool]) -> PackedArray:

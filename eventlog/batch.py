@@ -5,7 +5,7 @@ wait for each other), picks ready rows and draws numbers. Python decides, comman
 The second writes the live rows, appends all events and commits.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -15,8 +15,9 @@ from domain.desk import NotOnDeskError
 from domain.errors import Refusal
 from domain.event import State
 from eventlog.arrays import bigints, byteas, texts, uuids
-from eventlog.desk import BatchDesk, Entry
+from eventlog.desk import BatchDesk, Decided, Entry
 from eventlog.errors import KeyReusedError
+from eventlog.history import fold_rows
 from eventlog.idempotency import (
     FIND_KEYS,
     INSERT_KEYS,
@@ -30,8 +31,8 @@ from eventlog.idempotency import (
 from eventlog.link import Answer, Connection, Link
 from eventlog.live import LiveTable
 from eventlog.mapper import EventMapper
-from eventlog.origin import Receipt
-from eventlog.submission import Needs, Submission, by_urgency, load
+from eventlog.origin import Origin, Receipt
+from eventlog.submission import Needs, Pick, Submission, load
 
 # One clock for all processes: the database's.
 READ_CLOCK = "SELECT clock_timestamp()"
@@ -94,10 +95,10 @@ class Batch:
         self._new_keys: list[KnownKey] = []
 
     async def run(self, link: Link) -> None:
-        desk, picked = await self._hold(link)
+        desk, picks = await self._hold(link)
         short = self._decide(desk)
         if short:
-            await self._find_overlooked(link, short, picked)
+            await self._find_overlooked(link, short, picks)
         self._write(link, desk.changes)
         appended = self._append(link)
         self._write_keys(link)
@@ -116,7 +117,7 @@ class Batch:
         self._receipts(positions)
         return True
 
-    async def _hold(self, link: Link) -> tuple[BatchDesk, dict[str, list[State]]]:
+    async def _hold(self, link: Link) -> tuple[BatchDesk, list[Pick]]:
         needs = Needs(self.submissions)
         link.queue("BEGIN")
         clock = link.queue(READ_CLOCK)
@@ -126,36 +127,32 @@ class Batch:
             for sequence, count in needs.draws.items()
         }
         held: list[tuple[LiveTable[Any], Answer]] = []
-        picks: list[tuple[LiveTable[Any], Answer, Answer | None]] = []
+        picks: list[Pick] = []
         for table in self._tables:
             if answer := needs.hold(link, table):
                 held.append((table, answer))
             # Picking never waits, so it may come after the waiting for this table's rows.
-            if answer := needs.pick(link, table):
-                picks.append((table, answer, needs.pick_aged(link, table)))
+            picks += needs.pick(link, table)
         await link.sync()
         if keys:
             self._known_keys = {known.scope: known for known in map(known_key, keys.rows())}
         states = [state for table, answer in held for state in load(table, answer)]
-        picked = {t.decider.name: by_urgency(t, ready, aged) for t, ready, aged in picks}
+        for pick in picks:
+            pick.load()
         found = {state.id.int for state in states}
         absent = [one for key, one in needs.named.items() if key not in found]
         if absent:
             states += await self._fold(link, absent)
         ((now,),) = clock.rows()
         numbers = {s: iter([row[0] for row in answer.rows()]) for s, answer in drawn.items()}
-        desk = BatchDesk(now=now, held=states, absent=absent, ready=picked, drawn=numbers)
-        return desk, picked
+        ready = {(one.table.decider.name, one.among): one.states for one in picks}
+        desk = BatchDesk(now=now, held=states, absent=absent, ready=ready, drawn=numbers)
+        return desk, picks
 
     async def _fold(self, link: Link, ids: Sequence[UUID]) -> list[State]:
         events = link.queue(READ_AGGREGATES, ids=uuids(ids))
         await link.sync()
-        folded: dict[UUID, State] = {}
-        for aggregate_id, topic, state in events.rows():
-            decider = self._mapper.decider_of(topic)
-            event = self._mapper.decode(topic, state)
-            folded[aggregate_id] = decider.evolve(folded.get(aggregate_id), event)
-        return [*folded.values()]
+        return [*fold_rows(self._mapper, events.rows()).values()]
 
     def _decide(self, desk: BatchDesk) -> list[int]:
         """Lets every command decide; returns the places of those that found nothing ready."""
@@ -225,22 +222,24 @@ class Batch:
             link.queue(INSERT_KEYS, **columns(new))
 
     async def _find_overlooked(
-        self, link: Link, short: list[int], picked: Mapping[str, list[State]]
+        self, link: Link, short: Sequence[int], picks: Sequence[Pick]
     ) -> None:
         """Notes who found nothing ready only because others held it: they may ask again."""
-        for table in self._tables:
-            if table.overlooked is None or table.decider.name not in picked:
+        for pick in picks:
+            table = pick.table
+            empty = [place for place in short if self._got_nothing(place, pick)]
+            if table.overlooked is None or not empty:
                 continue
-            ids = uuids([state.id for state in picked[table.decider.name]])
-            found = link.queue(table.overlooked, ids=ids)
+            ids = uuids([state.id for state in pick.states])
+            found = link.queue(table.overlooked, ids=ids, **table.selection(pick.among))
             await link.sync()
             if found.rows() == [(True,)]:
-                submissions = ((place, self.submissions[place]) for place in short)
-                self.again.update(
-                    place
-                    for place, submission in submissions
-                    if submission.reads.ready is table.decider and not submission.events
-                )
+                self.again.update(empty)
+
+    def _got_nothing(self, place: int, pick: Pick) -> bool:
+        submission = self.submissions[place]
+        asked = submission.reads.ready is pick.table.decider
+        return asked and submission.reads.among == pick.among and not submission.events
 
     def _write(self, link: Link, changes: Iterable[Entry]) -> None:
         by_decider: dict[str, list[Entry]] = {table.decider.name: [] for table in self._tables}
@@ -256,19 +255,7 @@ class Batch:
         if not events:
             return None
         origins = [one.origin for one in self.submissions for _ in one.events]
-        encoded = [self._mapper.encode(event.event) for event in events]
-        commands = uuids([origin.command_id for origin in origins])
-        correlated = any(origin.correlation is not None for origin in origins)
-        self._appended = {
-            "ids": uuids([event.originator_id for event in events]),
-            "versions": bigints([event.originator_version for event in events]),
-            "topics": texts([topic for topic, _ in encoded]),
-            "states": byteas([state for _, state in encoded]),
-            "commands": commands,
-            "actors": texts([origin.actor for origin in origins]),
-            "correlations": uuids([o.correlation_id for o in origins]) if correlated else commands,
-            "causations": bigints([origin.causation_id for origin in origins]),
-        }
+        self._appended = appended(events, origins, self._mapper)
         return link.queue(APPEND_EVENTS, **self._appended)
 
     def _receipts(self, positions: Sequence[int]) -> None:
@@ -286,6 +273,25 @@ class Batch:
             elif isinstance(told, Receipt) and told.command_id in by_command:
                 # It was sent twice at once; both are told of the one effect.
                 self.outcome[place] = replace(told, position=by_command[told.command_id])
+
+
+def appended(
+    events: Sequence[Decided], origins: Sequence[Origin], mapper: EventMapper
+) -> dict[str, Any]:
+    """The parameters of APPEND_EVENTS: for each event, whose it is and who is behind it."""
+    encoded = [mapper.encode(event.event) for event in events]
+    commands = uuids([origin.command_id for origin in origins])
+    correlated = any(origin.correlation is not None for origin in origins)
+    return {
+        "ids": uuids([event.originator_id for event in events]),
+        "versions": bigints([event.originator_version for event in events]),
+        "topics": texts([topic for topic, _ in encoded]),
+        "states": byteas([state for _, state in encoded]),
+        "commands": commands,
+        "actors": texts([origin.actor for origin in origins]),
+        "correlations": uuids([o.correlation_id for o in origins]) if correlated else commands,
+        "causations": bigints([origin.causation_id for origin in origins]),
+    }
 
 
 def _write_table(link: Link, table: LiveTable[Any], changes: Sequence[Entry]) -> None:

@@ -81,11 +81,16 @@ def cut_off(connection: AsyncConnection[TupleRow]) -> None:
 
 async def connect(conninfo: str) -> AsyncConnection[TupleRow]:
     connection = await AsyncConnection.connect(conninfo, autocommit=True)
+    await configure(connection)
+    return connection
+
+
+async def configure(connection: AsyncConnection[TupleRow]) -> None:
+    """What every connection of ours knows; also for those that a pool makes."""
     arrays.register(connection)
     # Every statement of ours is one of a few constants: prepare each at first use, keep them all.
     connection.prepare_threshold = 0
     connection.prepared_max = None
-    return connection
 
 
 def connect_in_thread(conninfo: str) -> Connection[TupleRow]:

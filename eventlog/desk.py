@@ -2,7 +2,7 @@
 it decided. A command that is refused leaves the desk as it found it."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -11,6 +11,9 @@ from msgspec import Struct
 
 from domain.desk import NotOnDeskError
 from domain.event import Decider, Event, S, State
+
+Source = tuple[str, Hashable]
+"""A kind of aggregate, and among which of the ready ones they are taken."""
 
 
 class Entry:
@@ -40,7 +43,7 @@ class BatchDesk:
         now: datetime,
         held: Iterable[State],
         absent: Iterable[UUID],
-        ready: Mapping[str, Sequence[State]],
+        ready: Mapping[Source, Sequence[State]],
         drawn: Mapping[str, Iterator[int]],
     ) -> None:
         self.now = now
@@ -48,16 +51,17 @@ class BatchDesk:
         # Keyed by the id's integer: a UUID's own hash is a call into Python, a dozen a command.
         self._entries = {aggregate_id.int: Entry(None) for aggregate_id in absent}
         self._entries |= {state.id.int: Entry(state) for state in held}
-        self._ready = {name: deque(states) for name, states in ready.items()}
-        for states in ready.values():
-            for state in states:
-                self._entries.setdefault(state.id.int, Entry(state))
+        self._ready = {source: deque(map(self._lay, states)) for source, states in ready.items()}
         self._begin()
+
+    def _lay(self, state: State) -> State:
+        """Lays down what was picked; what was held or picked before lies there already."""
+        return self._entries.setdefault(state.id.int, Entry(state)).state or state
 
     def _begin(self) -> None:
         self._events: list[Decided] = []
         self._undo: list[tuple[int, State | None, Decider[Any] | None]] = []
-        self._taken: list[tuple[str, State]] = []
+        self._taken: list[tuple[Source, State]] = []
         self.came_up_short = False
 
     @property
@@ -77,13 +81,14 @@ class BatchDesk:
         found = [state for state in states if isinstance(state, decider.state)]
         return [state for state in found if not decider.finished(state)]
 
-    def take_ready(self, decider: Decider[S]) -> S | None:
-        ready: deque[Any] = self._ready[decider.name]
+    def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:
+        source = decider.name, among
+        ready: deque[Any] = self._ready[source]
         while ready:
             state: S = ready.popleft()
             # One that an earlier command of this batch has changed is no longer what was picked.
             if self._entries[state.id.int].state is state:
-                self._taken.append((decider.name, state))
+                self._taken.append((source, state))
                 return state
         self.came_up_short = True
         return None
@@ -114,6 +119,6 @@ class BatchDesk:
         for key, state, decider in reversed(self._undo):
             entry = self._entries[key]
             entry.state, entry.decider = state, decider
-        for name, state in reversed(self._taken):
-            self._ready[name].appendleft(state)
+        for source, state in reversed(self._taken):
+            self._ready[source].appendleft(state)
         self._begin()

@@ -1,7 +1,8 @@
 """Idempotency keys: the same request, sent again, gets the same answer and has no second effect.
 
-A key belongs to a principal and an operation. It is stored with the request's fingerprint and the
-answer, in the transaction of the effect itself, so that there is never one without the other.
+A key belongs to a principal and stands for one request. It is stored with that request's
+fingerprint and the answer, in the transaction of the effect itself, so that there is never one
+without the other.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,42 +10,55 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
 
 from eventlog.arrays import PackedArray, bigints, byteas, smallints, texts, uuids
 from eventlog.origin import StoredAnswer
 
 FIND_KEYS = """
-SELECT principal, operation, key, fingerprint, status, body,
-       idempotency_keys.command_id, notification_id
-FROM unnest(%(principals)b::text[], %(operations)b::text[], %(keys)b::text[])
-     AS asked (principal, operation, key)
-JOIN idempotency_keys USING (principal, operation, key)
+SELECT principal, key, fingerprint, status, body, idempotency_keys.command_id, notification_id
+FROM unnest(%(principals)b::text[], %(keys)b::text[]) AS asked (principal, key)
+JOIN idempotency_keys USING (principal, key)
 LEFT JOIN stored_events USING (originator_id, originator_version)
 """
 
 INSERT_KEYS = """
-INSERT INTO idempotency_keys (principal, operation, key, fingerprint, status, body, command_id,
+INSERT INTO idempotency_keys (principal, key, fingerprint, status, body, command_id,
                               originator_id, originator_version)
 SELECT * FROM unnest(
-    %(principals)b::text[], %(operations)b::text[], %(keys)b::text[], %(fingerprints)b::bytea[],
-    %(statuses)b::smallint[], %(bodies)b::bytea[], %(commands)b::uuid[], %(ids)b::uuid[],
-    %(versions)b::bigint[])
+    %(principals)b::text[], %(keys)b::text[], %(fingerprints)b::bytea[], %(statuses)b::smallint[],
+    %(bodies)b::bytea[], %(commands)b::uuid[], %(ids)b::uuid[], %(versions)b::bigint[])
 """
 
-Scope = tuple[str, str, str]
+# The oldest first. The time is that of the statement: an index cannot be asked for one that
+# moves on while it is read.
+FORGET_KEYS = """
+DELETE FROM idempotency_keys
+WHERE ctid = ANY(ARRAY(
+    SELECT ctid
+    FROM idempotency_keys
+    WHERE created_at < statement_timestamp() - %(days)s * interval '1 day'
+    ORDER BY created_at
+    LIMIT %(limit)s
+))
+"""
+
+Scope = tuple[str, str]
 
 
 class IdempotencyKey(Struct, frozen=True, kw_only=True):
     principal: str
-    operation: str
     key: str
     fingerprint: bytes
+    """Tells the request from every other: what it does, to what, with which body."""
+
     render: Callable[[Any], StoredAnswer]
     """Makes what is stored from the command's answer or refusal."""
 
     @property
     def scope(self) -> Scope:
-        return self.principal, self.operation, self.key
+        return self.principal, self.key
 
 
 class KnownKey(Struct, frozen=True, kw_only=True):
@@ -60,19 +74,18 @@ class KnownKey(Struct, frozen=True, kw_only=True):
 
 def known_key(row: Sequence[Any]) -> KnownKey:
     return KnownKey(
-        scope=(row[0], row[1], row[2]),
-        fingerprint=row[3],
-        answer=StoredAnswer(row[4], row[5]),
-        command_id=row[6],
-        position=row[7],
+        scope=(row[0], row[1]),
+        fingerprint=row[2],
+        answer=StoredAnswer(row[3], row[4]),
+        command_id=row[5],
+        position=row[6],
     )
 
 
 def scopes(keys: Sequence[Scope]) -> dict[str, PackedArray]:
     return {
-        "principals": texts([principal for principal, _, _ in keys]),
-        "operations": texts([operation for _, operation, _ in keys]),
-        "keys": texts([key for _, _, key in keys]),
+        "principals": texts([principal for principal, _ in keys]),
+        "keys": texts([key for _, key in keys]),
     }
 
 
@@ -87,3 +100,9 @@ def columns(keys: Sequence[KnownKey]) -> dict[str, PackedArray]:
         "ids": uuids([aggregate_id for aggregate_id, _ in last]),
         "versions": bigints([version for _, version in last]),
     }
+
+
+async def forget_keys(connection: AsyncConnection[TupleRow], *, days: int, limit: int) -> int:
+    """Forgets some of the keys that are older than that; returns how many."""
+    forgotten = await connection.execute(FORGET_KEYS, {"days": days, "limit": limit})
+    return forgotten.rowcount

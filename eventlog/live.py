@@ -28,12 +28,6 @@ class LiveTable(Generic[S]):
     hold_every: ClassVar[str]
     """All rows FOR UPDATE, ordered by id."""
 
-    pick: ClassVar[str | None] = None
-    """Selects the `limit` most urgent ready rows, skipping those that others hold."""
-
-    pick_aged: ClassVar[str | None] = None
-    """Selects the `limit` longest waiting of those that have waited for `aging_ms`."""
-
     overlooked: ClassVar[str | None] = None
     """Is there a ready row beside `ids`? Then others held it while ours were picked."""
 
@@ -41,9 +35,23 @@ class LiveTable(Generic[S]):
     update: ClassVar[str]
     delete: ClassVar[str]
 
-    def urgency(self, state: S, aged: bool) -> tuple[int, int]:
-        """The order in which ready ones are taken, when some have aged."""
+    def held_first(self, among: Any) -> Sequence[tuple[str, Parameters]]:  # noqa: ARG002
+        """Statements that hold what else must not change while ready rows are picked."""
+        return ()
+
+    def picks(self, among: Any, limit: int) -> Sequence[tuple[str, Parameters]]:
+        """Statements that select the `limit` most urgent ready rows, skipping those that others
+        hold. What `among` is, the commands that ask for them know."""
         raise NotImplementedError
+
+    def merged(self, among: Any, picked: Sequence[list[S]]) -> list[S]:  # noqa: ARG002
+        """What the statements gave, in the order in which it is to be taken, each once."""
+        (rows,) = picked
+        return rows
+
+    def selection(self, among: Any) -> Parameters:  # noqa: ARG002 (most tables have one kind)
+        """Parameters of `overlooked`, beside the ids."""
+        return {}
 
     def load(self, row: TupleRow) -> S:
         raise NotImplementedError

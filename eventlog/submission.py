@@ -1,6 +1,6 @@
 """A command on its way, and what the commands of a batch need of the database together."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -37,8 +37,7 @@ class Needs:
         self._names: dict[str, dict[int, UUID]] = {}
         self._tied: dict[str, dict[int, UUID]] = {}
         self._every: set[str] = set()
-        self._ready: dict[str, int] = {}
-        self._aging_seconds: float | None = None
+        self._ready: dict[str, dict[Hashable, int]] = {}
         self.draws: dict[str, int] = {}
         self.keys: list[Scope] = []
         for submission in submissions:
@@ -54,9 +53,8 @@ class Needs:
         for decider in reads.every:
             self._every.add(decider.name)
         if reads.ready is not None:
-            name = reads.ready.name
-            self._ready[name] = self._ready.get(name, 0) + reads.ready_count
-            self._aging_seconds = reads.aging_seconds
+            counts = self._ready.setdefault(reads.ready.name, {})
+            counts[reads.among] = counts.get(reads.among, 0) + reads.ready_count
         if reads.draws is not None:
             sequence, count = reads.draws
             self.draws[sequence] = self.draws.get(sequence, 0) + count
@@ -75,26 +73,25 @@ class Needs:
             return link.queue(table.hold_tied, ids=uuids(names), tied=uuids([*tied.values()]))
         return link.queue(table.hold, ids=uuids(names)) if names else None
 
-    def pick(self, link: Link, table: LiveTable[Any]) -> Answer | None:
-        limit = self._ready.get(table.decider.name)
-        return link.queue(table.pick, limit=limit) if table.pick and limit else None
-
-    def pick_aged(self, link: Link, table: LiveTable[Any]) -> Answer | None:
-        if table.pick_aged is None or self._aging_seconds is None:
-            return None
-        limit, aging_ms = self._ready[table.decider.name], int(self._aging_seconds * 1000)
-        return link.queue(table.pick_aged, limit=limit, aging_ms=aging_ms)
+    def pick(self, link: Link, table: LiveTable[Any]) -> list["Pick"]:
+        wanted = self._ready.get(table.decider.name, {})
+        return [Pick(link, table, among, limit) for among, limit in wanted.items() if limit]
 
 
-def by_urgency(table: LiveTable[Any], picked: Answer, aged: Answer | None) -> list[State]:
-    states = load(table, picked)
-    if aged is None:
-        return states
-    aged_states = {state.id.int: state for state in load(table, aged)}
-    together = {**{state.id.int: state for state in states}, **aged_states}
-    return sorted(
-        together.values(), key=lambda state: table.urgency(state, state.id.int in aged_states)
-    )
+class Pick:
+    """Ready rows of one table that were asked for, in their order once the answers are there."""
+
+    def __init__(self, link: Link, table: LiveTable[Any], among: Hashable, limit: int) -> None:
+        self.table = table
+        self.among = among
+        for query, given in table.held_first(among):
+            link.queue(query, **given)
+        self._answers = [link.queue(query, **given) for query, given in table.picks(among, limit)]
+        self.states: list[State] = []
+
+    def load(self) -> None:
+        picked = [load(self.table, answer) for answer in self._answers]
+        self.states = self.table.merged(self.among, picked)
 
 
 def load(table: LiveTable[Any], answer: Answer) -> list[State]:

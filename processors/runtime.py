@@ -44,6 +44,9 @@ class Kitchen(Struct, frozen=True, kw_only=True):
 
     attempts_max: int = ATTEMPTS_MAX
 
+    idempotency_keep_days: int = 30
+    """How long the answer to an Idempotency-Key is kept."""
+
 
 STANDARD_KITCHEN = Kitchen()
 

@@ -9,21 +9,22 @@ from domain.claim import CompletionMode
 from eventlog.arrays import bigints, booleans, texts, timestamps, uuids
 from eventlog.live import LiveTable, Parameters
 
-_COLUMNS = """
+# The columns as `load` takes them, for every statement that reads bots.
+SELECT_BOTS = """
 SELECT id, version, created_at, updated_at, auto_claim, completion, order_id, claim_id FROM bots
 """
 
-HOLD_BOTS = f"{_COLUMNS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+HOLD_BOTS = f"{SELECT_BOTS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 # An order's bot, whichever it is. There are few bots, so this needs no index, which every claim
 # would have to keep up.
-HOLD_TIED_BOTS = f"""{_COLUMNS}
+HOLD_TIED_BOTS = f"""{SELECT_BOTS}
 WHERE id = ANY(%(ids)b::uuid[]) OR order_id = ANY(%(tied)b::uuid[])
 ORDER BY id
 FOR UPDATE
 """
 
-HOLD_EVERY_BOT = f"{_COLUMNS} ORDER BY id FOR UPDATE"
+HOLD_EVERY_BOT = f"{SELECT_BOTS} ORDER BY id FOR UPDATE"
 
 INSERT_BOTS = """
 INSERT INTO bots (id, version, created_at, updated_at, auto_claim, completion, order_id, claim_id)

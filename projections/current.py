@@ -16,16 +16,13 @@ from domain.order import Order
 from eventlog.history import fold_histories
 from eventlog.live import LiveTable
 from eventlog.mapper import EventMapper
-from projections.bots import LiveBots
-from projections.orders import LiveOrders
+from projections.bots import SELECT_BOTS, LiveBots
+from projections.orders import SELECT_ORDERS, LiveOrders
 from projections.registry import DECIDERS
 
-_LIVE_ORDERS, _, _ = LiveOrders.hold.partition("WHERE")
-_LIVE_BOTS, _, _ = LiveBots.hold.partition("WHERE")
-
-READ_ORDER = f"{_LIVE_ORDERS} WHERE id = %(id)s"
-READ_BOT = f"{_LIVE_BOTS} WHERE id = %(id)s"
-READ_BOTS = f"{_LIVE_BOTS} ORDER BY created_at DESC, id DESC"
+READ_ORDER = f"{SELECT_ORDERS} WHERE id = %(id)s"
+READ_BOT = f"{SELECT_BOTS} WHERE id = %(id)s"
+READ_BOTS = f"{SELECT_BOTS} ORDER BY created_at DESC, id DESC"
 
 _ORDERS, _BOTS = LiveOrders(), LiveBots()
 _MAPPER = EventMapper(DECIDERS)

@@ -11,6 +11,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from domain.claim import Claim, CompletionMode
 from domain.event import Event
 from domain.order import ORDER, Order, OrderKind, OrderStatus
 from eventlog.arrays import bigints, smallints, texts, timestamps, uuids
@@ -18,12 +19,15 @@ from eventlog.history import fold_histories
 from eventlog.mapper import EventMapper, RecordedEvent
 
 UPSERT_FINISHED_ORDERS = """
-INSERT INTO finished_orders (number, id, version, created_at, updated_at, completed_at,
-                             attempts, attempts_max, kind, user_id)
+INSERT INTO finished_orders (number, id, version, created_at, updated_at, completed_at, claim_id,
+                             bot_id, started_at, due_at, attempts, attempts_max, kind, mode,
+                             user_id)
 SELECT * FROM unnest(
     %(numbers)b::bigint[], %(ids)b::uuid[], %(versions)b::bigint[], %(created)b::timestamptz[],
-    %(updated)b::timestamptz[], %(completed)b::timestamptz[], %(attempts)b::smallint[],
-    %(attempts_max)b::smallint[], %(kinds)b::text[], %(users)b::text[])
+    %(updated)b::timestamptz[], %(completed)b::timestamptz[], %(claims)b::uuid[],
+    %(bots)b::uuid[], %(started)b::timestamptz[], %(due)b::timestamptz[],
+    %(attempts)b::smallint[], %(attempts_max)b::smallint[], %(kinds)b::text[], %(modes)b::text[],
+    %(users)b::text[])
 ON CONFLICT (number) DO UPDATE
 SET version = excluded.version, updated_at = excluded.updated_at
 """
@@ -34,7 +38,7 @@ DELETE_FINISHED_ORDERS = "DELETE FROM finished_orders WHERE number = ANY(%(numbe
 # those numbers and has them from the log.
 READ_FINISHED_ORDERS = """
 SELECT number, id, version, created_at, updated_at, completed_at, attempts, attempts_max, kind,
-       user_id
+       user_id, claim_id, bot_id, started_at, due_at, mode
 FROM finished_orders
 WHERE number < %(before)s AND number <> ALL(%(except)s::bigint[])
 ORDER BY number DESC
@@ -43,6 +47,7 @@ LIMIT %(limit)s
 
 _MAPPER = EventMapper((ORDER,))
 _KINDS = {kind.value: kind for kind in OrderKind}
+_MODES = {mode.value: mode for mode in CompletionMode}
 
 
 class FinishedOrders:
@@ -86,11 +91,13 @@ def load_finished(row: TupleRow) -> Order:
         attempts_max=row[7],
         kind=_KINDS[row[8]],
         user_id=row[9],
+        completed_under=Claim(row[10], row[11], row[12], row[13], _MODES[row[14]]),
         status=OrderStatus.COMPLETE,
     )
 
 
 def _columns(orders: Sequence[Order]) -> dict[str, bytes]:
+    claims = [_claim(order) for order in orders]
     return {
         "numbers": bigints([order.number for order in orders]),
         "ids": uuids([order.id for order in orders]),
@@ -102,4 +109,14 @@ def _columns(orders: Sequence[Order]) -> dict[str, bytes]:
         "attempts_max": smallints([order.attempts_max for order in orders]),
         "kinds": texts([order.kind for order in orders]),
         "users": texts([order.user_id for order in orders]),
+        "claims": uuids([claim.id for claim in claims]),
+        "bots": uuids([claim.bot_id for claim in claims]),
+        "started": timestamps([claim.started_at for claim in claims]),
+        "due": timestamps([claim.due_at for claim in claims]),
+        "modes": texts([claim.mode for claim in claims]),
     }
+
+
+def _claim(order: Order) -> Claim:
+    assert order.completed_under is not None, f"{order} was completed under no claim"
+    return order.completed_under

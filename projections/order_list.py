@@ -29,7 +29,7 @@ from projections.finished_orders import (
     load_finished,
 )
 from projections.order_place import SECTIONS, Place
-from projections.orders import LiveOrders
+from projections.orders import SELECT_ORDERS, LiveOrders
 
 # How much may wait for the read model before a list gives up: folding so many orders takes half
 # a second, and a read model so far behind is being rebuilt or has stopped.
@@ -50,21 +50,19 @@ SELECT clock_timestamp(), coalesce((SELECT position FROM followers WHERE name = 
        set_config('max_parallel_workers_per_gather', '0', true)
 """
 
-_LIVE_ORDERS, _, _ = LiveOrders.hold.partition("WHERE")
-
-READ_PENDING_ORDERS = f"""{_LIVE_ORDERS}
+READ_PENDING_ORDERS = f"""{SELECT_ORDERS}
 WHERE status = 'PENDING' AND (rank, number) > (%(rank)s, %(number)s)
 ORDER BY rank, number
 LIMIT %(limit)s
 """
 
-READ_PROCESSING_ORDERS = f"""{_LIVE_ORDERS}
+READ_PROCESSING_ORDERS = f"""{SELECT_ORDERS}
 WHERE bot_id IS NOT NULL AND number < %(number)s
 ORDER BY number DESC
 LIMIT %(limit)s
 """
 
-READ_DEAD_ORDERS = f"""{_LIVE_ORDERS}
+READ_DEAD_ORDERS = f"""{SELECT_ORDERS}
 WHERE status = 'DEAD' AND number < %(number)s
 ORDER BY number DESC
 LIMIT %(limit)s

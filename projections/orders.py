@@ -11,26 +11,27 @@ from domain.order import ORDER, Order, OrderKind, OrderStatus
 from eventlog.arrays import bigints, smallints, texts, timestamps, uuids
 from eventlog.live import LiveTable, Parameters
 
-_COLUMNS = """
+# The columns as `load` takes them, for every statement that reads orders.
+SELECT_ORDERS = """
 SELECT id, version, number, kind, status, attempts, attempts_max, created_at, updated_at,
        user_id, error, claim_id, bot_id, started_at, due_at, mode
 FROM orders
 """
 
-HOLD_ORDERS = f"{_COLUMNS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+HOLD_ORDERS = f"{SELECT_ORDERS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 # A bot's order, whichever it is.
-HOLD_TIED_ORDERS = f"""{_COLUMNS}
+HOLD_TIED_ORDERS = f"""{SELECT_ORDERS}
 WHERE id = ANY(%(ids)b::uuid[]) OR bot_id = ANY(%(tied)b::uuid[])
 ORDER BY id
 FOR UPDATE
 """
 
-HOLD_EVERY_ORDER = f"{_COLUMNS} ORDER BY id FOR UPDATE"
+HOLD_EVERY_ORDER = f"{SELECT_ORDERS} ORDER BY id FOR UPDATE"
 
 # VIP before NORMAL, then by number. SKIP LOCKED keeps claimers that ask at the same moment off
 # each other's orders; under n askers one may overtake by n - 1 places.
-PICK_READY_ORDERS = f"""{_COLUMNS}
+PICK_READY_ORDERS = f"""{SELECT_ORDERS}
 WHERE status = 'PENDING'
 ORDER BY rank, number
 LIMIT %(limit)b::bigint
@@ -38,7 +39,7 @@ FOR UPDATE SKIP LOCKED
 """
 
 # The NORMAL orders that have waited longest: numbers rise with time, so the index finds them.
-PICK_AGED_ORDERS = f"""{_COLUMNS}
+PICK_AGED_ORDERS = f"""{SELECT_ORDERS}
 WHERE status = 'PENDING' AND rank = 1
   AND created_at <= clock_timestamp() - %(aging_ms)b::bigint * interval '1 millisecond'
 ORDER BY rank, number
@@ -90,15 +91,28 @@ class LiveOrders(LiveTable[Order]):
     hold = HOLD_ORDERS
     hold_tied = HOLD_TIED_ORDERS
     hold_every = HOLD_EVERY_ORDER
-    pick = PICK_READY_ORDERS
-    pick_aged = PICK_AGED_ORDERS
     overlooked = FIND_OVERLOOKED_ORDER
     insert = INSERT_ORDERS
     update = UPDATE_ORDERS
     delete = DELETE_ORDERS
 
-    def urgency(self, state: Order, aged: bool) -> tuple[int, int]:
-        return 0 if aged else _RANKS[state.kind], state.number
+    def picks(self, among: float | None, limit: int) -> Sequence[tuple[str, Parameters]]:
+        """Among all; given a number of seconds, one that has waited so long is as urgent as a
+        VIP's."""
+        picks: list[tuple[str, Parameters]] = [(PICK_READY_ORDERS, {"limit": limit})]
+        if among is not None:
+            picks.append((PICK_AGED_ORDERS, {"limit": limit, "aging_ms": int(among * 1000)}))
+        return picks
+
+    def merged(self, among: float | None, picked: Sequence[list[Order]]) -> list[Order]:
+        if among is None:
+            return picked[0]
+        ready, aged = ({order.id.int: order for order in orders} for orders in picked)
+
+        def urgency(order: Order) -> tuple[int, int]:
+            return 0 if order.id.int in aged else _RANKS[order.kind], order.number
+
+        return sorted({**ready, **aged}.values(), key=urgency)
 
     def load(self, row: TupleRow) -> Order:
         return Order(

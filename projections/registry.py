@@ -10,18 +10,27 @@ import eventlog.migrations
 import projections.migrations
 from domain.bot import BOT
 from domain.event import Decider
+from domain.job import JOB
 from domain.order import ORDER
+from domain.queue import QUEUE
 from eventlog.follower import Projection
 from eventlog.live import LiveTable
 from projections.bots import LiveBots
 from projections.finished_orders import FinishedOrders
+from projections.jobs import LiveJobs
 from projections.orders import LiveOrders
+from projections.queues import LiveQueues
 
-DECIDERS: tuple[Decider[Any], ...] = (ORDER, BOT)
+DECIDERS: tuple[Decider[Any], ...] = (ORDER, BOT, QUEUE, JOB)
 
 # This order is the order in which every batch of every process locks rows. Two processes with
 # different orders would deadlock: append, and never swap while old processes still run.
-LIVE_TABLES: tuple[LiveTable[Any], ...] = (LiveOrders(), LiveBots())
+LIVE_TABLES: tuple[LiveTable[Any], ...] = (
+    LiveOrders(),
+    LiveBots(),
+    LiveQueues(),
+    LiveJobs(),
+)
 
 READ_MODELS: tuple[Projection, ...] = (FinishedOrders(),)
 

@@ -1,6 +1,6 @@
 """A model of the kitchen, and a machine that gives it random commands, right and wrong ones."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -31,7 +31,7 @@ from domain.kitchen import (
     RequeueOrder,
     RestoreOrder,
 )
-from domain.order import ORDER, Order, OrderKind
+from domain.order import ORDER, Order, OrderKind, OrderStatus
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -53,7 +53,7 @@ class PlainDesk:
         found = [state for state in self.states.values() if isinstance(state, decider.state)]
         return [state for state in found if not decider.finished(state)]
 
-    def take_ready(self, decider: Decider[S]) -> S | None:
+    def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:  # noqa: ARG002
         ready: list[Any] = [state for state in self.every(decider) if _is_ready(state)]
         return min(ready, key=_urgency, default=None)
 
@@ -193,6 +193,14 @@ class KitchenMachine(RuleBasedStateMachine):
         for state in self.desk.states.values():
             if state.deleted_at is not None:
                 assert state.claim is None if isinstance(state, Order) else state.order_id is None
+
+    @invariant()
+    def what_is_complete_is_held_by_nobody_and_says_who_cooked_it(self) -> None:
+        for state in self.desk.states.values():
+            if isinstance(state, Order):
+                is_complete = state.status is OrderStatus.COMPLETE
+                assert is_complete == (state.completed_under is not None)
+                assert not (is_complete and state.claim)
 
     @invariant()
     def attempts_stay_within_their_limit(self) -> None:

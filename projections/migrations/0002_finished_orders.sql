@@ -8,9 +8,14 @@ CREATE TABLE finished_orders (
     created_at   timestamptz NOT NULL,
     updated_at   timestamptz NOT NULL,
     completed_at timestamptz NOT NULL,
+    claim_id     uuid        NOT NULL,
+    bot_id       uuid        NOT NULL,
+    started_at   timestamptz NOT NULL,
+    due_at       timestamptz NOT NULL,
     attempts     smallint    NOT NULL,
     attempts_max smallint    NOT NULL,
     kind         text        NOT NULL,
+    mode         text        NOT NULL,
     user_id      text
 );
 

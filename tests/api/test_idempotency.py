@@ -69,12 +69,30 @@ async def test_another_parameter_is_another_request(api: Api) -> None:
     assert refused.problem == (422, "idempotency-key-reused")
 
 
-async def test_a_key_belongs_to_its_operation(api: Api) -> None:
-    order = await api.post("/api/orders", {"type": "VIP"}, idempotency_key="k1")
-    bot = await api.post("/api/bots", {}, idempotency_key="k1")
+async def test_another_route_or_method_is_another_request(api: Api) -> None:
+    bot = await api.post("/api/bots", idempotency_key="k1")
+    path = f"/api/bots/{bot.json['bot']['id']}"
+    await api.post(f"{path}/claim", idempotency_key="k2")
 
-    assert (order.status, bot.status) == (201, 201)
-    assert order.headers["daybook-command-id"] != bot.headers["daybook-command-id"]
+    refused = [
+        await api.post("/api/orders", {"type": "VIP"}, idempotency_key="k1"),
+        await api.delete(path, idempotency_key="k2"),
+        await api.delete(path, idempotency_key="k1"),
+        await api.post("/api/bots/claim", {"botIds": [path[-36:]]}, idempotency_key="k2"),
+    ]
+
+    assert {answer.problem for answer in refused} == {(422, "idempotency-key-reused")}
+    assert (await api.get(path)).json["bot"]["deletedAt"] is None
+
+
+async def test_the_claims_of_many_bots_take_no_key_from_anybody(api: Api) -> None:
+    """Each of them has a key of its own, made from the request's."""
+    bot = await api.bot()
+    await api.post("/api/bots/claim", {"botIds": [bot["id"]]}, idempotency_key="k1")
+
+    for key in (f"k1-{bot['id']}", f"k1{bot['id']}", bot["id"]):
+        assert (await api.post("/api/bots", idempotency_key=key)).status == 201
+    assert (await api.post("/api/bots", idempotency_key=f"k1 {bot['id']}")).status == 400
 
 
 async def test_fifty_at_once_have_one_effect_and_one_answer(api: Api, database: str) -> None:

@@ -1,13 +1,24 @@
 """The description of the API, and the constants it publishes."""
 
+import re
 from typing import Any
 
 import pytest
 from starlette.routing import Route
+from uuid_utils.compat import uuid7
 
-from tests.api.http import Api
+from api import health
+from api.callbacks import STANDARD_ID, STANDARD_SIGNATURE, STANDARD_TIMESTAMP, UPSTASH_SIGNATURE
+from api.openapi import describe
+from api.reads import PAGE_MAX, PAGE_USUAL
+from api.requests import IDEMPOTENCY_KEY_CHARACTERS_MAX
+from projections.order_place import CURSOR_LENGTH_MAX
+from tests.api.http import Api, open_api
+from tests.proxy import proxy_to
 
 pytestmark = pytest.mark.anyio
+
+PROBLEM = "application/problem+json"
 
 
 async def description(api: Api) -> Any:
@@ -60,6 +71,156 @@ async def test_limits_and_shapes_come_from_the_types(api: Api) -> None:
     assert set(order) == set(schemas["OrderJSON"]["required"])
     bot = (await api.post("/api/bots")).json["bot"]
     assert set(bot) == set(schemas["BotJSON"]["required"])
+
+
+READS = [
+    "/api/orders",
+    "/api/orders/{id}",
+    "/api/bots",
+    "/api/bots/{id}",
+    "/api/config",
+    "/openapi.json",
+]
+
+
+async def filled(api: Api, path: str) -> str:
+    """The path of something that is there."""
+    made = await (api.bot() if "bots" in path else api.order())
+    return path.format(id=made["id"])
+
+
+@pytest.mark.parametrize("path", READS)
+async def test_a_read_answers_with_the_members_that_its_type_has(api: Api, path: str) -> None:
+    told = await description(api)
+    answer = await api.get(await filled(api, path))
+
+    described = told["paths"][path]["get"]["responses"]["200"]["content"]
+    schema = described[answer.headers["content-type"]]["schema"]
+    if "$ref" not in schema:
+        assert (path, schema) == ("/openapi.json", {"type": "object"})
+        return
+    assert set(answer.json) == set(member_names(told, schema))
+
+
+def member_names(told: Any, schema: Any) -> list[str]:
+    name = schema["$ref"].rpartition("/")[2]
+    members: list[str] = told["components"]["schemas"][name]["required"]
+    return members
+
+
+@pytest.mark.parametrize("path", READS)
+async def test_a_read_takes_the_parameters_that_are_described_and_no_other(
+    api: Api, path: str
+) -> None:
+    told = await description(api)
+    where = await filled(api, path)
+    described = {
+        one["name"]: one["schema"]
+        for one in told["paths"][path]["get"]["parameters"]
+        if one["in"] == "query"
+    }
+
+    for name, schema in described.items():
+        for value, status in examples(told, schema):
+            assert (await api.get(f"{where}?{name}={value}")).status == status, (name, value)
+    assert (await api.get(f"{where}?other=1")).problem == (400, "unknown-parameter")
+
+
+def examples(told: Any, schema: Any) -> list[tuple[Any, int]]:
+    """Values at the bounds of a parameter, with what is to be answered to them."""
+    if "$ref" in schema:
+        values = told["components"]["schemas"][schema["$ref"].rpartition("/")[2]]["enum"]
+        return [*((value, 200) for value in values), ("OTHER", 400), ("null", 400)]
+    if schema["type"] == "integer":
+        low, high = schema["minimum"], schema["maximum"]
+        good = [(value, 200) for value in (low, high, schema["default"])]
+        return [*good, (low - 1, 400), (high + 1, 400), (f"{high}.0", 400), (f"0{low}", 400)]
+    return [("", 400), ("x" * (schema["maxLength"] + 1), 400)]
+
+
+async def test_the_parameters_of_the_list_of_orders_are_described(api: Api) -> None:
+    told = await description(api)
+    parameters = told["paths"]["/api/orders"]["get"]["parameters"]
+
+    assert [(one["name"], one["in"]) for one in parameters] == [
+        ("status", "query"),
+        ("limit", "query"),
+        ("cursor", "query"),
+    ]
+    limit, cursor = parameters[1]["schema"], parameters[2]["schema"]
+    assert (limit["minimum"], limit["maximum"], limit["default"]) == (1, PAGE_MAX, PAGE_USUAL)
+    assert cursor["maxLength"] == CURSOR_LENGTH_MAX
+    assert all(one["schema"]["description"] for one in parameters)
+
+
+@pytest.mark.parametrize("path", ["/api/orders/{id}", "/api/bots/{id}"])
+async def test_an_id_is_described_as_it_is_read(api: Api, path: str) -> None:
+    told = await description(api)
+    one = told["paths"][path]["get"]["parameters"][0]
+
+    assert (one["name"], one["in"], one["required"]) == ("id", "path", True)
+    assert re.fullmatch(one["schema"]["pattern"], str(uuid7()))
+    assert not re.fullmatch(one["schema"]["pattern"], str(uuid7()).upper())
+
+
+async def test_what_a_read_may_answer_instead_is_described(database: str) -> None:
+    async with proxy_to(database) as proxy, open_api(proxy.conninfo) as api:
+        told = await description(api)
+        statuses = [(path, 400, await api.get(f"{path}?x=1")) for path in READS]
+        for path in ("/api/orders/{id}", "/api/bots/{id}"):
+            statuses.append((path, 404, await api.get(path.format(id=uuid7()))))
+        proxy.refusing = True
+        proxy.drop_all()
+        for path in READS[:4]:
+            statuses.append((path, 503, await api.get(path.format(id=uuid7()))))
+
+    for path, status, answer in statuses:
+        response = told["paths"][path]["get"]["responses"][str(status)]
+        assert answer.status == status
+        assert set(member_names(told, response["content"][PROBLEM]["schema"])) == set(answer.json)
+        assert ("Retry-After" in response.get("headers", {})) == ("retry-after" in answer.headers)
+
+
+async def test_the_stream_is_described_as_one(api: Api) -> None:
+    told = await description(api)
+    stream = told["paths"]["/api/stream"]["get"]
+
+    schema = stream["responses"]["200"]["content"]["text/event-stream"]["schema"]
+    assert (schema["type"], schema["contentMediaType"]) == ("string", "application/json")
+    members = {"position", "topic", "id", "version", "recordedAt", "data"}
+    assert set(member_names(told, schema["contentSchema"])) == members
+    assert [(one["name"], one["in"]) for one in stream["parameters"]] == [
+        ("after", "query"),
+        ("Last-Event-ID", "header"),
+    ]
+    assert {one["schema"]["maximum"] for one in stream["parameters"]} == {2**63 - 1}
+    assert {"400", "503"} <= set(stream["responses"])
+
+
+async def test_only_what_looks_at_an_idempotency_key_lists_it(api: Api) -> None:
+    told = await description(api)
+    headers = {
+        (path, method): {one["name"]: one for one in operation["parameters"]}
+        for path, methods in told["paths"].items()
+        for method, operation in methods.items()
+        if path.startswith(("/api/orders", "/api/bots"))
+    }
+
+    callback = headers.pop(("/api/orders/complete", "post"))
+    assert set(callback) == {UPSTASH_SIGNATURE, STANDARD_ID, STANDARD_TIMESTAMP, STANDARD_SIGNATURE}
+    assert "401" in told["paths"]["/api/orders/complete"]["post"]["responses"]
+    for (_, method), parameters in headers.items():
+        assert ("Idempotency-Key" in parameters) == (method != "get")
+    key = headers["/api/orders", "post"]["Idempotency-Key"]["schema"]
+    assert key["maxLength"] == IDEMPOTENCY_KEY_CHARACTERS_MAX
+
+
+def test_health_is_described_too() -> None:
+    told = describe(health.routes)
+
+    live, ready = told["paths"]["/health/live"]["get"], told["paths"]["/health/ready"]["get"]
+    assert live["responses"]["200"]["content"]["application/json"]["schema"]
+    assert ("503" in live["responses"], "503" in ready["responses"]) == (False, True)
 
 
 async def test_the_constants_in_force_are_published(api: Api) -> None:  # S0-84

@@ -6,8 +6,10 @@ import pytest
 from uuid_utils.compat import uuid7
 
 from api.service import Service
+from eventlog.follower import Follower
+from projections.finished_orders import FinishedOrders
 from tests.api.http import Api, api_of
-from tests.kitchen import rows
+from tests.kitchen import MAPPER, rows
 from tests.proxy import proxy_to
 
 pytestmark = pytest.mark.anyio
@@ -72,6 +74,31 @@ async def test_one_order_is_shown_as_the_list_shows_it(api: Api) -> None:  # S0-
 
     for listed in (await api.get("/api/orders")).json["orders"]:
         assert (await api.get(f"/api/orders/{listed['id']}")).json == {"order": listed}
+
+
+@pytest.mark.parametrize("is_followed", [False, True])
+async def test_a_complete_order_still_says_which_bot_cooked_it_and_when(
+    api: Api, database: str, is_followed: bool
+) -> None:  # S0-01
+    cooking, bot = await api.cooking()
+    completed = await api.patch(f"/api/orders/{cooking['id']}", {"status": "COMPLETE"})
+    if is_followed:
+        follower = Follower(database, FinishedOrders(), MAPPER)
+        await follower.catch_up()
+        await follower.close()
+
+    shown = [
+        completed.json["order"],
+        (await api.get(f"/api/orders/{cooking['id']}")).json["order"],
+        *(await api.get("/api/orders")).json["orders"],
+    ]
+
+    assert [one["status"] for one in shown] == ["COMPLETE"] * 3
+    for one in shown:
+        kept = {name: one[name] for name in ("botId", "claimId", "processingStartedAt", "dueAt")}
+        assert kept == {name: cooking[name] for name in kept}
+    assert shown[0]["botId"] == bot["id"]
+    assert (await api.get("/api/bots")).json["bots"][0]["status"] == "IDLE"
 
 
 async def test_a_deleted_order_is_in_no_list_and_still_found_by_its_id(api: Api) -> None:

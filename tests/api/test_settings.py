@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import fields
 
+from api.serving import kitchen_of
 from api.settings import Settings, help_of, load
 from eventlog.errors import SetupError
+from processors.runtime import STANDARD_KITCHEN, Kitchen
 
 ROOMY = {"DAYBOOK_DATA_DIR": "/somewhere"}
 
@@ -110,6 +112,8 @@ def test_the_kitchen_has_its_usual_constants() -> None:  # S0-84
 
     assert settings.processing_delay_seconds == 10
     assert (settings.attempts_max, settings.vip_aging_seconds) == (3, None)
+    assert settings.idempotency_keep_days == 30
+    assert kitchen_of(settings) == STANDARD_KITCHEN
 
 
 def test_the_constants_of_the_kitchen_can_be_set() -> None:
@@ -119,12 +123,14 @@ def test_the_constants_of_the_kitchen_can_be_set() -> None:
             "BOT_PROCESSING_DELAY_SECONDS": "0.5",
             "DAYBOOK_ATTEMPTS_MAX": "1",
             "DAYBOOK_VIP_AGING_SECONDS": "60",
+            "DAYBOOK_IDEMPOTENCY_KEEP_DAYS": "7",
         },
         {},
     )
 
-    assert settings.processing_delay_seconds == 0.5
-    assert (settings.attempts_max, settings.vip_aging_seconds) == (1, 60)
+    assert kitchen_of(settings) == Kitchen(
+        delay_seconds=0.5, attempts_max=1, aging_seconds=60, idempotency_keep_days=7
+    )
 
 
 @pytest.mark.parametrize(
@@ -133,6 +139,7 @@ def test_the_constants_of_the_kitchen_can_be_set() -> None:
         ("BOT_PROCESSING_DELAY_SECONDS", "a number over 0 and up to 86400"),
         ("DAYBOOK_ATTEMPTS_MAX", "a whole number from 1 to 100"),
         ("DAYBOOK_VIP_AGING_SECONDS", "a number over 0 and up to 2592000"),
+        ("DAYBOOK_IDEMPOTENCY_KEEP_DAYS", "a whole number from 1 to 3650"),
     ],
 )
 @pytest.mark.parametrize("text", ["0", "-1", "ten", "nan", "inf", "1e99", "null"])

@@ -120,6 +120,27 @@ async def test_a_change_is_told_with_its_position_topic_and_data(house: House) -
     assert len(told[3]["data"]["dueAt"]) == len("2026-03-01T12:00:00.000Z")
 
 
+async def test_the_stream_says_of_a_complete_order_what_its_address_says(house: House) -> None:
+    # S0-01
+    client = await connected(house)
+    order = await house.kitchen.order()
+    claimed = await house.kitchen.claim(await house.kitchen.bot())
+    assert claimed is not None
+    await house.kitchen.complete(claimed)
+    await client.got(6)
+    await client.leave()
+
+    shown = (await Api(house.app).get(f"/api/orders/{order.id}")).json["order"]
+    told = [orjson.loads(block["data"]) for block in client.blocks]
+    claim, end = (
+        next(one["data"] for one in told if one["topic"] == topic)
+        for topic in ("order.claimed", "order.completed")
+    )
+    assert (claim["botId"], claim["claimId"]) == (shown["botId"], shown["claimId"])
+    assert (claim["at"], claim["dueAt"]) == (shown["processingStartedAt"], shown["dueAt"])
+    assert (end["claimId"], end["at"]) == (shown["claimId"], shown["completedAt"])
+
+
 async def test_a_client_that_leaves_before_the_first_event_knows_where_to_go_on(
     house: House,
 ) -> None:

@@ -1,15 +1,10 @@
-"""Daybook as its users run it: processes with flags, signals and an address."""
+"""Services with a PostgreSQL of their own, and the data directories they work on."""
 
 import json
 import os
-import re
 import shutil
-import signal
 import subprocess
-import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -20,45 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.conftest import reachable_directory
-
-ROOT = Path(__file__).parents[2]
-SECONDS_MAX = 30.0
-
-
-def environment(**more: str) -> dict[str, str]:
-    """Ours, without anything that would change which database or address is used."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("DAYBOOK_", "DATABASE_URL", "PG"))
-    }
-    return {**kept, **more}
-
-
-def command(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-m", "daybook", *map(str, arguments)]
-
-
-def daybook(*arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    return subprocess.run(
-        command(*arguments),
-        cwd=ROOT,
-        env=environment(**variables),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS_MAX,
-        check=False,
-    )
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    until = time.monotonic() + SECONDS_MAX
-    while time.monotonic() < until:
-        if holds():
-            return True
-        time.sleep(0.02)
-    return False
+from tests.processes import SECONDS_MAX, Running, daybook, eventually
 
 
 def postgres_processes(data_dir: Path) -> list[int]:
@@ -86,36 +43,16 @@ class Made:
             shutil.rmtree(directory)
 
 
-class Serving:
-    """A `daybook serve` that has said its address."""
+class Serving(Running):
+    """A `daybook serve` with its own PostgreSQL."""
 
     def __init__(self, data_dir: Path) -> None:
+        super().__init__("serve", "--port", "0", "--data-dir", data_dir)
         self.data_dir = data_dir
-        self.said: list[str] = []
-        self.process = subprocess.Popen(
-            command("serve", "--port", "0", "--data-dir", data_dir),
-            cwd=ROOT,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    @property
-    def output(self) -> str:
-        return "".join(self.said)
 
     @property
     def address(self) -> tuple[str, int]:
-        """Waits for the line with the address."""
-        line = re.compile(r"^Daybook is running on (http://\S+) \(Ctrl-C stops it\)$", re.M)
-        ended = self.process.poll
-        assert eventually(lambda: bool(line.search(self.output)) or ended() is not None)
-        found = line.search(self.output)
-        assert found, self.output
-        url = urlsplit(found[1])
+        url = urlsplit(self.url)
         return str(url.hostname), int(url.port or 0)
 
     def get(self, path: str) -> tuple[int, dict[str, str], Any]:
@@ -131,26 +68,9 @@ class Serving:
     def becomes(self, status: int) -> bool:
         return eventually(lambda: self.get("/health/ready")[0] == status)
 
-    def signal_and_wait(self, number: signal.Signals) -> int:
-        self.process.send_signal(number)
-        code = self.process.wait(SECONDS_MAX)
-        self._reader.join(SECONDS_MAX)
-        return code
-
     def end(self) -> None:
-        """Leave nothing running, whatever the test did."""
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait(SECONDS_MAX)
-        self._reader.join(SECONDS_MAX)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        super().end()
         eventually(lambda: not postgres_processes(self.data_dir))
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.said.append(line)
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,8 @@ from psycopg.conninfo import make_conninfo
 import bench
 from api.stopping import StopSignals
 from daybook.cli import Choice, cli
-from tests.daybook.conftest import ROOT, Made, Serving, daybook, postgres_processes
+from tests.daybook.conftest import Made, Serving, postgres_processes
+from tests.processes import ROOT, daybook
 
 BENCH_THAT_SHOWS_ITS_DATABASE = """
 import click

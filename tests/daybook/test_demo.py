@@ -4,8 +4,6 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,64 +12,28 @@ from urllib.request import urlopen
 import pytest
 
 from tests.conftest import reachable_directory
-from tests.daybook.conftest import (
-    ROOT,
-    SECONDS_MAX,
-    Made,
-    Serving,
-    command,
-    daybook,
-    environment,
-    eventually,
-    postgres_processes,
-)
-
-ADDRESS = re.compile(r"^The restaurant is open on (http://\S+) \(Ctrl-C closes it\)$", re.M)
+from tests.daybook.conftest import Made, Serving, postgres_processes
+from tests.processes import SECONDS_MAX, Running, daybook, eventually
 
 
-class Demo:
+class Demo(Running):
+    announcement = re.compile(
+        r"^The restaurant is open on (http://\S+) \(Ctrl-C closes it\)$", re.M
+    )
+
     def __init__(self, *arguments: str | Path, **variables: str) -> None:
-        self.said: list[str] = []
-        self.process = subprocess.Popen(
-            command("demo", "--port", "0", *arguments),
-            cwd=ROOT,
-            env=environment(**variables),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    @property
-    def output(self) -> str:
-        return "".join(self.said)
+        super().__init__("demo", "--port", "0", *arguments, **variables)
 
     def orders(self) -> list[Any]:
-        assert eventually(lambda: bool(ADDRESS.search(self.output)) or self.has_ended), self.output
-        found = ADDRESS.search(self.output)
-        assert found, self.output
-        with urlopen(found[1], timeout=SECONDS_MAX) as answer:
+        with urlopen(self.url, timeout=SECONDS_MAX) as answer:
             orders: list[Any] = json.load(answer)["orders"]
         return orders
 
-    @property
-    def has_ended(self) -> bool:
-        return self.process.poll() is not None
-
     def close(self) -> int:
         if not self.has_ended:
-            self.process.send_signal(signal.SIGINT)
-        code = self.process.wait(SECONDS_MAX)
-        self._reader.join(SECONDS_MAX)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        return code
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.said.append(line)
+            self.signal_and_wait(signal.SIGINT)
+        self.end()
+        return self.process.returncode
 
 
 @pytest.fixture

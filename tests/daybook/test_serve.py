@@ -9,12 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daybook.conftest import (
-    Serving,
-    daybook,
-    eventually,
-    postgres_processes,
-)
+from tests.daybook.conftest import Serving, postgres_processes
+from tests.processes import daybook, eventually
 
 
 def postmaster(data_dir: Path) -> int:

@@ -5,7 +5,8 @@ import signal
 import time
 from http.client import HTTPConnection, HTTPResponse
 
-from tests.daybook.conftest import SECONDS_MAX, Serving
+from tests.daybook.conftest import Serving
+from tests.processes import SECONDS_MAX
 
 
 def open_stream(serving: Serving, after: int | None = None) -> tuple[HTTPConnection, HTTPResponse]:

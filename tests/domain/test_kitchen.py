@@ -8,7 +8,14 @@ from uuid_utils.compat import uuid7
 from domain.bot import BOT, Bot
 from domain.claim import CompletedVia, CompletionMode, ReleaseReason
 from domain.desk import Reads, Together
-from domain.errors import BotInUseError, NotYetDueError, OrderTakenError
+from domain.errors import (
+    BotBusyError,
+    BotInUseError,
+    NotYetDueError,
+    OrderNotPendingError,
+    OrderNotProcessingError,
+    OrderTakenError,
+)
 from domain.kitchen import (
     AssignOrder,
     ClaimOrder,
@@ -68,6 +75,27 @@ def test_deleting_an_order_frees_its_bot() -> None:  # S0-60
     desk.claim(bot)
     DeleteOrder(order_id=order.id).decide(desk)
     assert desk.states[bot.id].order_id is None
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_a_complete_order_has_no_say_over_the_bot_that_cooked_it(is_busy: bool) -> None:  # S0-40
+    desk = PlainDesk()
+    order, bot = desk.order(), desk.bot()
+    desk.claim(bot)
+    CompleteOrder(order_id=order.id, via=CompletedVia.REPORT).decide(desk)
+    if is_busy:
+        desk.order()
+        desk.claim(bot)
+    before = desk.states[bot.id]
+    for command in (
+        CompleteOrder(order_id=order.id, via=CompletedVia.REPORT),
+        ReleaseOrder(order_id=order.id),
+        _assign(order, bot),
+    ):
+        with pytest.raises((OrderNotProcessingError, OrderNotPendingError, BotBusyError)):
+            command.decide(desk)
+    DeleteOrder(order_id=order.id).decide(desk)
+    assert desk.states[bot.id] == before
 
 
 def test_a_timer_completes_nothing_before_it_is_due() -> None:

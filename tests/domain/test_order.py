@@ -26,6 +26,7 @@ from domain.order import (
     create,
     delete,
     fail,
+    held_by,
     release,
     requeue,
     restore,
@@ -106,6 +107,18 @@ def test_completing_twice_is_refused() -> None:
     assert (completed.status, completed.completed_at) == (OrderStatus.COMPLETE, NOON)
     with pytest.raises(ClaimLostError):
         complete(completed, claim_id=FIRST, via=CompletedVia.REPORT, now=NOON)
+
+
+def test_a_complete_order_says_under_which_claim_it_was_cooked_and_is_held_by_none() -> None:
+    # S0-01
+    order = claimed(make_order())
+    cooked = after(order, complete(order, claim_id=FIRST, via=CompletedVia.REPORT, now=NOON))
+    deleted = after(cooked, delete(cooked, now=NOON))
+    back = after(deleted, restore(deleted, now=NOON))
+    for one in (cooked, deleted, back):
+        assert (one.claim, one.completed_under) == (None, order.claim)
+        with pytest.raises(ClaimLostError):
+            held_by(one, FIRST)
 
 
 def test_an_order_that_fails_is_tried_again_up_to_its_limit_and_then_dead() -> None:

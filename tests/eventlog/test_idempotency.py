@@ -28,7 +28,6 @@ def render(answer: Any) -> StoredAnswer:
 def key(name: str, *, principal: str = "alice", fingerprint: bytes = b"body") -> IdempotencyKey:
     return IdempotencyKey(
         principal=principal,
-        operation="POST /api/orders",
         key=name,
         fingerprint=fingerprint,
         render=render,

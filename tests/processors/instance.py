@@ -1,9 +1,6 @@
 """Real `daybook serve` processes on one database, and clients that talk to them."""
 
 import json
-import re
-import subprocess
-import threading
 from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,42 +11,16 @@ from typing import Any
 
 import httpx2
 
-from tests.daybook.conftest import ROOT, SECONDS_MAX, command, environment, eventually
+from tests.processes import SECONDS_MAX, Running
 
 KEY = b"a key that is known to the test."
 SECRET = "whsec_" + b64encode(KEY).decode()
-ADDRESS = re.compile(r"^Daybook is running on (http://\S+) ", re.M)
 
 
-class Instance:
-    """One process, from its start until it ends or is killed."""
-
+class Instance(Running):
     def __init__(self, conninfo: str, **variables: str) -> None:
         settings = {"DATABASE_URL": conninfo, "DAYBOOK_WEBHOOK_SECRETS": SECRET, **variables}
-        self.said: list[str] = []
-        self.process = subprocess.Popen(
-            command("serve", "--port", "0"),
-            cwd=ROOT,
-            env=environment(**settings),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    @property
-    def output(self) -> str:
-        return "".join(self.said)
-
-    @property
-    def url(self) -> str:
-        """Waits for the line with the address."""
-        ended = self.process.poll
-        assert eventually(lambda: bool(ADDRESS.search(self.output)) or ended() is not None)
-        found = ADDRESS.search(self.output)
-        assert found, self.output
-        return found[1]
+        super().__init__("serve", "--port", "0", **settings)
 
     def send(self, method: str, path: str, body: object = None) -> httpx2.Response:
         return httpx2.request(method, self.url + path, json=body, timeout=SECONDS_MAX)
@@ -87,19 +58,6 @@ class Instance:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait(SECONDS_MAX)
-
-    def end(self) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait(SECONDS_MAX)
-        self._reader.join(SECONDS_MAX)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.said.append(line)
 
 
 @contextmanager

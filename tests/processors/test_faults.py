@@ -25,8 +25,8 @@ import pytest
 from eventlog.embedded import running_conninfo
 from processors.scheduling import GRACE_SECONDS
 from tests.conftest import reachable_directory
-from tests.daybook.conftest import SECONDS_MAX, eventually
 from tests.kitchen import rows
+from tests.processes import SECONDS_MAX, eventually
 from tests.processors.instance import Instance, serving
 from tests.processors.scene import (
     PROMPT_SECONDS,

@@ -2,6 +2,10 @@
 
 import asyncio
 import random
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
+from itertools import cycle, islice
 from typing import Any
 
 import psycopg
@@ -208,35 +212,60 @@ async def test_after_random_commands_of_every_kind_live_tables_are_the_fold_of_t
     assert {"order.released", "order.deleted", "order.restored", "bot.deleted"} <= topics
 
 
-async def test_no_vip_is_passed_over_by_more_than_the_number_of_claimers(database: str) -> None:
-    # S0-10, S0-69: 64 bots at once, each order once, priority kept but for those asking with them
-    async with open_kitchen(database, lanes=4) as kitchen:
-        bots = await asyncio.gather(*(kitchen.bot() for _ in range(64)))
-        kinds = [OrderKind.NORMAL, OrderKind.NORMAL, OrderKind.VIP] * 200
-        await asyncio.gather(*(kitchen.order(kind) for kind in kinds))
+READ_CLAIMS = """
+SELECT created.data ->> 'kind', (created.data ->> 'number')::bigint
+FROM log AS claimed
+JOIN log AS created ON created.aggregate_id = claimed.aggregate_id
+                   AND created.topic = 'order.created'
+WHERE claimed.topic = 'order.claimed'
+ORDER BY claimed.position
+"""
+COUNT_DEADLOCKS = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
+BOTS_COUNT = 64
 
-        async def work(bot: Bot) -> None:
-            while order := await kitchen.claim(bot):
-                await kitchen.complete(order)
 
-        await asyncio.gather(*map(work, bots))
+@pytest.mark.parametrize(
+    ("orders_count", "committers_count"),
+    [(600, 1), pytest.param(10_000, 4, marks=pytest.mark.slow)],
+)
+async def test_however_many_claim_at_once_urgency_is_kept_but_for_those_who_ask_with_them(
+    database: str, orders_count: int, committers_count: int
+) -> None:
+    # S0-10, S0-69: 64 bots at once, each order once, no deadlock
+    deadlocks = rows(database, COUNT_DEADLOCKS)
+    async with AsyncExitStack() as stack:
+        kitchens = [
+            await stack.enter_async_context(open_kitchen(database, lanes=4 // committers_count))
+            for _ in range(committers_count)
+        ]
+        await fill(kitchens[0], orders_count)
+        bots = await asyncio.gather(*(kitchens[0].bot() for _ in range(BOTS_COUNT)))
+        await asyncio.gather(*map(cook_all, cycle(kitchens), bots))
 
-    claimed = rows(
-        database,
-        """SELECT created.data ->> 'kind'
-           FROM log AS claimed
-           JOIN log AS created ON created.aggregate_id = claimed.aggregate_id
-                              AND created.topic = 'order.created'
-           WHERE claimed.topic = 'order.claimed'
-           ORDER BY claimed.position""",
-    )
-    kinds_taken = [kind for (kind,) in claimed]
-    last_vip = len(kinds_taken) - 1 - kinds_taken[::-1].index("VIP")
-    normals_before_last_vip = kinds_taken[:last_vip].count("NORMAL")
-    assert len(kinds_taken) == 600
-    assert normals_before_last_vip <= 63
-    deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
-    assert rows(database, deadlocks) == [(0,)]
+    claims = [(kind != "VIP", number) for kind, number in rows(database, READ_CLAIMS)]
+    assert len(claims) == len(set(claims)) == orders_count
+    assert max(passed_over(claims)) < BOTS_COUNT
+    assert rows(database, COUNT_DEADLOCKS) == deadlocks
+
+
+async def fill(kitchen: Kitchen, orders_count: int) -> None:
+    """Every third order is a VIP's."""
+    kinds = islice(cycle([OrderKind.NORMAL, OrderKind.NORMAL, OrderKind.VIP]), orders_count)
+    await asyncio.gather(*(kitchen.order(kind) for kind in kinds))
+
+
+async def cook_all(kitchen: Kitchen, bot: Bot) -> None:
+    while order := await kitchen.claim(bot):
+        await kitchen.complete(order)
+
+
+def passed_over(claims: Sequence[tuple[bool, int]]) -> Iterator[int]:
+    """For every claim, how many more urgent orders it left to those who asked with it."""
+    waiting = sorted(claims)
+    for claim in claims:
+        place = bisect_left(waiting, claim)
+        del waiting[place]
+        yield place
 
 
 async def test_an_order_that_is_complete_stays_so(database: str) -> None:

@@ -1,0 +1,26 @@
+"""What a type allows, in words for whoever gave something else."""
+
+from msgspec import inspect
+
+
+def allowed(kind: inspect.Type) -> str:
+    match kind:
+        case inspect.Metadata():
+            return allowed(kind.type)
+        case inspect.UnionType():
+            return allowed(kind.types[0])
+        case inspect.IntType():
+            return f"a whole number from {kind.ge} to {kind.le}"
+        case inspect.FloatType():
+            return f"a number over {kind.gt} and up to {kind.le}"
+        case inspect.BoolType():
+            return "true or false"
+        case inspect.StrType(max_length=int()):
+            form = f" of the form {kind.pattern}" if kind.pattern else ""
+            return f"a text of {kind.min_length or 0} to {kind.max_length} characters{form}"
+        case inspect.EnumType():
+            return "one of " + ", ".join(kind.cls)
+        case inspect.LiteralType():
+            return " or ".join(map(repr, kind.values))
+        case _:
+            raise AssertionError(f"every text is good for {kind}")

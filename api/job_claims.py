@@ -1,0 +1,167 @@
+"""Workers come for jobs here, and say that they are still at them."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, TypedDict
+from uuid import UUID
+
+import orjson
+from msgspec import Meta
+from msgspec.structs import replace
+from starlette.routing import Route
+from uuid_utils.compat import uuid7
+
+from api.commands import Body, Call, Endpoint, RawHeaders, Write, origin_of, stored
+from api.job_shapes import JobJSON, job_json
+from api.jobs import BODY_BYTES_MAX, Held, LeaseSeconds, Name
+from api.problems import problem_of
+from api.requests import BATCH_MAX, Id
+from api.shapes import Moment, moment
+from domain.errors import JobClaimLostError
+from domain.job import Job
+from domain.workshop import ClaimJobs, Selector
+from eventlog.idempotency import IdempotencyKey
+from eventlog.origin import StoredAnswer
+from projections.leases import Extended, Heartbeat, extend_leases
+
+NAMES_MAX = 100
+WAIT_SECONDS_MAX = 30
+# Whoever was woken and got nothing is not woken again before this time has passed.
+IN_VAIN_SECONDS = 0.1
+
+Names = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=NAMES_MAX)]
+
+
+class Wish(Body, frozen=True):
+    queues: Names
+    worker_id: Annotated[str, Meta(min_length=1, max_length=200)]
+    types: Names | None = None
+    limit: Annotated[int, Meta(ge=1, le=BATCH_MAX)] = 1
+    lease_seconds: LeaseSeconds | None = None
+    wait_seconds: Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0
+
+
+class ClaimedJobs(TypedDict):
+    jobs: list[JobJSON]
+
+
+def claim(wish: Wish, _call: Call) -> ClaimJobs:
+    """Take the most urgent jobs of these queues, waiting for some if there are none."""
+    types = None if wish.types is None else tuple(sorted(set(wish.types)))
+    return ClaimJobs(
+        selector=Selector(tuple(sorted(set(wish.queues))), types),
+        worker=wish.worker_id,
+        limit=wish.limit,
+        claim_id=uuid7(),
+        lease_seconds=wish.lease_seconds,
+    )
+
+
+def claimed(jobs: list[Job]) -> ClaimedJobs:
+    return {"jobs": [job_json(job) for job in jobs]}
+
+
+EMPTY = b'{"jobs":[]}'
+
+
+class ClaimEndpoint(Write[Wish, list[Job]]):
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        wish = self.read(call, body)
+        command = claim(wish, call)
+        key = self.key(call, wish)
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + wish.wait_seconds
+        number = 0
+        while True:
+            this = _numbered(key, number)
+            answer, headers = await self.hand_over(call, command, origin_of(this), this)
+            left = deadline - loop.time()
+            if answer.body != EMPTY or left <= 0:
+                return answer, headers
+            if number:
+                await asyncio.sleep(min(IN_VAIN_SECONDS, left))
+            if not await call.service.bell.wait(
+                command.selector, command.limit, deadline - loop.time()
+            ):
+                return answer, headers
+            number += 1
+
+
+def _numbered(key: IdempotencyKey | None, number: int) -> IdempotencyKey | None:
+    """One request may look several times; each look that found nothing keeps its answer, so a
+    repetition comes to the look that found something."""
+    if key is None or number == 0:
+        return key
+    return replace(key, key=f"{key.key} {number}")
+
+
+class Beat(Body, frozen=True):
+    id: Id
+    claim_id: Id
+    lease_seconds: LeaseSeconds | None = None
+
+
+class Beats(Body, frozen=True):
+    claims: Annotated[list[Beat], Meta(min_length=1, max_length=BATCH_MAX)]
+
+
+class HeldClaim(TypedDict):
+    id: UUID
+    claimId: UUID
+    leaseUntil: Moment
+
+
+class BeatsAnswer(TypedDict):
+    held: list[HeldClaim]
+    lost: list[UUID]
+
+
+class BeatAnswer(TypedDict):
+    leaseUntil: Moment
+
+
+class HeartbeatsEndpoint(Endpoint[Beats]):
+    summary = "Say that these claims are still being worked on: each gets another lease."
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        beats = [_heartbeat(beat, UUID(beat.id)) for beat in self.read(call, body).claims]
+        extended = await call.service.read(lambda connection: extend_leases(connection, beats))
+        answer = orjson.dumps(self.answers(beats, extended))
+        return StoredAnswer(self.status, answer), []
+
+    @staticmethod
+    def answers(beats: Sequence[Heartbeat], extended: Sequence[Extended]) -> BeatsAnswer:
+        held: list[HeldClaim] = [
+            {"id": one.job_id, "claimId": one.claim_id, "leaseUntil": moment(one.until)}
+            for one in extended
+        ]
+        kept = {one.claim_id for one in extended}
+        return {"held": held, "lost": [b.claim_id for b in beats if b.claim_id not in kept]}
+
+
+class HeartbeatEndpoint(Endpoint[Held]):
+    summary = "Say that this claim is still being worked on."
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        beat = Heartbeat(call.id, UUID(self.read(call, body).claim_id))
+        extended = await call.service.read(lambda connection: extend_leases(connection, [beat]))
+        if not extended:
+            return stored(problem_of(JobClaimLostError(beat.job_id, beat.claim_id))), []
+        return StoredAnswer(self.status, orjson.dumps(self.answers(extended[0]))), []
+
+    @staticmethod
+    def answers(extended: Extended) -> BeatAnswer:
+        return {"leaseUntil": moment(extended.until)}
+
+
+def _heartbeat(beat: Beat, job_id: UUID) -> Heartbeat:
+    return Heartbeat(job_id, UUID(beat.claim_id), beat.lease_seconds)
+
+
+CLAIM = ClaimEndpoint("POST", "/api/jobs/claim", takes=Wish, command=claim, shape=claimed)
+HEARTBEATS = HeartbeatsEndpoint(
+    "POST", "/api/jobs/heartbeat", takes=Beats, body_bytes_max=BODY_BYTES_MAX
+)
+HEARTBEAT = HeartbeatEndpoint("POST", "/api/jobs/{id}/heartbeat", takes=Held)
+
+routes: list[Route] = [CLAIM.route, HEARTBEATS.route, HEARTBEAT.route]

@@ -1,0 +1,383 @@
+"""What can be done with jobs over HTTP, other than claiming and reading them."""
+
+import random
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from http import HTTPStatus
+from typing import Annotated, Literal, NotRequired, TypedDict
+from uuid import UUID
+
+import orjson
+from msgspec import Meta, Raw, Struct, ValidationError
+from msgspec.json import Decoder
+from starlette.routing import Route
+from uuid_utils.compat import uuid7
+
+from api.commands import Body, Call, Nothing, Write, stored
+from api.job_shapes import JobJSON, job_json
+from api.problems import problem_of, reason_of
+from api.requests import BATCH_MAX, ERROR_CHARACTERS_MAX, KILOBYTE, Id, unprocessable
+from domain.desk import Desk, Reads
+from domain.errors import Refusal
+from domain.job import NULL, Job, JobStatus, UniqueScope
+from domain.workshop import (
+    ATTEMPTS_MAX,
+    LEASE_SECONDS,
+    PRIORITY_USUAL,
+    CancelJob,
+    CreateJobs,
+    Enqueued,
+    FinishJob,
+    FinishJobs,
+    NewJob,
+    Outcome,
+    Result,
+    RetryJob,
+    Settled,
+    unique_id,
+)
+from eventlog.origin import StoredAnswer
+
+NAME_CHARACTERS_MAX = 100
+KEY_CHARACTERS_MAX = 200
+PAYLOAD_BYTES_MAX = 64 * KILOBYTE
+BODY_BYTES_MAX = 4096 * KILOBYTE
+FOLLOW_UPS_MAX = 20
+LEASE_SECONDS_MAX = 24 * 3600
+REST_SECONDS_MAX = 30 * 24 * 3600
+
+NAME_PATTERN = re.compile(f"^[A-Za-z0-9._:@-]{{1,{NAME_CHARACTERS_MAX}}}$")
+Name = Annotated[
+    str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=NAME_PATTERN.pattern)
+]
+Text = Annotated[str, Meta(min_length=1, max_length=KEY_CHARACTERS_MAX)]
+Instant = Annotated[datetime, Meta(tz=True)]
+LeaseSeconds = Annotated[float, Meta(gt=0, le=LEASE_SECONDS_MAX)]
+RestSeconds = Annotated[float, Meta(ge=0, le=REST_SECONDS_MAX)]
+Error = Annotated[str, Meta(max_length=ERROR_CHARACTERS_MAX)]
+
+
+class NewJobBody(Body, frozen=True):
+    queue: Name
+    type: Name
+    payload: Raw = NULL
+    priority: Annotated[int, Meta(ge=1, le=10)] = PRIORITY_USUAL
+    subject: Text | None = None
+    unique_key: Text | None = None
+    unique_scope: UniqueScope = UniqueScope.FOREVER
+    attempts_max: Annotated[int, Meta(ge=1, le=1000)] = ATTEMPTS_MAX
+    lease_seconds: LeaseSeconds = LEASE_SECONDS
+    run_at: Instant | None = None
+    partition: Text | None = None
+
+
+class FollowUp(Body, frozen=True):
+    """A job that the completion of another creates; in that one's queue, if none is named."""
+
+    type: Name
+    queue: Name | None = None
+    payload: Raw = NULL
+    priority: Annotated[int, Meta(ge=1, le=10)] = PRIORITY_USUAL
+    subject: Text | None = None
+    attempts_max: Annotated[int, Meta(ge=1, le=1000)] = ATTEMPTS_MAX
+    lease_seconds: LeaseSeconds = LEASE_SECONDS
+    run_at: Instant | None = None
+    partition: Text | None = None
+
+
+class NewJobs(Body, frozen=True):
+    jobs: Annotated[list[NewJobBody], Meta(min_length=1, max_length=BATCH_MAX)]
+    answer: Literal["job", "jobs", "ids"] = "jobs"
+    """Not sent by clients: what they want to hear."""
+
+
+FollowUps = Annotated[tuple[FollowUp, ...], Meta(max_length=FOLLOW_UPS_MAX)]
+
+
+class Completion(Body, frozen=True):
+    claim_id: Id
+    result: Raw = NULL
+    then: FollowUps = ()
+
+
+class Failure(Body, frozen=True):
+    claim_id: Id
+    error: Error
+    retryable: bool = True
+    retry_after_seconds: RestSeconds | None = None
+
+
+class Snooze(Body, frozen=True):
+    claim_id: Id
+    until: Instant
+
+
+class Held(Body, frozen=True):
+    claim_id: Id
+
+
+class OneResult(Body, frozen=True):
+    id: Id
+    claim_id: Id
+    outcome: Outcome
+    result: Raw = NULL
+    error: Error = ""
+    retry_after_seconds: RestSeconds | None = None
+    until: Instant | None = None
+    then: FollowUps = ()
+
+
+class Results(Body, frozen=True):
+    results: Annotated[list[OneResult], Meta(min_length=1, max_length=BATCH_MAX)]
+
+
+class JobAnswer(TypedDict):
+    job: JobJSON
+
+
+class JobsAnswer(TypedDict):
+    jobs: list[JobJSON]
+
+
+class IdsAnswer(TypedDict):
+    ids: list[UUID]
+
+
+class ResultJSON(TypedDict):
+    """How the job stands now; or, when that was refused, why."""
+
+    id: UUID
+    status: NotRequired[JobStatus]
+    code: NotRequired[str]
+    error: NotRequired[str]
+
+
+class ResultsAnswer(TypedDict):
+    results: list[ResultJSON]
+
+
+class Enqueue(Struct, frozen=True, gc=False):
+    """Creates jobs, and remembers in which words the answer is wanted."""
+
+    create: CreateJobs
+    answer: str
+
+    @property
+    def reads(self) -> Reads:
+        return self.create.reads
+
+    def decide(self, desk: Desk) -> tuple[str, list[Enqueued]]:
+        return self.answer, self.create.decide(desk)
+
+
+def create(new: NewJobs, _call: Call) -> Enqueue:
+    """Create a job, or up to 1,000 as {jobs: […]}, all or none."""
+    return Enqueue(CreateJobs([_new_job(one) for one in new.jobs]), new.answer)
+
+
+def complete(body: Completion, call: Call) -> FinishJob:
+    """The job is done."""
+    done = Result(
+        job_id=call.id,
+        claim_id=UUID(body.claim_id),
+        outcome=Outcome.DONE,
+        result=_checked(body.result),
+        then=_follow_ups(body.then),
+    )
+    return _finish(done)
+
+
+def fail(body: Failure, call: Call) -> FinishJob:
+    """The job failed: it is tried again later, or is dead."""
+    failed = Result(
+        job_id=call.id,
+        claim_id=UUID(body.claim_id),
+        outcome=Outcome.RETRY if body.retryable else Outcome.FAIL,
+        error=body.error,
+        rest_seconds=body.retry_after_seconds,
+    )
+    return _finish(failed)
+
+
+def snooze(body: Snooze, call: Call) -> FinishJob:
+    """The job is to be looked at later; the attempt does not count."""
+    later = Result(
+        job_id=call.id, claim_id=UUID(body.claim_id), outcome=Outcome.SNOOZE, until=body.until
+    )
+    return _finish(later)
+
+
+def release(body: Held, call: Call) -> FinishJob:
+    """The worker gives the job back; the attempt does not count."""
+    given_back = Result(job_id=call.id, claim_id=UUID(body.claim_id), outcome=Outcome.RELEASE)
+    return _finish(given_back)
+
+
+def report(body: Results, _call: Call) -> FinishJobs:
+    """What became of up to 1,000 claims; each is decided by itself."""
+    return FinishJobs(results=[_result(one) for one in body.results], jitter=_jitter())
+
+
+def cancel(_body: Nothing, call: Call) -> CancelJob:
+    """The job is not wanted any more."""
+    return CancelJob(call.id)
+
+
+def retry(_body: Nothing, call: Call) -> RetryJob:
+    """A dead or cancelled job begins a new life."""
+    return RetryJob(call.id)
+
+
+def one_job(job: Job) -> JobAnswer:
+    return {"job": job_json(job)}
+
+
+def enqueued(outcome: tuple[str, list[Enqueued]]) -> JobAnswer | JobsAnswer | IdsAnswer:
+    answer, jobs = outcome
+    if answer == "ids":
+        return {"ids": [one.job.id for one in jobs]}
+    if answer == "job":
+        return {"job": job_json(jobs[0].job)}
+    return {"jobs": [job_json(one.job) for one in jobs]}
+
+
+class CreateEndpoint(Write[NewJobs, tuple[str, list[Enqueued]]]):
+    """Takes one job or many, and answers 200 when there was nothing to create."""
+
+    _one = Decoder(NewJobBody)
+    _members = Decoder(dict[str, Raw])
+
+    def read(self, call: Call, body: bytes) -> NewJobs:
+        if b'"jobs"' in body and self._has_jobs(body):
+            many = super().read(call, body)
+            minimal = call.headers.get(b"prefer") == b"return=minimal"
+            return NewJobs(many.jobs, "ids" if minimal else "jobs")
+        return NewJobs([self.read_as(call, body, self._one)], "job")
+
+    def _has_jobs(self, body: bytes) -> bool:
+        try:
+            return "jobs" in self._members.decode(body)
+        except (ValidationError, ValueError):
+            return True
+
+    def render(self, outcome: tuple[str, list[Enqueued]] | Refusal) -> StoredAnswer:
+        if isinstance(outcome, Refusal):
+            return stored(problem_of(outcome))
+        is_new = any(one.is_new for one in outcome[1])
+        status = HTTPStatus.CREATED if is_new else HTTPStatus.OK
+        return StoredAnswer(status, orjson.dumps(enqueued(outcome)))
+
+
+def reported(outcomes: list[Settled]) -> ResultsAnswer:
+    return {"results": [told(outcome) for outcome in outcomes]}
+
+
+def told(settled: Settled) -> ResultJSON:
+    answer = settled.answer
+    if isinstance(answer, Job):
+        return {"id": answer.id, "status": answer.status}
+    code, sentence = reason_of(answer)
+    return {"id": settled.job_id, "code": code, "error": sentence}
+
+
+def _new_job(body: NewJobBody) -> NewJob:
+    key = body.unique_key
+    return NewJob(
+        job_id=uuid7() if key is None else unique_id(body.queue, body.type, key),
+        queue=body.queue,
+        type=body.type,
+        payload=_checked(body.payload),
+        priority=body.priority,
+        attempts_max=body.attempts_max,
+        lease_seconds=body.lease_seconds,
+        run_at=body.run_at,
+        subject=body.subject,
+        unique_key=key,
+        unique_scope=None if key is None else body.unique_scope,
+        partition=body.partition,
+    )
+
+
+def _follow_ups(bodies: Sequence[FollowUp]) -> tuple[NewJob, ...]:
+    return tuple(
+        NewJob(
+            job_id=uuid7(),
+            queue=body.queue or "",
+            type=body.type,
+            payload=_checked(body.payload),
+            priority=body.priority,
+            attempts_max=body.attempts_max,
+            lease_seconds=body.lease_seconds,
+            run_at=body.run_at,
+            subject=body.subject,
+            partition=body.partition,
+        )
+        for body in bodies
+    )
+
+
+def _result(body: OneResult) -> Result:
+    if body.outcome is Outcome.SNOOZE and body.until is None:
+        raise unprocessable("schema", "The body does not fit: a snooze says until when.")
+    if body.then and body.outcome is not Outcome.DONE:
+        raise unprocessable("schema", "The body does not fit: only what is done has follow-ups.")
+    return Result(
+        job_id=UUID(body.id),
+        claim_id=UUID(body.claim_id),
+        outcome=body.outcome,
+        result=_checked(body.result),
+        error=body.error,
+        rest_seconds=body.retry_after_seconds,
+        until=body.until,
+        then=_follow_ups(body.then),
+    )
+
+
+def _finish(result: Result) -> FinishJob:
+    return FinishJob(FinishJobs(results=[result], jitter=_jitter()))
+
+
+def _jitter() -> float:
+    return random.random()  # noqa: S311 (spreads retries)
+
+
+def _checked(payload: Raw) -> Raw:
+    if len(bytes(payload)) > PAYLOAD_BYTES_MAX:
+        raise unprocessable(
+            "payload_too_large",
+            f"A payload or result may have {PAYLOAD_BYTES_MAX // KILOBYTE} KB at most: "
+            "store it elsewhere and send a reference.",
+        )
+    return payload
+
+
+CREATE = CreateEndpoint(
+    "POST",
+    "/api/jobs",
+    takes=NewJobs,
+    command=create,
+    shape=enqueued,
+    status=HTTPStatus.CREATED,
+    body_bytes_max=BODY_BYTES_MAX,
+)
+REPORT = Write(
+    "POST",
+    "/api/jobs/results",
+    takes=Results,
+    command=report,
+    shape=reported,
+    body_bytes_max=BODY_BYTES_MAX,
+)
+COMPLETE = Write(
+    "POST", "/api/jobs/{id}/complete", takes=Completion, command=complete, shape=one_job
+)
+FAIL = Write("POST", "/api/jobs/{id}/fail", takes=Failure, command=fail, shape=one_job)
+SNOOZE = Write("POST", "/api/jobs/{id}/snooze", takes=Snooze, command=snooze, shape=one_job)
+RELEASE = Write("POST", "/api/jobs/{id}/release", takes=Held, command=release, shape=one_job)
+CANCEL = Write("POST", "/api/jobs/{id}/cancel", takes=Nothing, command=cancel, shape=one_job)
+RETRY = Write("POST", "/api/jobs/{id}/retry", takes=Nothing, command=retry, shape=one_job)
+
+routes: list[Route] = [
+    write.route for write in (CREATE, REPORT, COMPLETE, FAIL, SNOOZE, RELEASE, CANCEL, RETRY)
+]

@@ -1,0 +1,84 @@
+"""Endpoints that only read: parameters become a typed value, and an answer of a known type goes
+back.
+
+A module of endpoints says for each what it takes and how it answers. What is the same for all of
+them stands here: reading the parameters, and what is told when the database cannot be read.
+"""
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from inspect import getdoc
+from typing import Any, ClassVar, Generic
+
+import psycopg
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from api.parameters import NoParameters, P, Parameters, read_parameters
+from api.problems import JSONAnswer, unavailable
+from eventlog.errors import UnavailableError
+from projections.order_list import ListBehindError
+
+AWAY = "The database cannot be read at the moment: ask again."
+
+
+class Read(Generic[P]):
+    """One request, one answer, and nothing is changed."""
+
+    media_type: ClassVar[str] = JSONAnswer.media_type
+    headers: ClassVar[Mapping[str, Any]] = {}
+    """Headers of the request that are looked at, with the type of each."""
+
+    may_be_away: ClassVar[bool] = False
+    """Whether it may have to answer that the service is unavailable."""
+
+    def __init__(
+        self,
+        path: str,
+        answers: Callable[..., Any],
+        *,
+        parameters: type[Parameters] = NoParameters,
+    ) -> None:
+        """`answers` gets the parameters and the request; its return type is the shape of the
+        answer, its docstring the summary."""
+        self.path, self.answers, self.parameters = path, answers, parameters
+        self.summary = (getdoc(answers) or "").partition("\n")[0]
+
+    @property
+    def route(self) -> Route:
+        return Route(self.path, self, methods=["GET"])
+
+    @property
+    def problems(self) -> list[HTTPStatus]:
+        """With what it may answer instead."""
+        others = {
+            HTTPStatus.NOT_FOUND: "{id}" in self.path,
+            HTTPStatus.SERVICE_UNAVAILABLE: self.may_be_away,
+        }
+        return [HTTPStatus.BAD_REQUEST, *(status for status, may_be in others.items() if may_be)]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = await self.respond(Request(scope))
+        await response(scope, receive, send)
+
+    async def respond(self, request: Request) -> Response:
+        return JSONAnswer(await self.answers(self.read(request), request))
+
+    def read(self, request: Request) -> Any:
+        return read_parameters(request.scope["query_string"], self.parameters)
+
+
+class DatabaseRead(Read[P]):
+    """One that says so when the database cannot be read."""
+
+    may_be_away: ClassVar[bool] = True
+
+    async def respond(self, request: Request) -> Response:
+        try:
+            return await super().respond(request)
+        except (ListBehindError, UnavailableError) as error:
+            return unavailable(str(error))
+        except (psycopg.OperationalError, OSError):
+            return unavailable(AWAY)

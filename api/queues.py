@@ -1,0 +1,73 @@
+"""What can be decided about queues over HTTP."""
+
+from typing import Annotated, TypedDict
+
+from msgspec import UNSET, Meta, UnsetType
+from starlette.routing import Route
+
+from api.commands import Body, Call, Write
+from api.job_shapes import QueueJSON, queue_json
+from api.jobs import NAME_PATTERN
+from api.requests import bad_request
+from domain.queue import Limits, Queue, Rate
+from domain.workshop import ConfigureQueue
+
+COUNT_MAX = 1_000_000
+
+Count = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
+
+
+class RateBody(Body, frozen=True):
+    count: Count
+    seconds: Annotated[float, Meta(gt=0, le=24 * 3600)]
+
+
+class LimitsBody(Body, frozen=True):
+    concurrency: Count | None = None
+    rate: RateBody | None = None
+
+
+class QueueBody(Body, frozen=True):
+    """What is left out stays as it is; null takes a limit away."""
+
+    paused: bool | UnsetType = UNSET
+    concurrency: Count | UnsetType | None = UNSET
+    rate: RateBody | UnsetType | None = UNSET
+    per_subject: LimitsBody | UnsetType = UNSET
+
+
+class QueueAnswer(TypedDict):
+    queue: QueueJSON
+
+
+def configure(body: QueueBody, call: Call) -> ConfigureQueue:
+    """Pause or resume a queue, and limit how much of it runs."""
+    name = call.scope["path_params"]["id"]
+    if not NAME_PATTERN.fullmatch(name):
+        raise bad_request("bad_name", "The name of a queue is 1 to 100 of A-Z a-z 0-9 . _ : @ -.")
+    return ConfigureQueue(
+        name=name,
+        paused=body.paused,
+        concurrency=body.concurrency,
+        rate=_rate(body.rate) if isinstance(body.rate, RateBody) else body.rate,
+        per_subject=_limits(body.per_subject)
+        if isinstance(body.per_subject, LimitsBody)
+        else body.per_subject,
+    )
+
+
+def _rate(body: RateBody) -> Rate:
+    return Rate(body.count, body.seconds)
+
+
+def _limits(body: LimitsBody) -> Limits:
+    return Limits(body.concurrency, None if body.rate is None else _rate(body.rate))
+
+
+def configured(queue: Queue) -> QueueAnswer:
+    return {"queue": queue_json(queue)}
+
+
+CONFIGURE = Write("PUT", "/api/queues/{id}", takes=QueueBody, command=configure, shape=configured)
+
+routes: list[Route] = [CONFIGURE.route]

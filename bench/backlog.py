@@ -1,0 +1,84 @@
+"""Whether a long queue is drained as fast as a short one."""
+
+import time
+from contextlib import ExitStack
+from functools import partial
+
+import psycopg
+from msgspec import Struct
+
+from bench.kitchen import run
+from bench.measure import Contender, Round, console, measure
+from bench.queues.ours import opened
+from bench.scratch import scratch_database, tidy
+from bench.service import service
+from eventlog.database import owner_conninfo
+
+SHORT = 10_000
+BATCH = 100
+# What a round drains, and what is filled up after it.
+DRAINED = 5_000
+RATIO_MIN = 0.8
+
+# More jobs like the one that the service has made itself, whatever belongs to a job. Their ids
+# ascend as those of the service do: how rows lie in an index is part of what is measured.
+COPY_JOB = """
+WITH made AS MATERIALIZED (
+    SELECT number,
+           (lpad(to_hex(number), 12, '0') || right(gen_random_uuid()::text, 20))::uuid AS id
+    FROM (SELECT nextval('job_numbers') AS number FROM generate_series(1, %(count)s)) AS drawn
+), copied AS (
+    INSERT INTO jobs
+    SELECT copy.*
+    FROM made,
+         (SELECT jobs AS job FROM jobs ORDER BY number DESC LIMIT 1) AS pattern,
+         jsonb_populate_record(job, jsonb_build_object('id', id, 'number', number)) AS copy
+)
+INSERT INTO stored_events (originator_id, originator_version, topic, state,
+                           command_id, correlation_id, actor)
+SELECT id, 1, topic,
+       convert_to((data || jsonb_build_object('job_id', id, 'number', number))::text, 'UTF8'),
+       id, id, actor
+FROM made,
+     (SELECT topic, actor, convert_from(state, 'UTF8')::jsonb AS data
+      FROM stored_events
+      WHERE topic = 'job.created'
+      ORDER BY notification_id DESC
+      LIMIT 1) AS pattern
+"""
+
+
+class Backlog(Struct, frozen=True):
+    """A service with so many jobs waiting."""
+
+    database: str
+    port: int
+
+    def fill(self, count: int) -> None:
+        with psycopg.connect(owner_conninfo(self.database), autocommit=True) as owner:
+            owner.execute(COPY_JOB, {"count": count})
+        tidy(self.database)
+
+    def drain(self, _seconds: float) -> Round:
+        drained = run(self._drain())
+        self.fill(drained.count)
+        return drained
+
+    async def _drain(self) -> Round:
+        async with opened(str(self.port)) as worker:
+            began = time.perf_counter()
+            count = await worker.drain(BATCH, jobs_max=DRAINED)
+            return Round(count=count, seconds=time.perf_counter() - began, latencies=[])
+
+    async def _create_first(self) -> Round:
+        async with opened(str(self.port)) as creator:
+            await creator.create(1, 1)
+        return Round(count=1, seconds=0, latencies=[])
+
+
+def measure_backlog(server: str, *, rounds: int, pending: int) -> None:
+    names = {count: f"{count:,} jobs pending" for count in (SHORT, pending)}
+    with ExitStack() as stack:
+        contenders = []
+        for count, name in names.items():
+            ...

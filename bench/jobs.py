@@ -1,0 +1,115 @@
+"""`daybook bench jobs`: whole life cycles of jobs, beside a bare table, PgQueuer and Procrastinate.
+
+A life cycle is create, claim and complete. In a round, the worker processes of one queue create
+jobs, so many at a time, and then drain them.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import click
+from rich.table import Table
+
+from api.settings import Settings
+from bench.backlog import measure_backlog
+from bench.measure import console
+from bench.pickup import measure_pick_up
+from bench.queues.peers import install_peers
+from bench.queues.teams import (
+    BARE,
+    ENTRIES,
+    OURS,
+    PGQUEUER,
+    PROCRASTINATE,
+    SETTINGS,
+    SIZES,
+    Entry,
+    Team,
+    compete,
+)
+from bench.scratch import describe_server
+from bench.write import DatabaseChoice
+
+# What ours is to reach of the rates of the others, in the largest batches.
+BARS = {BARE: 0.4, PGQUEUER: 1.0, PROCRASTINATE: 10.0}
+
+
+class Choice(DatabaseChoice, Protocol):
+    def settings(self) -> Settings: ...
+
+
+@click.command("jobs")
+@click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--jobs", default=10_000, show_default=True, type=click.IntRange(1), help="Jobs in one round."
+)
+@click.option(
+    "--pending",
+    default=1_000_000,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Jobs in the long queue.",
+)
+@click.option(
+    "--without",
+    multiple=True,
+    type=click.Choice([entry.module for entry in ENTRIES if entry is not BARE]),
+    help="Leave this one out; may be repeated.",
+)
+@click.pass_obj
+def command(choice: Choice, rounds: int, jobs: int, pending: int, without: Sequence[str]) -> None:
+    """Life cycles of jobs a second, pick-up by an idle worker, and the drain of a long queue."""
+    entries = [entry for entry in ENTRIES if entry.module not in without]
+    peers_python = None
+    if any(entry.is_peer for entry in entries):
+        peers_python = install_peers(choice.settings().data_dir, console.print)
+    present = [entry for entry in entries if peers_python or not entry.is_peer]
+    with choice.conninfo(console.print) as server:
+        console.print(describe_server(server))
+        show(compete(server, present, peers_python=peers_python, rounds=rounds, jobs=jobs))
+        if OURS in present:
+            measure_pick_up(server, rounds=rounds)
+            measure_backlog(server, rounds=rounds, pending=pending)
+
+
+def show(teams: dict[Entry, Team]) -> None:
+    whole = _table("Life cycles/s: created, claimed and completed (÷ bare table)")
+    apart = _table("Created/s, and then claimed and completed/s")
+    for entry, team in teams.items():
+        lives = [team.median(setting) for setting in SETTINGS]
+        limits = [teams[BARE].median(setting) for setting in SETTINGS]
+        whole.add_row(
+            entry.name,
+            *(
+                f"{life.rate:,.0f} ({life.rate / limit.rate:.2f})"
+                for life, limit in zip(lives, limits, strict=True)
+            ),
+        )
+        apart.add_row(
+            entry.name,
+            *(f"{life.created_rate:,.0f}, {life.drained_rate:,.0f}" for life in lives),
+        )
+    console.print(whole)
+    console.print(apart)
+    if OURS in teams:
+        _compare(teams)
+
+
+def _table(title: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("")
+    for setting in SETTINGS:
+        table.add_column(str(setting), justify="right")
+    return table
+
+
+def _compare(teams: dict[Entry, Team]) -> None:
+    """The ratios that matter, so that nobody has to divide."""
+    largest = [setting for setting in SETTINGS if setting.size == max(SIZES)]
+    for entry, bar in BARS.items():
+        if entry in teams:
+            ratios = ", ".join(
+                f"{teams[OURS].median(one).rate / teams[entry].median(one).rate:.2f} {one}"
+                for one in largest
+            )
+            console.print(f"{OURS.name} ÷ {entry.name}: {ratios} (to reach: {bar:g})")

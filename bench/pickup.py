@@ -1,0 +1,50 @@
+"""How long a new job waits for a worker that has nothing to do: it is asking, and is answered."""
+
+import asyncio
+import random
+import time
+from functools import partial
+
+from bench.kitchen import run
+from bench.measure import Contender, Round, console, measure
+from bench.queues.ours import opened
+from bench.scratch import scratch_database
+from bench.service import service
+
+NAME = "pick-up by an idle worker"
+ROUND_SECONDS = 4.0
+# So long has the worker been waiting when a job is created, at least and at most.
+IDLE_SECONDS = (0.005, 0.025)
+POLL_SECONDS = 30
+P50_MS_MAX = 10
+P99_MS_MAX = 40
+
+
+def measure_pick_up(server: str, *, rounds: int, seconds: float = ROUND_SECONDS) -> None:
+    with scratch_database(server) as database, service(database) as port:
+        contender = Contender(NAME, partial(_round, port))
+        picked = measure([contender], rounds=rounds, seconds=seconds)[NAME]
+    console.print(
+        f"From sending a job until an idle worker has it: p50 {picked.p50_ms:.1f} ms, "
+        f"p99 {picked.p99_ms:.1f} ms (to reach: {P50_MS_MAX} and {P99_MS_MAX})"
+    )
+
+
+def _round(port: int, seconds: float) -> Round:
+    return run(_pick_up(str(port), seconds))
+
+
+async def _pick_up(port: str, seconds: float) -> Round:
+    latencies: list[float] = []
+    began = time.perf_counter()
+    async with opened(port) as creator, opened(port) as worker:
+        while time.perf_counter() < began + seconds:
+            waiting = asyncio.create_task(worker.claim(limit=1, wait_seconds=POLL_SECONDS))
+            await asyncio.sleep(random.uniform(*IDLE_SECONDS))
+            sent_at = time.perf_counter()
+            creating = asyncio.create_task(creator.create(1, 1))
+            claimed = await waiting
+            latencies.append(time.perf_counter() - sent_at)
+            await creating
+            await worker.report_done(claimed)
+    return Round(count=len(latencies), seconds=time.perf_counter() - began, latencies=latencies)

@@ -1,0 +1,1 @@
+"""The queues that are measured beside each other: one module each, run as worker processes."""

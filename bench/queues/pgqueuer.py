@@ -1,0 +1,62 @@
+"""PgQueuer as its documentation recommends it: asyncpg, lists to enqueue, batches to dequeue."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+# Only the environment that the bench makes for the peers has these.
+import asyncpg  # type: ignore[import-not-found]
+from pgqueuer import PgQueuer  # type: ignore[import-not-found]
+from pgqueuer.types import QueueExecutionMode  # type: ignore[import-not-found]
+from psycopg.conninfo import conninfo_to_dict
+
+from bench.queues.worker import PAYLOAD, TYPE, Queue
+
+# When the queue is empty but jobs are still running, it would look again after 30 seconds.
+LAST_LOOK_SECONDS = 0.01
+
+
+class PgQueuerQueue:
+    """One connection: a pool of them measured slower."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._queries = PgQueuer.from_asyncpg_connection(connection).qm.queries
+
+    async def prepare(self) -> None:
+        await self._queries.install()
+
+    async def create(self, count: int, size: int) -> None:
+        for _ in range(0, count, size):
+            payloads = [json.dumps(PAYLOAD).encode() for _ in range(size)]
+            await self._queries.enqueue([TYPE] * size, payloads, [0] * size)
+
+    async def drain(self, size: int) -> int:
+        """By a new manager each time: one that has drained its queue stays shut down."""
+        count = 0
+
+        async def nothing(_job: Any) -> None:
+            nonlocal count
+            count += 1
+
+        manager = PgQueuer.from_asyncpg_connection(self._connection).qm
+        manager.entrypoint(TYPE)(nothing)
+        await manager.run(
+            batch_size=size,
+            mode=QueueExecutionMode.drain,
+            dequeue_timeout=timedelta(seconds=LAST_LOOK_SECONDS),
+        )
+        return count
+
+
+@asynccontextmanager
+async def opened(conninfo: str) -> AsyncIterator[Queue]:
+    # Without a slash: asyncpg takes an empty path for the name of the database.
+    connection = await asyncpg.connect("postgresql://?" + urlencode(conninfo_to_dict(conninfo)))
+    try:
+        yield PgQueuerQueue(connection)
+    finally:
+        await connection.close()

@@ -1,0 +1,118 @@
+"""The competition: which queues take part, and what the workers of each did in every round."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import product
+
+from msgspec import Struct
+
+from bench.measure import Contender, Round, measure
+from bench.queues.crew import Crew, crew
+from bench.scratch import scratch_database, tidy
+from bench.service import service
+
+SIZES = (100, 1_000)
+PROCESSES = (1, 2)
+
+
+class Entry(Struct, frozen=True):
+    """A queue that takes part."""
+
+    name: str
+    module: str
+    is_peer: bool = False
+    divisor: int = 1
+    """A slow one is given so many times fewer jobs, so that its rounds end too."""
+
+
+BARE = Entry("bare table", "bare")
+PGQUEUER = Entry("PgQueuer", "pgqueuer", is_peer=True)
+PROCRASTINATE = Entry("Procrastinate", "procrastinate", is_peer=True, divisor=20)
+OURS = Entry("Daybook over HTTP", "ours")
+ENTRIES = (BARE, PGQUEUER, PROCRASTINATE, OURS)
+
+
+class Setting(Struct, frozen=True):
+    size: int
+    processes: int
+
+    def __str__(self) -> str:
+        return f"by {self.size:,}, {self.processes} process{'es' if self.processes > 1 else ''}"
+
+
+SETTINGS = [Setting(size, processes) for size, processes in product(SIZES, PROCESSES)]
+
+
+class Life(Struct, frozen=True):
+    """How fast the jobs of one round were created, and how fast they were drained."""
+
+    created_rate: float
+    drained_rate: float
+
+    @property
+    def rate(self) -> float:
+        """Of both, one after the other."""
+        return 1 / (1 / self.created_rate + 1 / self.drained_rate)
+
+
+class Team:
+    """A queue with a database and workers of its own, and what they did in every round."""
+
+    def __init__(self, entry: Entry, database: str, workers: Crew) -> None:
+        self.entry = entry
+        self._database = database
+        self._workers = workers
+        self._lives: dict[Setting, list[Life]] = {setting: [] for setting in SETTINGS}
+
+    def compete(self, setting: Setting, jobs: int, _seconds: float) -> Round:
+        size, processes = setting.size, setting.processes
+        # Whole batches, and one at least.
+        batches_count = max(1, jobs // self.entry.divisor // processes // size)
+        tidy(self._database)
+        created = self._workers.create(processes, count=batches_count * size, size=size)
+        drained = self._workers.drain(processes, size=size)
+        assert drained.count == created.count, f"{self.entry.name} lost or repeated jobs"
+        life = Life(created.count / created.seconds, drained.count / drained.seconds)
+        self._lives[setting].append(life)
+        return Round(
+            count=drained.count, seconds=created.seconds + drained.seconds, latencies=[]
+        )
+
+    def median(self, setting: Setting) -> Life:
+        """The round in the middle, rather than one that never was."""
+        lives = sorted(self._lives[setting], key=lambda life: life.rate)
+        return lives[(len(lives) - 1) // 2]
+
+
+def compete(
+    server: str, entries: Sequence[Entry], *, peers_python: str | None, rounds: int, jobs: int
+) -> dict[Entry, Team]:
+    with ExitStack() as stack:
+        teams = {
+            entry: stack.enter_context(_team(server, entry, peers_python)) for entry in entries
+        }
+        contenders = [
+            Contender(f"{team.entry.name} {setting}", partial(team.compete, setting, jobs))
+            for setting, team in product(SETTINGS, teams.values())
+        ]
+        measure(contenders, rounds=rounds, seconds=0)
+    return teams
+
+
+@contextmanager
+def _team(server: str, entry: Entry, peers_python: str | None) -> Iterator[Team]:
+    python = peers_python if entry.is_peer else sys.executable
+    assert python is not None
+    with ExitStack() as stack:
+        address = database = stack.enter_context(
+            scratch_database(server, migrated=entry is OURS)
+        )
+        if entry is OURS:
+            address = str(stack.enter_context(service(database)))
+        workers = stack.enter_context(
+            crew(entry.module, address, python=python, processes=max(PROCESSES))
+        )
+        workers.prepare()
+        yield Team(entry, database, workers)

@@ -1,0 +1,150 @@
+"""What a call gets back, read from the HTTP answer: the value, or the error that it stands for."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any, TypeVar
+from uuid import UUID
+
+from msgspec import DecodeError, Struct, ValidationError
+from msgspec.json import Decoder
+
+from daybook.errors import (
+    ClaimLost,
+    DaybookError,
+    NotFound,
+    Refused,
+    ServerFault,
+    Unavailable,
+)
+from daybook.jobs import ClaimedJob, Heartbeats, Job, Page, Queue, Redriven, Reported, Wire
+
+S = TypeVar("S")
+T = TypeVar("T")
+
+# Those that say nothing about the request, only about this moment.
+PASSING = {
+    HTTPStatus.TOO_MANY_REQUESTS,
+    HTTPStatus.BAD_GATEWAY,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+    HTTPStatus.GATEWAY_TIMEOUT,
+}
+
+
+class Answer(Struct, frozen=True):
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+class Problem(Struct, frozen=True):
+    code: str
+    detail: str
+
+
+PROBLEM = Decoder(Problem)
+
+
+def value_of(answer: Answer, read: Callable[[bytes], T]) -> T:
+    """Raises the error that the answer stands for."""
+    if not 200 <= answer.status < 300:
+        raise error_of(answer)
+    try:
+        return read(answer.content)
+    except (DecodeError, ValidationError) as error:
+        sentence = f"The answer cannot be read: {error}."
+        raise ServerFault(sentence, code="unreadable_answer", status=answer.status) from error
+
+
+def error_of(answer: Answer) -> DaybookError:
+    problem, status = _problem(answer), answer.status
+    code, sentence = problem.code, problem.detail
+    # Whoever says when to come back means: come back. Also when others were in the way (409).
+    if status in PASSING or "retry-after" in answer.headers:
+        seconds = retry_after_seconds(answer.headers)
+        return Unavailable(sentence, code=code, status=status, retry_after_seconds=seconds)
+    if status == HTTPStatus.NOT_FOUND:
+        return NotFound(sentence, code=code, status=status)
+    if code == "claim_lost":
+        return ClaimLost(sentence, code=code, status=status)
+    if 400 <= status < 500:
+        return Refused(sentence, code=code, status=status)
+    return ServerFault(sentence, code=code, status=status)
+
+
+def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
+    """A number of seconds, or a moment by the clock of whoever wrote it; his Date goes with it."""
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        moment = parsedate_to_datetime(text)
+        written = parsedate_to_datetime(headers.get("date", ""))
+        return max(0.0, (moment - written).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def _problem(answer: Answer) -> Problem:
+    """Something in between, such as a proxy, may have answered in words of its own."""
+    try:
+        return PROBLEM.decode(answer.content)
+    except (DecodeError, UnicodeDecodeError):
+        sentence = f"The answer was {answer.status}, without a reason."
+        return Problem(f"http_{answer.status}", sentence)
+
+
+class _OneJob(Wire, frozen=True):
+    job: Job
+
+
+class _ManyJobs(Wire, frozen=True):
+    jobs: list[Job]
+
+
+class _Ids(Wire, frozen=True):
+    ids: list[UUID]
+
+
+class _ClaimedJobs(Wire, frozen=True):
+    jobs: list[ClaimedJob]
+
+
+class _LeaseUntil(Wire, frozen=True):
+    lease_until: datetime
+
+
+class _Reports(Wire, frozen=True):
+    results: list[Reported]
+
+
+class _History(Wire, frozen=True):
+    events: list[dict[str, Any]]
+
+
+class _OneQueue(Wire, frozen=True):
+    queue: Queue
+
+
+class _ManyQueues(Wire, frozen=True):
+    queues: list[Queue]
+
+
+def _reader(kind: type[S], inside: Callable[[S], T]) -> Callable[[bytes], T]:
+    decoder = Decoder(kind)
+    return lambda content: inside(decoder.decode(content))
+
+
+read_job = _reader(_OneJob, lambda answer: answer.job)
+read_jobs = _reader(_ManyJobs, lambda answer: answer.jobs)
+read_ids = _reader(_Ids, lambda answer: answer.ids)
+read_claimed_jobs = _reader(_ClaimedJobs, lambda answer: answer.jobs)
+read_lease_until = _reader(_LeaseUntil, lambda answer: answer.lease_until)
+read_reports = _reader(_Reports, lambda answer: answer.results)
+read_history = _reader(_History, lambda answer: answer.events)
+read_queue = _reader(_OneQueue, lambda answer: answer.queue)
+read_queues = _reader(_ManyQueues, lambda answer: answer.queues)
+read_heartbeats = Decoder(Heartbeats).decode
+read_page = Decoder(Page).decode
+read_redriven = Decoder(Redriven).decode

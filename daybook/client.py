@@ -1,0 +1,169 @@
+"""`Client` and `AsyncClient`: the service as an object, for those who block and those who await.
+
+Every call is declared once, in `Calls`, by the function that shapes its request. Both clients
+have it with the same arguments; one returns the answer, the other what can be awaited for it.
+
+The transports are imported when a client is made: the HTTP library takes a tenth of a second,
+which the command line's help should not.
+"""
+
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from functools import wraps
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+
+from daybook import requests
+from daybook.jobs import Job, Page
+from daybook.requests import Request
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+RETRY_SECONDS_MAX = 10.0
+
+
+class Call(Generic[P, T]):
+    """A method whose result is the answer to the request that `shape` makes."""
+
+    def __init__(self, shape: Callable[P, Request[T]]) -> None:
+        self._shape = shape
+        self.__doc__ = shape.__doc__
+
+    @overload
+    def __get__(self, client: None, kind: type) -> Self: ...
+    @overload
+    def __get__(self, client: "Client", kind: type) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, client: "AsyncClient", kind: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, client: "Client | AsyncClient | None", kind: type) -> Any:
+        if client is None:
+            return self
+
+        @wraps(self._shape)
+        def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return client.send(self._shape(*args, **kwargs))
+
+        return call
+
+
+class Listing(Generic[P]):
+    """A method that gives job after job, and reads the next page when it is needed."""
+
+    def __init__(self, shape: Callable[P, Request[Page]]) -> None:
+        self._shape = shape
+        self.__doc__ = shape.__doc__
+
+    @overload
+    def __get__(self, client: None, kind: type) -> Self: ...
+    @overload
+    def __get__(self, client: "Client", kind: type) -> Callable[P, Iterator[Job]]: ...
+    @overload
+    def __get__(self, client: "AsyncClient", kind: type) -> Callable[P, AsyncIterator[Job]]: ...
+    def __get__(self, client: "Client | AsyncClient | None", kind: type) -> Any:
+        if client is None:
+            return self
+
+        @wraps(self._shape)
+        def listing(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return client.iterate(self._shape(*args, **kwargs))
+
+        return listing
+
+
+class Calls:
+    enqueue = Call(requests.enqueue)
+    enqueue_many = Call(requests.enqueue_many)
+    enqueue_ids = Call(requests.enqueue_ids)
+    claim = Call(requests.claim)
+    heartbeat = Call(requests.heartbeat)
+    heartbeat_many = Call(requests.heartbeat_many)
+    complete = Call(requests.complete)
+    fail = Call(requests.fail)
+    snooze = Call(requests.snooze)
+    release = Call(requests.release)
+    report = Call(requests.report)
+    cancel = Call(requests.cancel)
+    retry = Call(requests.retry)
+    get = Call(requests.get)
+    list = Listing(requests.list_jobs)
+    history = Call(requests.history)
+    dlq = Listing(requests.dlq)
+    redrive = Call(requests.redrive)
+    set_queue = Call(requests.set_queue)
+    queues = Call(requests.queues)
+
+
+class Client(Calls):
+    """Blocks until it is answered. Threads may share one; it keeps its connections open."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        retry_seconds_max: float = RETRY_SECONDS_MAX,
+        chance: random.Random | None = None,
+    ) -> None:
+        from daybook.transport import Transport
+
+        self._transport = Transport(url, retry_seconds_max, chance or new_chance())
+
+    def send(self, request: Request[T], seconds_max: float | None = None) -> T:
+        """`seconds_max` is for how long it is tried again, if not for as long as usual."""
+        return self._transport.send(request, seconds_max)
+
+    def iterate(self, request: Request[Page]) -> Iterator[Job]:
+        page = self.send(request)
+        yield from page.jobs
+        while page.next_cursor is not None:
+            page = self.send(request.page_after(page.next_cursor))
+            yield from page.jobs
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+
+class AsyncClient(Calls):
+    """The same for `async`; it belongs to the event loop in which it was first used."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        retry_seconds_max: float = RETRY_SECONDS_MAX,
+        chance: random.Random | None = None,
+    ) -> None:
+        from daybook.transport import AsyncTransport
+
+        self._transport = AsyncTransport(url, retry_seconds_max, chance or new_chance())
+
+    async def send(self, request: Request[T], seconds_max: float | None = None) -> T:
+        """`seconds_max` is for how long it is tried again, if not for as long as usual."""
+        return await self._transport.send(request, seconds_max)
+
+    async def iterate(self, request: Request[Page]) -> AsyncIterator[Job]:
+        page = await self.send(request)
+        for job in page.jobs:
+            yield job
+        while page.next_cursor is not None:
+            page = await self.send(request.page_after(page.next_cursor))
+            for job in page.jobs:
+                yield job
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.aclose()
+
+
+def new_chance() -> random.Random:
+    return random.Random()  # noqa: S311 (nothing hangs on it but when something is tried again)

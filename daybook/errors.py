@@ -1,0 +1,49 @@
+"""What can come of a call instead of its answer.
+
+Each has a stable `code`, which programs look at, and is one sentence, which people read.
+"""
+
+
+class DaybookError(Exception):
+    """Base of all of them. `status` is that of the HTTP answer, if there was one."""
+
+    def __init__(self, sentence: str, *, code: str, status: int | None = None) -> None:
+        super().__init__(sentence)
+        self.sentence = sentence
+        self.code = code
+        self.status = status
+
+
+class Refused(DaybookError):
+    """The service has understood, and says no. Asking again does not help."""
+
+
+class NotFound(Refused):
+    """There is no such job or queue."""
+
+
+class ClaimLost(Refused):
+    """The claim no longer holds its job: the lease was over, or somebody cancelled the job."""
+
+
+class Unavailable(DaybookError):
+    """Nobody answered, or the service asked for patience; longer than the caller had any."""
+
+    def __init__(
+        self,
+        sentence: str,
+        *,
+        code: str,
+        status: int | None = None,
+        retry_after_seconds: float | None = None,
+    ) -> None:
+        super().__init__(sentence, code=code, status=status)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class ServerFault(DaybookError):
+    """A defect of the service, or an answer that is not one of Daybook's."""
+
+
+class BadSetup(ValueError):
+    """A client or a worker cannot be made of what it was given."""

@@ -1,0 +1,87 @@
+"""The sign of life: one call for all claims, before any of their leases is over.
+
+Owns the knowledge of which claims are lost: because the service says so, or because nobody could
+be told for a whole lease, after which another worker may have the job.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from daybook import requests
+from daybook.client import AsyncClient
+from daybook.errors import DaybookError
+from daybook.held import Held
+from daybook.logs import logger
+
+BATCH_MAX = 1000
+# What has failed is tried again this many times before the lease is over.
+TRIES_PER_LEASE = 10
+
+
+class Heart:
+    def __init__(
+        self, client: AsyncClient, held: Mapping[UUID, Held], on_lost: Callable[[Held], None]
+    ) -> None:
+        self._client = client
+        self._held = held
+        self._on_lost = on_lost
+        self._changed = asyncio.Event()
+
+    def look(self) -> None:
+        """There are new claims, which may be due before all others."""
+        self._changed.set()
+
+    async def beat(self) -> None:
+        while True:
+            self._changed.clear()
+            due_at = min((held.beat_at for held in self._alive()), default=math.inf)
+            # Nothing may be due at all, which no timer is needed for.
+            seconds = None if due_at == math.inf else max(0.0, due_at - time.monotonic())
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._changed.wait()
+            except TimeoutError:
+                await self._beat_all()
+
+    def _alive(self) -> Iterator[Held]:
+        return (held for held in list(self._held.values()) if not held.is_lost)
+
+    async def _beat_all(self) -> None:
+        now = time.monotonic()
+        for held in self._alive():
+            if held.lease_ends_at <= now:
+                self._on_lost(held)
+        alive = self._alive()
+        while batch := list(islice(alive, BATCH_MAX)):
+            await self._beat(batch)
+
+    async def _beat(self, batch: Sequence[Held]) -> None:
+        shortest_seconds = min(held.lease.seconds for held in batch)
+        request = requests.heartbeat_many(held.job for held in batch)
+        seconds_max = min(request.answer_seconds_max, shortest_seconds / 3)
+        sent_at = time.monotonic()
+        try:
+            answer = await self._client.send(
+                replace(request, answer_seconds_max=seconds_max), seconds_max=0
+            )
+        except DaybookError as error:
+            logger.warning("heartbeat:failed", extra={"code": error.code, "error": str(error)})
+            self._try_again(batch)
+            return
+        for held in batch:
+            held.renew(sent_at)
+        for claim_id in answer.lost:
+            if claim_id in self._held:
+                self._on_lost(self._held[claim_id])
+
+    def _try_again(self, batch: Sequence[Held]) -> None:
+        now = time.monotonic()
+        for held in batch:
+            again_at = now + held.lease.seconds / TRIES_PER_LEASE
+            held.beat_at = min(again_at, held.lease_ends_at)

@@ -1,0 +1,61 @@
+"""The claims that a worker holds, each from the answer that gave it until its result is in."""
+
+import asyncio
+import time
+from datetime import datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from daybook.jobs import ClaimedJob
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """How long a claim is kept without a sign of life, and how often one is given."""
+
+    seconds: float
+    heartbeat_seconds: float | None = None
+    """A third of the lease, if not given."""
+
+    @property
+    def beat_seconds(self) -> float:
+        return self.heartbeat_seconds or self.seconds / 3
+
+
+FIVE_MINUTES = Lease(seconds=300, heartbeat_seconds=30)
+
+
+class Held:
+    __slots__ = (
+        "_received_at",
+        "beat_at",
+        "is_interrupted",
+        "is_lost",
+        "job",
+        "lease",
+        "lease_ends_at",
+        "task",
+    )
+
+    def __init__(self, job: ClaimedJob, lease: Lease | None) -> None:
+        self.job = job
+        self.lease = lease or Lease(seconds=job.lease_seconds)
+        self.task: asyncio.Task[Any] | None = None
+        self.is_lost = False
+        self.is_interrupted = False
+        self._received_at = time.monotonic()
+        self.renew(self._received_at)
+
+    def renew(self, at: float) -> None:
+        self.beat_at = at + self.lease.beat_seconds
+        self.lease_ends_at = at + self.lease.seconds
+
+    @property
+    def age_seconds(self) -> float:
+        return time.monotonic() - self._received_at
+
+    @property
+    def server_now(self) -> datetime:
+        """By the clock of the service, which has said when the lease ends: ours may be wrong."""
+        given_at = self.job.lease_until - timedelta(seconds=self.lease.seconds)
+        return given_at + timedelta(seconds=self.age_seconds)

@@ -1,0 +1,192 @@
+"""Jobs and queues as they go over the wire: read from answers, and written into requests."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from threading import Event
+from typing import Any, Literal
+from uuid import UUID
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+
+class JobStatus(StrEnum):
+    PENDING = "PENDING"
+    PROCESSING = "PROCESSING"
+    COMPLETED = "COMPLETED"
+    DEAD = "DEAD"
+    CANCELLED = "CANCELLED"
+
+
+UniqueScope = Literal["forever", "unfinished"]
+Outcome = Literal["done", "retry", "fail", "snooze", "release"]
+
+
+class Wire(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """camelCase outside, snake_case here. What an answer has beyond this is passed over, so that
+    a newer service does not break an older client."""
+
+
+class Job(Wire, frozen=True, kw_only=True):
+    id: UUID
+    queue: str
+    type: str
+    status: JobStatus
+    created_at: datetime
+    priority: int = 5
+    """From 1, the most urgent, to 10."""
+
+    payload: Any = None
+    subject: str | None = None
+    """What it is about, such as a booking."""
+
+    unique_key: str | None = None
+    unique_scope: UniqueScope | None = None
+    partition: str | None = None
+    attempts: int = 0
+    """Counted when a worker takes it; what was released or snoozed does not count."""
+
+    attempts_max: int = 3
+    failures: int = 0
+    crashes: int = 0
+    interruptions: int = 0
+    life: int = 1
+    """Every time it is started over by hand is a new one."""
+
+    effect_key: str = ""
+    """The same for all attempts of one life. Send it along with every effect elsewhere, as its
+    Idempotency-Key, and an effect that is tried twice happens once."""
+
+    lease_seconds: float = 90.0
+    run_at: datetime | None = None
+    claim_id: UUID | None = None
+    worker_id: str | None = None
+    started_at: datetime | None = None
+    lease_until: datetime | None = None
+    result: Any = None
+    error: str | None = None
+    updated_at: datetime | None = None
+    finished_at: datetime | None = None
+    version: int = 0
+
+
+class Claim(Wire, frozen=True, kw_only=True):
+    """What a worker names when it reports: the job, and by what right it speaks of it."""
+
+    id: UUID
+    claim_id: UUID
+
+
+class ClaimedJob(Job, frozen=True, kw_only=True):
+    """A job that is ours for the time of its lease."""
+
+    # Given again without a default: here they are never missing.
+    claim_id: UUID
+    lease_until: datetime
+    lost: Event = field(default_factory=Event)
+    """Set by a worker as soon as it knows that the claim is no longer held. A handler that runs
+    in a thread looks at it now and then, and stops."""
+
+
+class JobOptions(Wire, frozen=True, kw_only=True):
+    """What is not given is for the service to choose."""
+
+    type: str
+    payload: Any = None
+    priority: int | None = None
+    subject: str | None = None
+    attempts_max: int | None = None
+    lease_seconds: float | None = None
+    run_at: datetime | None = None
+    partition: str | None = None
+
+
+class NewJob(JobOptions, frozen=True, kw_only=True):
+    queue: str
+    unique_key: str | None = None
+    """A second job of the same queue and type with this key is not made: the first is given."""
+
+    unique_scope: UniqueScope | None = None
+    """For how long: "forever", or while the first is "unfinished"."""
+
+
+class FollowUp(JobOptions, frozen=True, kw_only=True):
+    """A job that the completion of another creates, in the same transaction and exactly once."""
+
+    queue: str | None = None
+    """That of the job it follows, if none is given."""
+
+
+class Result(Wire, frozen=True, kw_only=True):
+    """What became of one claim."""
+
+    id: UUID
+    claim_id: UUID
+    outcome: Outcome
+    result: Any = None
+    error: str | None = None
+    retry_after_seconds: float | None = None
+    until: datetime | None = None
+    then: Sequence[FollowUp] = ()
+
+
+class Reported(Wire, frozen=True, kw_only=True):
+    """The answer to one result: the job's new status, or why it was refused."""
+
+    id: UUID
+    status: JobStatus | None = None
+    code: str | None = None
+    error: str | None = None
+
+
+class HeldClaim(Claim, frozen=True, kw_only=True):
+    lease_until: datetime
+
+
+class Heartbeats(Wire, frozen=True, kw_only=True):
+    held: list[HeldClaim]
+    lost: list[UUID]
+    """The ids of claims that are no longer held."""
+
+
+class Page(Wire, frozen=True, kw_only=True):
+    jobs: list[Job]
+    next_cursor: str | None = None
+
+
+class Rate(Wire, frozen=True, kw_only=True):
+    """At most so many starts in so many seconds."""
+
+    count: int
+    seconds: float
+
+
+class Limits(Wire, frozen=True, kw_only=True):
+    concurrency: int | None = None
+    rate: Rate | None = None
+
+
+class QueueSettings(Wire, frozen=True, kw_only=True):
+    """What is not set stays as it is; None takes a limit away."""
+
+    paused: bool | UnsetType = UNSET
+    concurrency: int | UnsetType | None = UNSET
+    rate: Rate | UnsetType | None = UNSET
+    per_subject: Limits | UnsetType | None = UNSET
+
+
+class Queue(Wire, frozen=True, kw_only=True):
+    name: str
+    paused: bool = False
+    concurrency: int | None = None
+    rate: Rate | None = None
+    per_subject: Limits | None = None
+    pending: int = 0
+    scheduled: int = 0
+    processing: int = 0
+    dead: int = 0
+
+
+class Redriven(Wire, frozen=True, kw_only=True):
+    matched: int
+    redriven: int

@@ -1,0 +1,36 @@
+"""What a handler raises to say how its job ended, if not by returning a value.
+
+A value that is returned means done. Any other exception means the same as `Retry`.
+"""
+
+from datetime import datetime
+
+
+class Retry(Exception):
+    """Not this time: try again, after so many seconds or after the usual rest."""
+
+    def __init__(
+        self, reason: str = "The job asked to be tried again.", *, after: float | None = None
+    ):
+        super().__init__(reason)
+        self.after_seconds = after
+
+
+class Fail(Exception):
+    """Never: trying again would not help. The job goes to the dead letters at once."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
+
+class Snooze(Exception):
+    """Not yet: look again later. Nothing has failed, and the attempt does not count."""
+
+    def __init__(self, *, until: datetime | None = None, seconds: float | None = None) -> None:
+        if (until is None) == (seconds is None):
+            raise ValueError("Snooze takes either until or seconds.")
+        if until is not None and until.tzinfo is None:
+            raise ValueError("Snooze takes a moment with a time zone.")
+        super().__init__("The job is not due yet.")
+        self.until = until
+        self.seconds = seconds

@@ -1,0 +1,137 @@
+"""Reports what became of jobs: whatever is waiting, in one call, without any timer.
+
+While a report is on its way the next one gathers, so that a busy worker sends few and large ones.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+from msgspec.json import encode
+from msgspec.structs import replace
+
+from daybook import requests
+from daybook.client import AsyncClient
+from daybook.errors import DaybookError, Unavailable
+from daybook.handlers import failed
+from daybook.held import Held
+from daybook.jobs import Reported, Result
+from daybook.logs import JobLog
+
+BATCH_MAX = 1000
+BATCH_BYTES_MAX = 512 * 1024
+RETRY_SECONDS_MIN = 1.0
+
+
+class Report(Struct, frozen=True, eq=False, kw_only=True):
+    held: Held
+    result: Result
+    content: bytes
+    seconds: float
+    cause: BaseException | None
+
+
+class Reporter:
+    def __init__(
+        self, client: AsyncClient, log: JobLog, on_reported: Callable[[Held], None]
+    ) -> None:
+        """`on_reported` is told of every claim about which there is no more to say."""
+        self._client = client
+        self._log = log
+        self._on_reported = on_reported
+        self._waiting: deque[Report] = deque()
+        self._arrived = asyncio.Event()
+        self._is_empty = asyncio.Event()
+        self._is_empty.set()
+
+    def add(self, held: Held, result: Result, cause: BaseException | None = None) -> None:
+        """`cause` is the exception behind a failure, where it is worth a trace."""
+        report = Report(
+            held=held,
+            result=result,
+            content=encode(result),
+            seconds=held.age_seconds,
+            cause=cause,
+        )
+        self._waiting.append(report)
+        self._is_empty.clear()
+        self._arrived.set()
+
+    async def report(self) -> None:
+        while True:
+            await self._arrived.wait()
+            while self._waiting:
+                await self._send(self._take())
+            self._arrived.clear()
+            self._is_empty.set()
+
+    async def finish(self, seconds_max: float) -> bool:
+        """Whether everything could be reported in this time."""
+        try:
+            async with asyncio.timeout(seconds_max):
+                await self._is_empty.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _take(self) -> list[Report]:
+        batch = [self._waiting.popleft()]
+        bytes_count = len(batch[0].content)
+        while self._waiting and len(batch) < BATCH_MAX:
+            bytes_count += len(self._waiting[0].content)
+            if bytes_count > BATCH_BYTES_MAX:
+                break
+            batch.append(self._waiting.popleft())
+        return batch
+
+    async def _send(self, batch: Sequence[Report]) -> None:
+        # For as long as it can matter: after the lease the job is somebody else's.
+        lease_ends_at = max(report.held.lease_ends_at for report in batch)
+        seconds_max = max(RETRY_SECONDS_MIN, lease_ends_at - time.monotonic())
+        request = requests.report_encoded(report.content for report in batch)
+        try:
+            answers = await self._client.send(request, seconds_max)
+        except Unavailable as error:
+            for report in batch:
+                self._forget(report, f"It could not be reported. {error}")
+        except DaybookError as error:
+            await self._find_refused(batch, error)
+        else:
+            for report, answer in zip(batch, answers, strict=True):
+                self._settle(report, answer)
+
+    async def _find_refused(self, batch: Sequence[Report], error: DaybookError) -> None:
+        """One that cannot be taken must not hold up the others, nor its own job: that fails."""
+        if len(batch) > 1:
+            middle = len(batch) // 2
+            await self._send(batch[:middle])
+            await self._send(batch[middle:])
+            return
+        (report,) = batch
+        if report.result.outcome == "fail":
+            self._forget(report, f"Not even its failure was taken. {error}")
+            return
+        failure = failed(report.held.job, f"The outcome was not taken. {error}")
+        await self._send([replace(report, result=failure, content=encode(failure))])
+
+    def _forget(self, report: Report, reason: str) -> None:
+        self._on_reported(report.held)
+        self._log.lost(report.held.job, reason)
+
+    def _settle(self, report: Report, answer: Reported) -> None:
+        job, result = report.held.job, report.result
+        if answer.code is not None:
+            self._forget(report, answer.error or answer.code)
+            return
+        self._on_reported(report.held)
+        match result.outcome:
+            case "done":
+                self._log.completed(job, report.seconds)
+            case "retry" | "fail":
+                self._log.failed(job, result.error, status=answer.status, cause=report.cause)
+            case "snooze":
+                self._log.snoozed(job, result.until)
+            case "release":
+                self._log.released(job)

@@ -1,0 +1,289 @@
+"""What the service can be asked: one function for each request, and none of them sends it.
+
+A request is a small value that says how it looks and how its answer is read; sending it, with or
+without `await`, is the same for all of them and stands in the transports.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote
+from uuid import UUID
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.json import encode
+from msgspec.structs import replace
+
+from daybook.answers import (
+    read_claimed_jobs,
+    read_heartbeats,
+    read_history,
+    read_ids,
+    read_job,
+    read_jobs,
+    read_lease_until,
+    read_page,
+    read_queue,
+    read_queues,
+    read_redriven,
+    read_reports,
+)
+from daybook.jobs import (
+    Claim,
+    ClaimedJob,
+    FollowUp,
+    Heartbeats,
+    Job,
+    JobStatus,
+    Limits,
+    NewJob,
+    Page,
+    Queue,
+    QueueSettings,
+    Rate,
+    Redriven,
+    Reported,
+    Result,
+    UniqueScope,
+)
+
+ANSWER_SECONDS_MAX = 10.0
+PAGE_SIZE = 100
+
+T = TypeVar("T")
+AnyClaim = Claim | ClaimedJob
+
+
+class Request(Struct, Generic[T], frozen=True, kw_only=True):
+    method: str
+    path: str
+    read: Callable[[bytes], T]
+    content: bytes = b""
+    parameters: Mapping[str, str] = {}
+    headers: Mapping[str, str] = {}
+    needs_key: bool = False
+    """Whether it may be sent again only with the Idempotency-Key it had the first time."""
+
+    answer_seconds_max: float = ANSWER_SECONDS_MAX
+
+    def page_after(self, cursor: str) -> "Request[T]":
+        return replace(self, parameters={**self.parameters, "cursor": cursor})
+
+
+def enqueue(
+    queue: str,
+    type: str,
+    payload: Any = None,
+    *,
+    priority: int | None = None,
+    subject: str | None = None,
+    unique_key: str | None = None,
+    unique_scope: UniqueScope | None = None,
+    attempts_max: int | None = None,
+    lease_seconds: float | None = None,
+    run_at: datetime | None = None,
+    partition: str | None = None,
+) -> Request[Job]:
+    """Make a job. If its unique key stands for one already, that one is the answer."""
+    job = NewJob(
+        queue=queue,
+        type=type,
+        payload=payload,
+        priority=priority,
+        subject=subject,
+        unique_key=unique_key,
+        unique_scope=unique_scope,
+        attempts_max=attempts_max,
+        lease_seconds=lease_seconds,
+        run_at=run_at,
+        partition=partition,
+    )
+    return _write("/api/jobs", job, read_job)
+
+
+def enqueue_many(jobs: Iterable[NewJob]) -> Request[list[Job]]:
+    """Make up to 1,000 jobs, all or none."""
+    return _write("/api/jobs", {"jobs": list(jobs)}, read_jobs)
+
+
+def enqueue_ids(jobs: Iterable[NewJob]) -> Request[list[UUID]]:
+    """The same, for those who need only the ids: the answer is a tenth of the size."""
+    request = _write("/api/jobs", {"jobs": list(jobs)}, read_ids)
+    return replace(request, headers={"Prefer": "return=minimal"})
+
+
+def claim(
+    queues: Sequence[str],
+    *,
+    worker_id: str,
+    types: Sequence[str] | None = None,
+    limit: int = 1,
+    lease_seconds: float | None = None,
+    wait_seconds: float = 0,
+) -> Request[list[ClaimedJob]]:
+    """Take the most urgent jobs, up to the limit; wait for one if there is none."""
+    body = {
+        "queues": queues,
+        "types": types,
+        "workerId": worker_id,
+        "limit": limit,
+        "leaseSeconds": lease_seconds,
+        "waitSeconds": wait_seconds,
+    }
+    # It has no key, under which the service would have to keep every job a second time. When an
+    # answer is lost, its jobs come back at the end of their leases.
+    request = _write("/api/jobs/claim", _given(body), read_claimed_jobs)
+    seconds_max = ANSWER_SECONDS_MAX + wait_seconds
+    return replace(request, needs_key=False, answer_seconds_max=seconds_max)
+
+
+def heartbeat(claim: AnyClaim) -> Request[datetime]:
+    """Keep a claim for another lease; the answer says until when."""
+    request = _report(claim, "heartbeat", {}, read_lease_until)
+    return replace(request, needs_key=False)
+
+
+def heartbeat_many(claims: Iterable[AnyClaim]) -> Request[Heartbeats]:
+    """Keep up to 1,000 claims; the answer says which of them are lost."""
+    body = {"claims": [Claim(id=one.id, claim_id=one.claim_id) for one in claims]}
+    request = _write("/api/jobs/heartbeat", body, read_heartbeats)
+    return replace(request, needs_key=False)
+
+
+def complete(claim: AnyClaim, result: Any = None, *, then: Sequence[FollowUp] = ()) -> Request[Job]:
+    """The job is done. Its follow-ups are made in the same transaction."""
+    return _report(claim, "complete", {"result": result, "then": then or None}, read_job)
+
+
+def fail(
+    claim: AnyClaim,
+    error: str,
+    *,
+    retryable: bool = True,
+    retry_after_seconds: float | None = None,
+) -> Request[Job]:
+    """The attempt has failed: the job is tried again, or is dead."""
+    body = {"error": error, "retryable": retryable, "retryAfterSeconds": retry_after_seconds}
+    return _report(claim, "fail", body, read_job)
+
+
+def snooze(claim: AnyClaim, until: datetime) -> Request[Job]:
+    """Not yet: the job is looked at again then, and the attempt does not count."""
+    return _report(claim, "snooze", {"until": until}, read_job)
+
+
+def release(claim: AnyClaim) -> Request[Job]:
+    """Give the job back to its place; the attempt does not count."""
+    return _report(claim, "release", {}, read_job)
+
+
+def report(results: Iterable[Result]) -> Request[list[Reported]]:
+    """The outcomes of up to 1,000 claims. Each is decided by itself, in the order given."""
+    return report_encoded(map(encode, results))
+
+
+def report_encoded(results: Iterable[bytes]) -> Request[list[Reported]]:
+    return Request(
+        method="POST",
+        path="/api/jobs/results",
+        content=b'{"results":[' + b",".join(results) + b"]}",
+        read=read_reports,
+        needs_key=True,
+    )
+
+
+def cancel(job_id: UUID | str) -> Request[Job]:
+    """Nobody is to do this job any more, nor to finish it."""
+    return _write(f"/api/jobs/{_segment(job_id)}/cancel", {}, read_job)
+
+
+def retry(job_id: UUID | str) -> Request[Job]:
+    """A dead or cancelled job begins a new life."""
+    return _write(f"/api/jobs/{_segment(job_id)}/retry", {}, read_job)
+
+
+def get(job_id: UUID | str) -> Request[Job]:
+    return _read(f"/api/jobs/{_segment(job_id)}", {}, read_job)
+
+
+def history(job_id: UUID | str) -> Request[list[dict[str, Any]]]:
+    """Everything that happened to a job, oldest first."""
+    return _read(f"/api/jobs/{_segment(job_id)}/history", {}, read_history)
+
+
+def list_jobs(
+    *,
+    queue: str | None = None,
+    status: JobStatus | None = None,
+    type: str | None = None,
+    subject: str | None = None,
+    page_size: int = PAGE_SIZE,
+) -> Request[Page]:
+    """All jobs that fit, read page by page."""
+    chosen = {"queue": queue, "status": status, "type": type, "subject": subject}
+    return _read("/api/jobs", {**chosen, "limit": page_size}, read_page)
+
+
+def dlq(
+    *, queue: str | None = None, type: str | None = None, page_size: int = PAGE_SIZE
+) -> Request[Page]:
+    """The dead letters, read page by page."""
+    return _read("/api/dlq", {"queue": queue, "type": type, "limit": page_size}, read_page)
+
+
+def redrive(
+    *,
+    queue: str | None = None,
+    type: str | None = None,
+    error: str | None = None,
+    rate_per_second: float | None = None,
+    dry_run: bool = False,
+) -> Request[Redriven]:
+    """Dead letters begin a new life, so many in a second; a dry run only counts them."""
+    chosen = _given({"queue": queue, "type": type, "error": error})
+    body = {"filter": chosen or None, "ratePerSecond": rate_per_second, "dryRun": dry_run}
+    return _write("/api/dlq/redrive", _given(body), read_redriven)
+
+
+def set_queue(
+    name: str,
+    *,
+    paused: bool | UnsetType = UNSET,
+    concurrency: int | UnsetType | None = UNSET,
+    rate: Rate | UnsetType | None = UNSET,
+    per_subject: Limits | UnsetType | None = UNSET,
+) -> Request[Queue]:
+    """Pause a queue, resume it, or limit it. What is not named stays as it is."""
+    settings = QueueSettings(
+        paused=paused, concurrency=concurrency, rate=rate, per_subject=per_subject
+    )
+    return replace(_write(f"/api/queues/{_segment(name)}", settings, read_queue), method="PUT")
+
+
+def queues() -> Request[list[Queue]]:
+    """All queues, with their settings and how many jobs stand where."""
+    return _read("/api/queues", {}, read_queues)
+
+
+def _write(path: str, body: Any, read: Callable[[bytes], T]) -> Request[T]:
+    return Request(method="POST", path=path, content=encode(body), read=read, needs_key=True)
+
+
+def _report(
+    claim: AnyClaim, deed: str, body: Mapping[str, Any], read: Callable[[bytes], T]
+) -> Request[T]:
+    full = {"claimId": claim.claim_id, **_given(body)}
+    return _write(f"/api/jobs/{_segment(claim.id)}/{deed}", full, read)
+
+
+def _read(path: str, parameters: Mapping[str, Any], read: Callable[[bytes], T]) -> Request[T]:
+    texts = {name: str(value) for name, value in _given(parameters).items()}
+    return Request(method="GET", path=path, parameters=texts, read=read)
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _segment(text: UUID | str) -> str:
+    return quote(str(text), safe="")

@@ -1,0 +1,223 @@
+"""A shift: from the first claim of a worker to the report of its last job.
+
+Owns the claims that are held and the tasks that work on them. What is claimed is always reported,
+dropped because it was lost, or given back; nothing else can happen to it.
+"""
+
+import asyncio
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct
+
+from daybook import requests
+from daybook.client import AsyncClient
+from daybook.errors import ServerFault, Unavailable
+from daybook.handlers import Handler, released, retried
+from daybook.heart import Heart
+from daybook.held import Held, Lease
+from daybook.jobs import ClaimedJob, Result
+from daybook.logs import JobLog, logger
+from daybook.outcomes import Fail, Retry, Snooze
+from daybook.reporter import Reporter
+
+CLAIM_MAX = 1000
+WAIT_SECONDS = 20.0
+CLAIM_RETRY_SECONDS_MAX = 5.0
+AGAIN_SECONDS = 1.0
+# A claim that is under way when the shift ends is answered at once if there are jobs.
+SETTLE_SECONDS_MAX = 0.3
+CLEAN_UP_SECONDS_MAX = 1.0
+REPORT_SECONDS_MAX = 5.0
+HURRY_SECONDS_MAX = 1.0
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What a shift has to know."""
+
+    url: str
+    queues: Sequence[str]
+    handlers: Mapping[str, Handler]
+    worker_id: str
+    concurrency: int
+    lease: Lease | None
+    grace_seconds: float
+    subject_name: str
+    chance: random.Random
+
+
+class Shift:
+    def __init__(self, plan: Plan, client: AsyncClient) -> None:
+        self._plan = plan
+        self._client = client
+        self._log = JobLog(plan.subject_name)
+        self._held: dict[UUID, Held] = {}
+        self._running: set[Held] = set()
+        self._heart = Heart(client, self._held, self._lose)
+        self._reporter = Reporter(client, self._log, self._forget)
+        self._changed = asyncio.Event()
+        self._is_stopping = asyncio.Event()
+        self._is_hurried = asyncio.Event()
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+
+    def stop(self) -> None:
+        """Asked once, handlers may finish; asked twice, their jobs are given back at once."""
+        if self._is_stopping.is_set():
+            self._is_hurried.set()
+        self._is_stopping.set()
+
+    async def work(self) -> None:
+        claiming = asyncio.create_task(self._claim_on())
+        others = [
+            asyncio.create_task(self._heart.beat()),
+            asyncio.create_task(self._reporter.report()),
+        ]
+        stopping = asyncio.create_task(self._is_stopping.wait())
+        try:
+            first = asyncio.FIRST_COMPLETED
+            await asyncio.wait([stopping, claiming, *others], return_when=first)
+        except asyncio.CancelledError:
+            self._is_hurried.set()
+            raise
+        finally:
+            self._is_stopping.set()
+            await self._finish(claiming)
+            await _end([stopping, claiming, *others])
+
+    async def _claim_on(self) -> None:
+        while not self._is_stopping.is_set():
+            room = await self._some_room()
+            try:
+                jobs = await self._client.send(self._claim(room), CLAIM_RETRY_SECONDS_MAX)
+            except (Unavailable, ServerFault) as error:
+                fields = {"code": error.code, "error": str(error)}
+                logger.warning("worker:unavailable", extra=fields)
+                await asyncio.sleep(AGAIN_SECONDS)
+            else:
+                for job in jobs:
+                    self._take(job)
+                self._heart.look()
+
+    async def _some_room(self) -> int:
+        """Handlers may be ahead of the reports about them, but no further than a full house."""
+        concurrency = self._plan.concurrency
+        while True:
+            room = min(
+                concurrency - len(self._running), 2 * concurrency - len(self._held), CLAIM_MAX
+            )
+            if room > 0:
+                return room
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _claim(self, room: int) -> requests.Request[list[ClaimedJob]]:
+        plan = self._plan
+        return requests.claim(
+            plan.queues,
+            worker_id=plan.worker_id,
+            types=list(plan.handlers),
+            limit=room,
+            lease_seconds=plan.lease.seconds if plan.lease else None,
+            wait_seconds=WAIT_SECONDS,
+        )
+
+    def _take(self, job: ClaimedJob) -> None:
+        held = Held(job, self._plan.lease)
+        self._held[job.claim_id] = held
+        if self._is_stopping.is_set():
+            self._reporter.add(held, released(job))
+            return
+        self._running.add(held)
+        self._is_idle.clear()
+        held.task = asyncio.create_task(self._run(held))
+
+    async def _run(self, held: Held) -> None:
+        self._log.processing(held.job)
+        result, cause = await self._outcome(held)
+        if held not in self._running:
+            return
+        self._leave(held)
+        if held.is_lost:
+            self._forget(held)
+            self._log.lost(held.job, "The claim was lost while the handler ran.")
+        else:
+            self._reporter.add(held, result, cause)
+
+    async def _outcome(self, held: Held) -> tuple[Result, BaseException | None]:
+        job = held.job
+        handler = self._plan.handlers.get(job.type)
+        if handler is None:
+            return retried(job, f"Unknown job type: {job.type}", None), None
+        try:
+            return handler.done(job, await handler.run(job)), None
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            if held.is_interrupted:
+                return released(job), None
+            result = handler.not_done(job, error, chance=self._plan.chance, now=held.server_now)
+            is_said = isinstance(error, Retry | Fail | Snooze)
+            return result, None if is_said else error
+
+    def _leave(self, held: Held) -> None:
+        self._running.discard(held)
+        self._changed.set()
+        if not self._running:
+            self._is_idle.set()
+
+    def _forget(self, held: Held) -> None:
+        self._held.pop(held.job.claim_id, None)
+        self._changed.set()
+
+    def _lose(self, held: Held) -> None:
+        """A thread cannot be cancelled; it is told. A result that waits is reported all the
+        same: the service has the last word on it."""
+        held.is_lost = True
+        if held in self._running:
+            held.job.lost.set()
+            assert held.task is not None
+            if self._plan.handlers[held.job.type].is_async:
+                held.task.cancel()
+
+    async def _finish(self, claiming: asyncio.Task[None]) -> None:
+        logger.info("worker:stopping", extra={"running": len(self._running)})
+        await asyncio.wait([claiming], timeout=SETTLE_SECONDS_MAX)
+        claiming.cancel()
+        await asyncio.wait([claiming])
+        await _either(self._is_idle, self._is_hurried, self._plan.grace_seconds)
+        await self._give_back()
+        is_hurried = self._is_hurried.is_set()
+        if not await self._reporter.finish(HURRY_SECONDS_MAX if is_hurried else REPORT_SECONDS_MAX):
+            logger.error("worker:unreported", extra={"claims": len(self._held)})
+        logger.info("worker:stopped")
+
+    async def _give_back(self) -> None:
+        """Whoever has not finished: cancelled, or left to its thread, and released."""
+        tasks = []
+        for held in self._running:
+            held.is_interrupted = True
+            held.job.lost.set()
+            assert held.task is not None
+            held.task.cancel()
+            tasks.append(held.task)
+        if tasks:
+            await asyncio.wait(tasks, timeout=CLEAN_UP_SECONDS_MAX)
+        for held in list(self._running):
+            self._leave(held)
+            self._reporter.add(held, released(held.job))
+
+
+async def _either(one: asyncio.Event, other: asyncio.Event, seconds_max: float) -> None:
+    waits = [asyncio.create_task(event.wait()) for event in (one, other)]
+    await asyncio.wait(waits, timeout=seconds_max, return_when=asyncio.FIRST_COMPLETED)
+    await _end(waits)
+
+
+async def _end(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Raises what one of them died of."""
+    for task in tasks:
+        task.cancel()
+    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(outcome, Exception):
+            raise outcome

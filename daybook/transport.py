@@ -1,0 +1,142 @@
+"""Sending a request until it is answered: two transports, for those who block and those who await.
+
+What they share is how patient they are. A write carries an Idempotency-Key that is made once for
+all its tries, so that a try whose answer was lost is repeated without a second effect.
+"""
+
+import asyncio
+import random
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import httpx2
+from uuid_utils.compat import uuid7
+
+from daybook.answers import Answer, value_of
+from daybook.backoff import Backoff
+from daybook.errors import BadSetup, Unavailable
+from daybook.requests import Request
+
+T = TypeVar("T")
+
+CONNECT_SECONDS_MAX = 5.0
+BACKOFF = Backoff(base_seconds=0.1, cap_seconds=2.0)
+# The server hangs up on connections that were idle for five seconds.
+IDLE_SECONDS_MAX = 4.0
+ADDRESS = re.compile(r"https?://[^\s/?#]+[^\s?#]*")
+# What the network did may be over next time; what we asked of it stays wrong.
+PASSING = (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError)
+
+
+class Tries:
+    """The tries of one call."""
+
+    def __init__(self, seconds_max: float, chance: random.Random) -> None:
+        self._until = time.monotonic() + seconds_max
+        self._chance = chance
+        self._failures_count = 0
+
+    def rest_seconds(self, failure: Unavailable) -> float:
+        """Before the next try. When there is no time left for one, the failure is raised."""
+        self._failures_count += 1
+        seconds = BACKOFF.seconds(self._failures_count, self._chance)
+        # Never before the moment the service named; nor at that very moment, like all others.
+        seconds += failure.retry_after_seconds or 0.0
+        if time.monotonic() + seconds > self._until:
+            raise failure
+        return seconds
+
+
+class _Sender:
+    """What does not depend on who waits."""
+
+    def __init__(self, url: str, retry_seconds_max: float, chance: random.Random) -> None:
+        if not ADDRESS.fullmatch(url):
+            raise BadSetup(f"{url!r} is not an address such as http://127.0.0.1:8000.")
+        self._url = url.rstrip("/")
+        self._retry_seconds_max = retry_seconds_max
+        self._chance = chance
+
+    def _tries(self, seconds_max: float | None) -> Tries:
+        seconds = self._retry_seconds_max if seconds_max is None else seconds_max
+        return Tries(seconds, self._chance)
+
+    def _options(self) -> dict[str, Any]:
+        # A proxy or a .netrc of the environment is not for a service on the inside.
+        return {
+            "base_url": self._url,
+            "headers": {"Accept-Encoding": "identity"},
+            "limits": httpx2.Limits(keepalive_expiry=IDLE_SECONDS_MAX),
+            "trust_env": False,
+        }
+
+    def _arguments(self, request: Request[Any]) -> dict[str, Any]:
+        """Made once for all tries, and the key with them."""
+        headers = dict(request.headers)
+        if request.content:
+            headers["Content-Type"] = "application/json"
+        if request.needs_key:
+            headers["Idempotency-Key"] = str(uuid7())
+        return {
+            "method": request.method,
+            "url": request.path,
+            "params": request.parameters or None,
+            "content": request.content or None,
+            "headers": headers,
+            "timeout": httpx2.Timeout(request.answer_seconds_max, connect=CONNECT_SECONDS_MAX),
+        }
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except PASSING as error:
+            sentence = f"Daybook at {self._url} cannot be reached: {type(error).__name__}."
+            raise Unavailable(sentence, code="unreachable") from error
+
+
+class Transport(_Sender):
+    def __init__(self, url: str, retry_seconds_max: float, chance: random.Random) -> None:
+        super().__init__(url, retry_seconds_max, chance)
+        self._client = httpx2.Client(**self._options())
+
+    def send(self, request: Request[T], seconds_max: float | None = None) -> T:
+        tries, arguments = self._tries(seconds_max), self._arguments(request)
+        while True:
+            try:
+                with self._reaching():
+                    answer = self._client.request(**arguments)
+                return value_of(_answer(answer), request.read)
+            except Unavailable as failure:
+                seconds = tries.rest_seconds(failure)
+            time.sleep(seconds)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class AsyncTransport(_Sender):
+    def __init__(self, url: str, retry_seconds_max: float, chance: random.Random) -> None:
+        super().__init__(url, retry_seconds_max, chance)
+        self._client = httpx2.AsyncClient(**self._options())
+
+    async def send(self, request: Request[T], seconds_max: float | None = None) -> T:
+        tries, arguments = self._tries(seconds_max), self._arguments(request)
+        while True:
+            try:
+                with self._reaching():
+                    answer = await self._client.request(**arguments)
+                return value_of(_answer(answer), request.read)
+            except Unavailable as failure:
+                seconds = tries.rest_seconds(failure)
+            await asyncio.sleep(seconds)
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+
+def _answer(response: httpx2.Response) -> Answer:
+    return Answer(response.status_code, response.headers, response.content)

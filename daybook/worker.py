@@ -1,0 +1,136 @@
+"""`Worker`: what a program says about the jobs it does, and how it is run.
+
+worker = Worker("http://127.0.0.1:8000", queues=["email"])
+
+@worker.job("send_customer_confirmation", attempts_max=3)
+async def send(job): ...
+
+if __name__ == "__main__":
+    worker.run()
+"""
+
+import asyncio
+import os
+import random
+import socket
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from daybook.backoff import Backoff
+from daybook.client import AsyncClient, new_chance
+from daybook.errors import BadSetup
+from daybook.handlers import Function, Handler, Then, is_async
+from daybook.held import Lease
+from daybook.logs import logged, logger
+from daybook.shift import Plan, Shift
+from daybook.signals import stopped_by_signals
+
+CONCURRENCY = 10
+GRACE_SECONDS = 20.0
+
+F = TypeVar("F", bound=Function)
+
+
+class Worker:
+    def __init__(
+        self,
+        url: str,
+        *,
+        queues: Sequence[str],
+        concurrency: int = CONCURRENCY,
+        lease: Lease | None = None,
+        grace_seconds: float = GRACE_SECONDS,
+        worker_id: str | None = None,
+        subject_name: str = "subject",
+        chance: random.Random | None = None,
+    ) -> None:
+        """`concurrency` is how many jobs run at once, `lease` how long a claim lasts without a
+        heartbeat (each job's own by default, which is 90 seconds), `grace_seconds` how long
+        handlers may go on after a signal, `subject_name` what the log calls a job's subject."""
+        if not queues or isinstance(queues, str):
+            raise BadSetup("A worker needs a list of at least one queue.")
+        if concurrency < 1:
+            raise BadSetup("A worker does at least one job at a time.")
+        self._url = url
+        self._queues = tuple(queues)
+        self._concurrency = concurrency
+        self._lease = lease
+        self._grace_seconds = grace_seconds
+        self._worker_id = worker_id
+        self._subject_name = subject_name
+        self._chance = chance or new_chance()
+        self._handlers: dict[str, Handler] = {}
+        self._shift: Shift | None = None
+
+    def job(
+        self,
+        type: str,
+        *,
+        attempts_max: int | None = None,
+        then: Then | None = None,
+        backoff: Backoff | None = None,
+    ) -> Callable[[F], F]:
+        """The function below does the jobs of this type.
+
+        `attempts_max`: a failure in this attempt or a later one is the last. `then`: the type of
+        the job that follows on completion, with the same subject and the result as payload; or a
+        function of job and result that returns follow-ups. `backoff`: the rest after a failure,
+        instead of the service's.
+        """
+        if type in self._handlers:
+            raise BadSetup(f"There are two handlers for {type!r}.")
+
+        def register(function: F) -> F:
+            self._handlers[type] = Handler(
+                type=type,
+                function=function,
+                is_async=is_async(function),
+                attempts_max=attempts_max,
+                then=then,
+                backoff=backoff,
+            )
+            return function
+
+        return register
+
+    def run(self, *, url: str | None = None, concurrency: int | None = None) -> None:
+        """Works until SIGTERM or Ctrl-C. Running handlers may finish within the grace; what is
+        left is given back, and a second signal gives it back at once."""
+        with logged(), asyncio.Runner() as runner:
+            runner.run(self._run(url, concurrency))
+
+    async def serve(self, *, url: str | None = None, concurrency: int | None = None) -> None:
+        """The same inside an event loop, until `stop` is called; signals are left alone."""
+        plan = self._plan(url, concurrency)
+        async with AsyncClient(plan.url, chance=plan.chance) as client:
+            self._shift = Shift(plan, client)
+            fields = {"workerId": plan.worker_id, "queues": plan.queues}
+            logger.info("worker:started", extra={**fields, "types": list(plan.handlers)})
+            try:
+                await self._shift.work()
+            finally:
+                self._shift = None
+
+    def stop(self) -> None:
+        """From within the event loop: once for an orderly end, twice for a quick one."""
+        if self._shift is not None:
+            self._shift.stop()
+
+    async def _run(self, url: str | None, concurrency: int | None) -> None:
+        with stopped_by_signals(self.stop):
+            await self.serve(url=url, concurrency=concurrency)
+
+    def _plan(self, url: str | None, concurrency: int | None) -> Plan:
+        if not self._handlers:
+            raise BadSetup("A worker needs at least one handler: decorate it with @worker.job.")
+        return Plan(
+            url=url or self._url,
+            queues=self._queues,
+            handlers=self._handlers,
+            worker_id=self._worker_id or f"{socket.gethostname()}-{os.getpid()}",
+            concurrency=concurrency or self._concurrency,
+            lease=self._lease,
+            grace_seconds=self._grace_seconds,
+            subject_name=self._subject_name,
+            chance=self._chance,
+        )

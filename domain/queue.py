@@ -1,0 +1,74 @@
+"""A queue of jobs: its name, whether it is paused, and how much of it may run at once.
+
+A queue need not be set up: jobs may be put into any. It is written down here only once somebody
+decides something about it.
+"""
+
+from datetime import datetime
+from typing import ClassVar
+from uuid import UUID, uuid5
+
+from msgspec import Struct
+
+from domain.event import Decider, Event, events_of
+
+_QUEUES = UUID("0c6a3f1e-52b5-5a56-9a44-6a7f0d3c9b11")
+
+
+class Rate(Struct, frozen=True, gc=False):
+    """At most so many starts in so many seconds, evenly spread after a first burst."""
+
+    count: int
+    seconds: float
+
+
+class Limits(Struct, frozen=True, gc=False, omit_defaults=True):
+    """None means that there is no such limit."""
+
+    concurrency: int | None = None
+    rate: Rate | None = None
+
+
+class Queue(Struct, frozen=True, kw_only=True, gc=False):
+    id: UUID
+    version: int
+    name: str
+    paused: bool
+    limits: Limits
+    per_subject: Limits
+    created_at: datetime
+    updated_at: datetime
+
+    class Configured(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "queue.configured"
+        name: str
+        paused: bool
+        limits: Limits
+        per_subject: Limits
+
+
+def queue_id(name: str) -> UUID:
+    return uuid5(_QUEUES, name)
+
+
+def evolve(queue: Queue | None, event: Event) -> Queue:
+    assert isinstance(event, Queue.Configured), f"a queue does not know {event}"
+    return Queue(
+        id=queue_id(event.name),
+        version=1 if queue is None else queue.version + 1,
+        name=event.name,
+        paused=event.paused,
+        limits=event.limits,
+        per_subject=event.per_subject,
+        created_at=event.at if queue is None else queue.created_at,
+        updated_at=event.at,
+    )
+
+
+QUEUE: Decider[Queue] = Decider(
+    name="queue",
+    state=Queue,
+    events=events_of(Queue),
+    evolve=evolve,
+    finished=lambda _queue: False,
+)

@@ -1,0 +1,367 @@
+"""The commands of the workshop: what can be done with jobs and their queues.
+
+Jobs come and go by the thousand, so a command is about many at once. Each of them is decided by
+itself: what is refused for one stops no other.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeVar
+from uuid import UUID, uuid5
+
+from msgspec import UNSET, Raw, Struct, UnsetType, json
+
+from domain import job as jobs
+from domain.desk import Desk, Reads
+from domain.errors import LeaseHeldError, NotFoundError, Refusal
+from domain.event import Event
+from domain.job import JOB, NULL, Backoff, FailureReason, Job, UniqueScope
+from domain.queue import QUEUE, Limits, Queue, Rate, queue_id
+
+T = TypeVar("T")
+
+JOB_NUMBERS = "job_numbers"
+PRIORITY_USUAL = 5
+ATTEMPTS_MAX = 3
+LEASE_SECONDS = 90.0
+BACKOFF = Backoff()
+
+_UNIQUE_KEYS = UUID("b1c7d2f4-7f0e-5a3c-8e0b-25f1c9a4d7e2")
+_FOLLOW_UPS = UUID("5d9e1b7a-3c44-5f0a-b6c8-91e2f7a0d356")
+
+
+class NewJob(Struct, frozen=True, kw_only=True, gc=False):
+    job_id: UUID
+    queue: str
+    """Empty in a follow-up that goes into the queue of the job before it."""
+
+    type: str
+    payload: Raw = NULL
+    priority: int = PRIORITY_USUAL
+    attempts_max: int = ATTEMPTS_MAX
+    lease_seconds: float = LEASE_SECONDS
+    run_at: datetime | None = None
+    subject: str | None = None
+    unique_key: str | None = None
+    unique_scope: UniqueScope | None = None
+    partition: str | None = None
+
+
+class Enqueued(Struct, frozen=True, gc=False):
+    job: Job
+    is_new: bool
+    """False when the unique key stands for a job already."""
+
+
+class Selector(Struct, frozen=True, gc=False):
+    """Which jobs a worker takes: of these queues, of these types; of any type when None."""
+
+    queues: tuple[str, ...]
+    types: tuple[str, ...] | None = None
+
+
+class Outcome(StrEnum):
+    DONE = "done"
+    RETRY = "retry"
+    FAIL = "fail"
+    SNOOZE = "snooze"
+    RELEASE = "release"
+
+
+class Result(Struct, frozen=True, kw_only=True, gc=False):
+    """What became of one claim, in the worker's words."""
+
+    job_id: UUID
+    claim_id: UUID
+    outcome: Outcome
+    result: Raw = NULL
+    error: str = ""
+    rest_seconds: float | None = None
+    """Before the next attempt; None for the usual backoff."""
+
+    until: datetime | None = None
+    then: tuple[NewJob, ...] = ()
+    """Jobs that its completion creates. Their ids follow from it."""
+
+
+class Settled(Struct, frozen=True, gc=False):
+    """What one of many was told."""
+
+    job_id: UUID
+    answer: Job | Refusal
+
+
+def unique_id(queue: str, type_: str, key: str) -> UUID:
+    """A unique key stands for one job, so the job's id follows from it: the log itself, in which
+    an id begins once, keeps a second from being made."""
+    return uuid5(_UNIQUE_KEYS, json.encode((queue, type_, key)).decode())
+
+
+def follow_up_id(job: Job, place: int) -> UUID:
+    return uuid5(_FOLLOW_UPS, f"{job.effect_key}-{place}")
+
+
+class CreateJobs(Struct, frozen=True, gc=False):
+    new: Sequence[NewJob]
+
+    @property
+    def reads(self) -> Reads:
+        keyed = tuple((JOB, one.job_id) for one in self.new if one.unique_key is not None)
+        return Reads(names=keyed, draws=(JOB_NUMBERS, len(self.new)))
+
+    def decide(self, desk: Desk) -> list[Enqueued]:
+        return [_enqueue(desk, one) for one in self.new]
+
+
+class ClaimJobs(Struct, frozen=True, kw_only=True, gc=False):
+    """A worker takes the most urgent jobs it can do."""
+
+    selector: Selector
+    worker: str
+    limit: int
+    claim_id: UUID
+    """Of the first; the others count on from it."""
+
+    lease_seconds: float | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(ready=JOB, ready_count=self.limit, among=self.selector)
+
+    def decide(self, desk: Desk) -> list[Job]:
+        claimed: list[Job] = []
+        while len(claimed) < self.limit:
+            job = desk.take_ready(JOB, self.selector)
+            if job is None:
+                break
+            event = jobs.claim(
+                job,
+                claim_id=UUID(int=self.claim_id.int + len(claimed)),
+                worker=self.worker,
+                lease_seconds=self.lease_seconds,
+                now=desk.now,
+            )
+            claimed.append(desk.record(JOB, job.id, event))
+        return claimed
+
+
+class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
+    results: Sequence[Result]
+    jitter: float
+    """Which part of the backoff is rested, from 0 to 1."""
+
+    backoff: Backoff = BACKOFF
+
+    @property
+    def reads(self) -> Reads:
+        names = tuple([(JOB, one.job_id) for one in self.results])
+        follow_ups_count = sum([len(one.then) for one in self.results])
+        draws = (JOB_NUMBERS, follow_ups_count) if follow_ups_count else None
+        return Reads(names=names, draws=draws)
+
+    def decide(self, desk: Desk) -> list[Settled]:
+        settled: list[Settled] = []
+        for result in self.results:
+            try:
+                settled.append(Settled(result.job_id, self._finish(desk, result)))
+            except Refusal as refusal:
+                settled.append(Settled(result.job_id, refusal))
+        return settled
+
+    def _finish(self, desk: Desk, result: Result) -> Job:
+        job = _job(desk, result.job_id)
+        if result.outcome is Outcome.DONE:
+            event = jobs.complete(job, claim_id=result.claim_id, result=result.result, now=desk.now)
+            job = desk.record(JOB, job.id, event)
+            for place, new in enumerate(result.then):
+                _create(desk, new, follow_up_id(job, place), new.queue or job.queue)
+            return job
+        return _record(desk, job, self._not_done(desk, job, result))
+
+    def _not_done(self, desk: Desk, job: Job, result: Result) -> Sequence[Event]:
+        claim_id, now = result.claim_id, desk.now
+        if result.outcome is Outcome.RELEASE:
+            return [jobs.release(job, claim_id=claim_id, now=now)]
+        if result.outcome is Outcome.SNOOZE:
+            assert result.until is not None
+            return [jobs.snooze(job, claim_id=claim_id, until=result.until, now=now)]
+        rest_seconds = result.rest_seconds
+        if rest_seconds is None:
+            rest_seconds = self.backoff.seconds(job.failures + job.crashes + 1, self.jitter)
+        return jobs.fail(
+            job,
+            claim_id=claim_id,
+            error=result.error,
+            retryable=result.outcome is Outcome.RETRY,
+            rest_seconds=rest_seconds,
+            now=now,
+        )
+
+
+class FinishJob(Struct, frozen=True, gc=False):
+    """A single one, whose refusal is the answer."""
+
+    finish: FinishJobs
+
+    @property
+    def reads(self) -> Reads:
+        return self.finish.reads
+
+    def decide(self, desk: Desk) -> Job:
+        (settled,) = self.finish.decide(desk)
+        if isinstance(settled.answer, Refusal):
+            raise settled.answer
+        return settled.answer
+
+
+class ExpireLease(Struct, frozen=True, kw_only=True, gc=False):
+    """The worker has not been heard of until its lease was over."""
+
+    job_id: UUID
+    claim_id: UUID
+    jitter: float
+    backoff: Backoff = BACKOFF
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((JOB, self.job_id),))
+
+    def decide(self, desk: Desk) -> Job:
+        job = _job(desk, self.job_id)
+        lease = jobs.held_by(job, self.claim_id)
+        if desk.now < lease.until:
+            raise LeaseHeldError(job.id)
+        failed = jobs.fail(
+            job,
+            claim_id=self.claim_id,
+            error=f"the lease of worker {lease.worker} expired",
+            reason=FailureReason.LEASE_EXPIRED,
+            retryable=True,
+            rest_seconds=self.backoff.seconds(job.failures + job.crashes + 1, self.jitter),
+            now=desk.now,
+        )
+        return _record(desk, job, failed)
+
+
+class RetryJobs(Struct, frozen=True, kw_only=True, gc=False):
+    """Dead or cancelled jobs begin a new life; each refusal is its own answer."""
+
+    job_ids: Sequence[UUID]
+    run_at: datetime | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=tuple([(JOB, job_id) for job_id in self.job_ids]))
+
+    def decide(self, desk: Desk) -> list[Settled]:
+        settled: list[Settled] = []
+        for job_id in self.job_ids:
+            try:
+                requeued = jobs.requeue(_job(desk, job_id), run_at=self.run_at, now=desk.now)
+                settled.append(Settled(job_id, desk.record(JOB, job_id, requeued)))
+            except Refusal as refusal:
+                settled.append(Settled(job_id, refusal))
+        return settled
+
+
+class RetryJob(Struct, frozen=True, gc=False):
+    job_id: UUID
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((JOB, self.job_id),))
+
+    def decide(self, desk: Desk) -> Job:
+        job = _job(desk, self.job_id)
+        return desk.record(JOB, job.id, jobs.requeue(job, now=desk.now))
+
+
+class CancelJob(Struct, frozen=True, gc=False):
+    job_id: UUID
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((JOB, self.job_id),))
+
+    def decide(self, desk: Desk) -> Job:
+        job = _job(desk, self.job_id)
+        return desk.record(JOB, job.id, jobs.cancel(job, now=desk.now))
+
+
+class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
+    """What is not set stays as it is."""
+
+    name: str
+    paused: bool | UnsetType = UNSET
+    concurrency: int | UnsetType | None = UNSET
+    rate: Rate | UnsetType | None = UNSET
+    per_subject: Limits | UnsetType = UNSET
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((QUEUE, queue_id(self.name)),))
+
+    def decide(self, desk: Desk) -> Queue:
+        queue = desk.get(QUEUE, queue_id(self.name))
+        paused = queue.paused if queue else False
+        limits, per_subject = (queue.limits, queue.per_subject) if queue else (Limits(), Limits())
+        configured = Queue.Configured(
+            at=desk.now,
+            name=self.name,
+            paused=_chosen(self.paused, paused),
+            limits=Limits(
+                _chosen(self.concurrency, limits.concurrency), _chosen(self.rate, limits.rate)
+            ),
+            per_subject=_chosen(self.per_subject, per_subject),
+        )
+        return desk.record(QUEUE, queue_id(self.name), configured)
+
+
+def _chosen(given: T | UnsetType, otherwise: T) -> T:
+    return otherwise if isinstance(given, UnsetType) else given
+
+
+def _enqueue(desk: Desk, new: NewJob) -> Enqueued:
+    if new.unique_key is not None:
+        existing = desk.get(JOB, new.job_id)
+        if existing is not None and not _may_begin_anew(existing, new):
+            return Enqueued(existing, is_new=False)
+    return Enqueued(_create(desk, new, new.job_id, new.queue), is_new=True)
+
+
+def _may_begin_anew(existing: Job, new: NewJob) -> bool:
+    return new.unique_scope is UniqueScope.UNFINISHED and existing.is_over
+
+
+def _create(desk: Desk, new: NewJob, job_id: UUID, queue: str) -> Job:
+    created = Job.Created(
+        at=desk.now,
+        job_id=job_id,
+        number=desk.draw(JOB_NUMBERS),
+        queue=queue,
+        type=new.type,
+        payload=new.payload,
+        priority=new.priority,
+        attempts_max=new.attempts_max,
+        lease_seconds=new.lease_seconds,
+        run_at=new.run_at,
+        subject=new.subject,
+        unique_key=new.unique_key,
+        unique_scope=new.unique_scope,
+        partition=new.partition,
+    )
+    return desk.record(JOB, job_id, created)
+
+
+def _job(desk: Desk, job_id: UUID) -> Job:
+    job = desk.get(JOB, job_id)
+    if job is None:
+        raise NotFoundError("job", job_id)
+    return job
+
+
+def _record(desk: Desk, job: Job, events: Sequence[Event]) -> Job:
+    for event in events:
+        job = desk.record(JOB, job.id, event)
+    return job

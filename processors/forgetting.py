@@ -1,0 +1,24 @@
+"""Forgetting: what was answered to an Idempotency-Key is kept for some weeks, and then deleted.
+
+Whoever sends the key again after that sends a new request.
+"""
+
+from typing import ClassVar
+
+from eventlog.idempotency import forget_keys
+from processors.runtime import BATCH_MAX, POLL_SECONDS, Processor, Runtime, Session
+
+
+class Forgetting(Processor):
+    name: ClassVar[str] = "forgetting"
+    # Between two batches, so that others have their turn; without a full batch it does not matter
+    # what happens, because nothing grows old at once.
+    pause_seconds: ClassVar[float] = 0.1
+    deaf_seconds: ClassVar[float] = POLL_SECONDS
+
+    async def work(self, runtime: Runtime, session: Session) -> float:
+        if not session.on_duty:
+            return POLL_SECONDS
+        days = runtime.kitchen.idempotency_keep_days
+        forgotten = await forget_keys(session.connection, days=days, limit=BATCH_MAX)
+        return 0 if forgotten == BATCH_MAX else POLL_SECONDS

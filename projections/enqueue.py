@@ -1,0 +1,123 @@
+"""Jobs that are created in somebody else's transaction: they exist once that commits, and a
+booking and its jobs are there together or not at all.
+
+The decision and the statements are those of the committer. What it holds and checks beforehand,
+the log's own primary key decides here.
+"""
+
+from collections.abc import Collection, Generator, Sequence
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection, Connection
+from psycopg.rows import tuple_row
+
+from domain.job import Job
+from domain.workshop import JOB_NUMBERS, CreateJobs, Enqueued, NewJob
+from eventlog import arrays
+from eventlog.arrays import uuids
+from eventlog.batch import APPEND_EVENTS, DRAW_NUMBERS, READ_AGGREGATES, READ_CLOCK, appended
+from eventlog.database import SCHEMA
+from eventlog.desk import BatchDesk
+from eventlog.history import fold_rows
+from eventlog.mapper import EventMapper
+from eventlog.origin import Origin
+from eventlog.wakeups import NOTIFY
+from projections.jobs import LiveJobs
+from projections.registry import DECIDERS
+
+# Who is quicker with a unique key has it: the other waits until that is certain.
+APPEND_NEW_EVENTS = APPEND_EVENTS.replace(
+    "RETURNING notification_id", "ON CONFLICT DO NOTHING RETURNING notification_id, originator_id"
+)
+ENTER_SCHEMA = """
+SELECT current_setting('search_path'), set_config('search_path', %(schema)s, true)
+"""
+LEAVE_SCHEMA = "SELECT set_config('search_path', %(path)s, true)"
+
+Rows = list[tuple[Any, ...]]
+Steps = Generator[tuple[str, dict[str, Any]], Rows, list[Enqueued]]
+
+_MAPPER = EventMapper(DECIDERS)
+_TABLE = LiveJobs()
+
+
+def enqueue(
+    connection: "Connection[Any]", new: Sequence[NewJob], origin: Origin, *, wake: bool = True
+) -> list[Enqueued]:
+    """`wake` tells the service at once when the caller commits; else it looks within a second."""
+    arrays.register(connection)
+    cursor = connection.cursor(row_factory=tuple_row)
+    steps = _steps(new, origin, wake)
+    rows: Rows | None = None
+    while True:
+        try:
+            query, parameters = steps.send(rows)
+        except StopIteration as done:
+            return list(done.value)
+        cursor.execute(query.encode(), parameters, binary=True)
+        rows = cursor.fetchall() if cursor.description else []
+
+
+async def enqueue_async(
+    connection: "AsyncConnection[Any]", new: Sequence[NewJob], origin: Origin, *, wake: bool = True
+) -> list[Enqueued]:
+    arrays.register(connection)
+    cursor = connection.cursor(row_factory=tuple_row)
+    steps = _steps(new, origin, wake)
+    rows: Rows | None = None
+    while True:
+        try:
+            query, parameters = steps.send(rows)
+        except StopIteration as done:
+            return list(done.value)
+        await cursor.execute(query.encode(), parameters, binary=True)
+        rows = await cursor.fetchall() if cursor.description else []
+
+
+def _steps(new: Sequence[NewJob], origin: Origin, wake: bool) -> Steps:
+    """The statements one after another, each sent the rows of the one before."""
+    ((path, _),) = yield ENTER_SCHEMA, {"schema": SCHEMA}
+    desk = yield from _desk(new)
+    enqueued = CreateJobs(new).decide(desk)
+    events = desk.accept()
+    written = yield APPEND_NEW_EVENTS, appended(events, [origin] * len(events), _MAPPER)
+    taken = {event.originator_id for event in events} - {row[1] for row in written}
+    created = [one.job for one in enqueued if one.is_new and one.job.id not in taken]
+    if created:
+        created.sort(key=lambda job: job.id.int)
+        yield _TABLE.insert, dict(_TABLE.inserted(created))
+    if taken:
+        # Somebody else was quicker with the same unique key.
+        others = yield from _fold(taken)
+        enqueued = [
+            Enqueued(others[one.job.id], is_new=False) if one.job.id in taken else one
+            for one in enqueued
+        ]
+    if wake:
+        yield NOTIFY, {}
+    yield LEAVE_SCHEMA, {"path": path}
+    return enqueued
+
+
+def _desk(new: Sequence[NewJob]) -> Generator[tuple[str, dict[str, Any]], Rows, BatchDesk]:
+    keyed = [one.job_id for one in new if one.unique_key is not None]
+    existing: dict[UUID, Job] = {}
+    if keyed:
+        existing = yield from _fold(keyed)
+    drawn = yield DRAW_NUMBERS, {"sequence": JOB_NUMBERS, "count": len(new)}
+    ((now,),) = yield READ_CLOCK, {}
+    return BatchDesk(
+        now=now,
+        held=existing.values(),
+        absent=[one for one in keyed if one not in existing],
+        ready={},
+        drawn={JOB_NUMBERS: iter([row[0] for row in drawn])},
+    )
+
+
+def _fold(
+    ids: Collection[UUID],
+) -> Generator[tuple[str, dict[str, Any]], Rows, dict[UUID, Job]]:
+    rows = yield READ_AGGREGATES, {"ids": uuids([*ids])}
+    return fold_rows(_MAPPER, rows)

@@ -1,0 +1,192 @@
+"""`jobs`: every job that is not over, in the order in which workers take them."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from msgspec import Raw
+from psycopg.rows import TupleRow
+
+from domain.job import JOB, Job, JobStatus, Lease, UniqueScope
+from domain.workshop import Selector
+from eventlog.arrays import bigints, byteas, doubles, integers, smallints, texts, timestamps, uuids
+from eventlog.live import LiveTable, Parameters
+from projections.job_picks import (
+    COLUMNS,
+    HOLD_LIMITED,
+    OVERLOOKED,
+    PICK_LIMITED,
+    PICK_READY,
+    selection,
+)
+
+SELECT_JOBS = f"SELECT {COLUMNS}\nFROM jobs\n"
+
+HOLD_JOBS = f"{SELECT_JOBS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+
+INSERT_JOBS = """
+WITH new AS MATERIALIZED (
+    SELECT * FROM unnest(
+        %(ids)b::uuid[], %(versions)b::bigint[], %(numbers)b::bigint[],
+        %(created)b::timestamptz[], %(updated)b::timestamptz[], %(run_at)b::timestamptz[],
+        %(started)b::timestamptz[], %(until)b::timestamptz[], %(claims)b::uuid[],
+        %(lease_seconds)b::float8[], %(lives)b::integer[], %(failures)b::integer[],
+        %(crashes)b::integer[], %(interruptions)b::integer[], %(priorities)b::smallint[],
+        %(attempts)b::smallint[], %(attempts_max)b::smallint[], %(statuses)b::text[],
+        %(queues)b::text[], %(types)b::text[], %(workers)b::text[], %(subjects)b::text[],
+        %(keys)b::text[], %(scopes)b::text[], %(partitions)b::text[], %(errors)b::text[],
+        %(payloads)b::bytea[]
+    ) AS new (id, version, number, created_at, updated_at, run_at, started_at, lease_until,
+              claim_id, lease_seconds, life, failures, crashes, interruptions, priority, attempts,
+              attempts_max, status, queue, type, worker, subject, unique_key, unique_scope,
+              partition, error, payload)
+), types AS (
+    -- Sorted: two batches that insert the same in opposite order would wait for each other.
+    INSERT INTO job_types (queue, type)
+    SELECT queue, type
+    FROM (SELECT DISTINCT queue, type FROM new) AS used
+    WHERE NOT EXISTS (
+        SELECT FROM job_types WHERE (job_types.queue, job_types.type) = (used.queue, used.type))
+    ORDER BY queue, type
+    ON CONFLICT DO NOTHING
+)
+INSERT INTO jobs (id, version, number, created_at, updated_at, run_at, started_at, lease_until,
+                  claim_id, lease_seconds, life, failures, crashes, interruptions, priority,
+                  attempts, attempts_max, status, queue, type, worker, subject, unique_key,
+                  unique_scope, partition, error, payload)
+SELECT * FROM new
+"""
+
+UPDATE_JOBS = """
+UPDATE jobs
+SET version = new.version, updated_at = new.updated_at, run_at = new.run_at,
+    started_at = new.started_at, lease_until = new.lease_until, claim_id = new.claim_id,
+    life = new.life, failures = new.failures, crashes = new.crashes,
+    interruptions = new.interruptions, attempts = new.attempts, status = new.status,
+    worker = new.worker, error = new.error
+FROM unnest(
+    %(ids)b::uuid[], %(versions)b::bigint[], %(updated)b::timestamptz[],
+    %(run_at)b::timestamptz[], %(started)b::timestamptz[], %(until)b::timestamptz[],
+    %(claims)b::uuid[], %(lives)b::integer[], %(failures)b::integer[], %(crashes)b::integer[],
+    %(interruptions)b::integer[], %(attempts)b::smallint[], %(statuses)b::text[],
+    %(workers)b::text[], %(errors)b::text[]
+) AS new (id, version, updated_at, run_at, started_at, lease_until, claim_id, life, failures,
+          crashes, interruptions, attempts, status, worker, error)
+WHERE jobs.id = new.id
+"""
+
+DELETE_JOBS = "DELETE FROM jobs WHERE id = ANY(%(ids)b::uuid[])"
+
+_STATUSES = {status.value: status for status in JobStatus}
+_SCOPES: dict[str | None, UniqueScope | None] = {None: None, **{s.value: s for s in UniqueScope}}
+
+
+class LiveJobs(LiveTable[Job]):
+    decider = JOB
+    hold = HOLD_JOBS
+    overlooked = OVERLOOKED
+    insert = INSERT_JOBS
+    update = UPDATE_JOBS
+    delete = DELETE_JOBS
+
+    def held_first(self, among: Selector) -> Sequence[tuple[str, Parameters]]:
+        wanted = self.selection(among)
+        return [(HOLD_LIMITED, {name: wanted[name] for name in ("any", "queues")})]
+
+    def picks(self, among: Selector, limit: int) -> Sequence[tuple[str, Parameters]]:
+        wanted = {**self.selection(among), "limit": limit}
+        return [(PICK_READY, wanted), (PICK_LIMITED, wanted)]
+
+    def merged(self, among: Selector, picked: Sequence[list[Job]]) -> list[Job]:  # noqa: ARG002
+        ready, limited = picked
+        if not limited:
+            return ready
+        return sorted([*ready, *limited], key=lambda job: (job.priority, job.number))
+
+    def selection(self, among: Selector) -> Parameters:
+        return selection([among])
+
+    def load(self, row: TupleRow) -> Job:
+        status = _STATUSES[row[7]]
+        return Job(
+            id=row[0],
+            version=row[1],
+            number=row[2],
+            queue=row[3],
+            type=row[4],
+            priority=row[5],
+            payload=Raw(row[6]),
+            status=status,
+            attempts=row[8],
+            attempts_max=row[9],
+            lease_seconds=row[10],
+            created_at=row[11],
+            updated_at=row[12],
+            life=row[13],
+            failures=row[14],
+            crashes=row[15],
+            interruptions=row[16],
+            run_at=row[17],
+            lease=_lease(*row[18:22]),
+            subject=row[22],
+            unique_key=row[23],
+            unique_scope=_SCOPES[row[24]],
+            partition=row[25],
+            error=row[26],
+            finished_at=row[12] if status is JobStatus.DEAD else None,
+        )
+
+    def inserted(self, states: Sequence[Job]) -> Parameters:
+        return {
+            **self.updated(states),
+            "numbers": bigints([job.number for job in states]),
+            "created": timestamps([job.created_at for job in states]),
+            "lease_seconds": doubles([job.lease_seconds for job in states]),
+            "priorities": smallints([job.priority for job in states]),
+            "attempts_max": smallints([job.attempts_max for job in states]),
+            "queues": texts([job.queue for job in states]),
+            "types": texts([job.type for job in states]),
+            "subjects": texts([job.subject for job in states]),
+            "keys": texts([job.unique_key for job in states]),
+            "scopes": texts([job.unique_scope for job in states]),
+            "partitions": texts([job.partition for job in states]),
+            "payloads": byteas([bytes(job.payload) for job in states]),
+        }
+
+    def updated(self, states: Sequence[Job]) -> Parameters:
+        leases = [job.lease for job in states]
+        return {
+            "ids": uuids([job.id for job in states]),
+            "versions": bigints([job.version for job in states]),
+            "updated": timestamps([job.updated_at for job in states]),
+            "run_at": timestamps([job.run_at for job in states]),
+            "lives": integers([job.life for job in states]),
+            "failures": integers([job.failures for job in states]),
+            "crashes": integers([job.crashes for job in states]),
+            "interruptions": integers([job.interruptions for job in states]),
+            "attempts": smallints([job.attempts for job in states]),
+            "statuses": texts([job.status for job in states]),
+            "errors": texts([job.error for job in states]),
+            **_lease_columns(leases),
+        }
+
+
+def _lease_columns(leases: Sequence[Lease | None]) -> dict[str, Any]:
+    return {
+        "claims": uuids([None if lease is None else lease.id for lease in leases]),
+        "workers": texts([None if lease is None else lease.worker for lease in leases]),
+        "started": timestamps([None if lease is None else lease.started_at for lease in leases]),
+        "until": timestamps([None if lease is None else lease.until for lease in leases]),
+    }
+
+
+def _lease(
+    claim_id: UUID | None, worker: str, started_at: datetime, until: datetime
+) -> Lease | None:
+    return None if claim_id is None else Lease(claim_id, worker, started_at, until)
+
+
+def load_jobs(rows: Iterable[TupleRow]) -> list[Job]:
+    load = LiveJobs().load
+    return [load(row) for row in rows]

@@ -1,0 +1,56 @@
+"""Heartbeats: a worker that says it is still there keeps its jobs for another lease.
+
+They are no events. Held in the order in which every batch holds jobs, so that a heartbeat and an
+expiry of the same lease come one after the other: one of them is refused.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from eventlog.arrays import doubles, uuids
+
+EXTEND_LEASES = """
+WITH told AS (
+    SELECT * FROM unnest(%(ids)b::uuid[], %(claims)b::uuid[], %(seconds)b::float8[])
+        AS told (id, claim_id, seconds)
+), held AS MATERIALIZED (
+    SELECT jobs.id FROM jobs JOIN told USING (id, claim_id) ORDER BY jobs.id FOR UPDATE OF jobs
+)
+UPDATE jobs
+SET lease_until = clock_timestamp()
+                + coalesce(told.seconds, jobs.lease_seconds) * interval '1 second'
+FROM held JOIN told USING (id)
+WHERE jobs.id = held.id AND jobs.claim_id = told.claim_id
+RETURNING jobs.id, jobs.claim_id, jobs.lease_until
+"""
+
+
+class Heartbeat(Struct, frozen=True, gc=False):
+    job_id: UUID
+    claim_id: UUID
+    lease_seconds: float | None = None
+    """The job's own lease when None."""
+
+
+class Extended(Struct, frozen=True, gc=False):
+    job_id: UUID
+    claim_id: UUID
+    until: datetime
+
+
+async def extend_leases(
+    connection: AsyncConnection[TupleRow], beats: Sequence[Heartbeat]
+) -> list[Extended]:
+    """Those that still hold their jobs, until when they do."""
+    told = {
+        "ids": uuids([beat.job_id for beat in beats]),
+        "claims": uuids([beat.claim_id for beat in beats]),
+        "seconds": doubles([beat.lease_seconds for beat in beats]),
+    }
+    rows = await connection.execute(EXTEND_LEASES, told, binary=True)
+    return [Extended(*row) for row in await rows.fetchall()]

@@ -1,0 +1,92 @@
+"""`queues`: what was decided about queues. One that nobody decided anything about is not here."""
+
+from collections.abc import Sequence
+
+from psycopg.rows import TupleRow
+
+from domain.queue import QUEUE, Limits, Queue, Rate
+from eventlog.arrays import bigints, booleans, doubles, integers, texts, timestamps, uuids
+from eventlog.live import LiveTable, Parameters
+
+SELECT_QUEUES = """
+SELECT id, version, name, paused, created_at, updated_at, concurrency, rate_count, rate_seconds,
+       subject_concurrency, subject_rate_count, subject_rate_seconds
+FROM queues
+"""
+
+HOLD_QUEUES = f"{SELECT_QUEUES} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+
+INSERT_QUEUES = """
+INSERT INTO queues (id, version, name, paused, created_at, updated_at, concurrency, rate_count,
+                    rate_seconds, subject_concurrency, subject_rate_count, subject_rate_seconds)
+SELECT * FROM unnest(
+    %(ids)b::uuid[], %(versions)b::bigint[], %(names)b::text[], %(paused)b::boolean[],
+    %(created)b::timestamptz[], %(updated)b::timestamptz[], %(concurrencies)b::integer[],
+    %(rate_counts)b::integer[], %(rate_seconds)b::float8[], %(subject_concurrencies)b::integer[],
+    %(subject_rate_counts)b::integer[], %(subject_rate_seconds)b::float8[])
+"""
+
+UPDATE_QUEUES = """
+UPDATE queues
+SET version = new.version, paused = new.paused, updated_at = new.updated_at,
+    concurrency = new.concurrency, rate_count = new.rate_count, rate_seconds = new.rate_seconds,
+    subject_concurrency = new.subject_concurrency, subject_rate_count = new.subject_rate_count,
+    subject_rate_seconds = new.subject_rate_seconds
+FROM unnest(
+    %(ids)b::uuid[], %(versions)b::bigint[], %(paused)b::boolean[], %(updated)b::timestamptz[],
+    %(concurrencies)b::integer[], %(rate_counts)b::integer[], %(rate_seconds)b::float8[],
+    %(subject_concurrencies)b::integer[], %(subject_rate_counts)b::integer[],
+    %(subject_rate_seconds)b::float8[]
+) AS new (id, version, paused, updated_at, concurrency, rate_count, rate_seconds,
+          subject_concurrency, subject_rate_count, subject_rate_seconds)
+WHERE queues.id = new.id
+"""
+
+
+class LiveQueues(LiveTable[Queue]):
+    decider = QUEUE
+    hold = HOLD_QUEUES
+    insert = INSERT_QUEUES
+    update = UPDATE_QUEUES
+
+    def load(self, row: TupleRow) -> Queue:
+        return Queue(
+            id=row[0],
+            version=row[1],
+            name=row[2],
+            paused=row[3],
+            created_at=row[4],
+            updated_at=row[5],
+            limits=Limits(row[6], _rate(row[7], row[8])),
+            per_subject=Limits(row[9], _rate(row[10], row[11])),
+        )
+
+    def inserted(self, states: Sequence[Queue]) -> Parameters:
+        return {
+            **self.updated(states),
+            "names": texts([queue.name for queue in states]),
+            "created": timestamps([queue.created_at for queue in states]),
+        }
+
+    def updated(self, states: Sequence[Queue]) -> Parameters:
+        return {
+            "ids": uuids([queue.id for queue in states]),
+            "versions": bigints([queue.version for queue in states]),
+            "paused": booleans([queue.paused for queue in states]),
+            "updated": timestamps([queue.updated_at for queue in states]),
+            **_limits("", [queue.limits for queue in states]),
+            **_limits("subject_", [queue.per_subject for queue in states]),
+        }
+
+
+def _rate(count: int | None, seconds: float) -> Rate | None:
+    return None if count is None else Rate(count, seconds)
+
+
+def _limits(prefix: str, limits: Sequence[Limits]) -> Parameters:
+    rates = [(one.rate.count, one.rate.seconds) if one.rate else (None, None) for one in limits]
+    return {
+        f"{prefix}concurrencies": integers([one.concurrency for one in limits]),
+        f"{prefix}rate_counts": integers([count for count, _ in rates]),
+        f"{prefix}rate_seconds": doubles([seconds for _, seconds in rates]),
+    }

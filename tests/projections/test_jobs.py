@@ -1,0 +1,219 @@
+"""Jobs on a real database: who gets which, in which order, and once."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from domain.errors import JobClaimLostError, Refusal
+from domain.job import Job, JobStatus, UniqueScope
+from domain.queue import Limits, Rate
+from domain.workshop import CancelJob, ConfigureQueue, FinishJobs, Outcome, RetryJob
+from tests.kitchen import fold_of_the_log, live_rows, rows
+from tests.workshop import Workshop, new_job, open_workshop, raw
+
+pytestmark = pytest.mark.anyio
+
+
+def numbers(jobs: list[Job]) -> list[int]:
+    return [job.number for job in jobs]
+
+
+async def test_the_most_urgent_come_first_and_then_by_number(database: str) -> None:
+    # S1-02, D-60
+    async with open_workshop(database) as workshop:
+        await workshop.enqueue(*(new_job(priority=priority) for priority in (5, 1, 10, 5, 1)))
+        assert numbers(await workshop.claim(5)) == [2, 5, 1, 4, 3]
+
+
+async def test_a_worker_gets_only_what_it_knows(database: str) -> None:
+    # S4-22, D-68
+    async with open_workshop(database) as workshop:
+        await workshop.job(type_="unknown")
+        await workshop.job(type_="send")
+        await workshop.job(queue="other", type_="send")
+        known = await workshop.claim(5, types=("send",))
+        assert [(job.type, job.queue) for job in known] == [("send", "email")]
+        everything = await workshop.claim(5, queues=("email", "other"))
+        assert {(job.type, job.queue) for job in everything} == {
+            ("unknown", "email"),
+            ("send", "other"),
+        }
+
+
+async def test_a_job_of_the_future_waits_for_its_time(database: str) -> None:
+    async with open_workshop(database) as workshop:
+        soon = datetime.now(UTC) + timedelta(seconds=0.3)
+        await workshop.job(run_at=soon)
+        assert await workshop.claim() == []
+        await asyncio.sleep(0.35)
+        assert len(await workshop.claim()) == 1
+
+
+async def test_what_failed_rests_and_comes_again(database: str) -> None:
+    async with open_workshop(database) as workshop:
+        await workshop.job()
+        (job,) = await workshop.claim()
+        await workshop.finish(job, Outcome.RETRY, error="boom", rest_seconds=0.2)
+        assert await workshop.claim() == []
+        await asyncio.sleep(0.25)
+        ((again),) = await workshop.claim()
+        assert (again.attempts, again.failures, again.error) == (2, 1, "boom")
+
+
+async def test_a_thousand_jobs_are_claimed_once_each_by_ten_workers(database: str) -> None:
+    # S1-01, S1-15, S1-20, S4-17, S4-19
+    async with open_workshop(database) as one, open_workshop(database) as other:
+        await one.jobs(1000)
+        got: list[Job] = []
+
+        async def work(workshop: Workshop) -> None:
+            while claimed := await workshop.claim(7):
+                got.extend(claimed)
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(work(workshop) for workshop in (one, other) * 5))
+        assert sorted(numbers(got)) == list(range(1, 1001))
+    assert live_rows(database) == fold_of_the_log(database)
+
+
+async def test_two_results_for_one_claim_count_once(database: str) -> None:
+    # BAD_INPUT: two results for one claim
+    async with open_workshop(database) as workshop:
+        await workshop.job()
+        (job,) = await workshop.claim()
+        twice = FinishJobs(results=[workshop.result(job), workshop.result(job)], jitter=0)
+        first, second = (await workshop.submit(twice)).answer
+        assert first.answer.status is JobStatus.COMPLETED
+        assert isinstance(second.answer, JobClaimLostError)
+    assert rows(database, "SELECT count(*) FROM log WHERE topic = 'job.completed'") == [(1,)]
+
+
+async def test_a_refused_result_stops_no_other(database: str) -> None:
+    async with open_workshop(database) as workshop:
+        await workshop.jobs(2)
+        lost, held = await workshop.claim(2)
+        await workshop.submit(CancelJob(lost.id))
+        both = FinishJobs(results=[workshop.result(lost), workshop.result(held)], jitter=0)
+        answers: list[Any] = (await workshop.submit(both)).answer
+        assert isinstance(answers[0].answer, Refusal)
+        assert answers[1].answer.status is JobStatus.COMPLETED
+
+
+async def test_follow_ups_are_created_with_the_completion_and_once(database: str) -> None:
+    # S4-12, I-28
+    async with open_workshop(database) as workshop:
+        await workshop.job(type_="issue_invoice")
+        (job,) = await workshop.claim()
+        then = (new_job(queue="", type_="send_invoice_ready", payload=raw('{"n":1}')),)
+        await workshop.finish(job, then=then)
+        with pytest.raises(JobClaimLostError):
+            await workshop.finish(job, then=then)
+        ((follow_up),) = await workshop.claim(5)
+        assert (follow_up.type, follow_up.queue) == ("send_invoice_ready", "email")
+        assert bytes(follow_up.payload) == b'{"n":1}'
+
+
+async def test_a_unique_key_stands_for_one_job_for_ever(database: str) -> None:
+    # S4-05, S4-10, D-62: neither a running nor a completed job is made again.
+    async with open_workshop(database) as one, open_workshop(database) as other:
+        made = await asyncio.gather(
+            *(w.enqueue(new_job(unique_key="booking 7")) for w in (one, other) * 10)
+        )
+        assert sum(enqueued.is_new for (enqueued,) in made) == 1
+        assert len({enqueued.job.id for (enqueued,) in made}) == 1
+        (job,) = await one.claim(5)
+        ((again),) = await one.enqueue(new_job(unique_key="booking 7"))
+        assert (again.is_new, again.job.status) == (False, JobStatus.PROCESSING)
+        await one.finish(job)
+        ((again),) = await one.enqueue(new_job(unique_key="booking 7"))
+        assert (again.is_new, again.job.status) == (False, JobStatus.COMPLETED)
+        ((other_type),) = await one.enqueue(new_job(type_="other", unique_key="booking 7"))
+        assert other_type.is_new
+
+
+async def test_a_key_that_is_unique_while_unfinished_begins_a_new_life_afterwards(
+    database: str,
+) -> None:
+    scope = UniqueScope.UNFINISHED
+    async with open_workshop(database) as workshop:
+        first = await workshop.job(unique_key="k", unique_scope=scope, payload=raw("1"))
+        ((same),) = await workshop.enqueue(new_job(unique_key="k", unique_scope=scope))
+        assert not same.is_new
+        (job,) = await workshop.claim()
+        await workshop.finish(job)
+        second = await workshop.job(unique_key="k", unique_scope=scope, payload=raw("2"))
+        assert (second.id, second.life, bytes(second.payload)) == (first.id, 2, b"2")
+    assert live_rows(database) == fold_of_the_log(database)
+
+
+async def test_a_cancelled_job_that_is_retried_is_there_again(database: str) -> None:
+    async with open_workshop(database) as workshop:
+        job = await workshop.job(payload=raw('"kept"'))
+        await workshop.submit(CancelJob(job.id))
+        assert await workshop.claim() == []
+        await workshop.submit(RetryJob(job.id))
+        ((again),) = await workshop.claim()
+        assert (again.id, bytes(again.payload), again.life) == (job.id, b'"kept"', 2)
+
+
+async def test_a_paused_queue_gives_nothing_until_it_is_resumed(database: str) -> None:
+    async with open_workshop(database) as workshop:
+        await workshop.jobs(2)
+        await workshop.submit(ConfigureQueue(name="email", paused=True))
+        assert await workshop.claim() == []
+        await workshop.submit(ConfigureQueue(name="email", paused=False))
+        assert len(await workshop.claim()) == 1
+
+
+async def test_no_more_run_at_once_than_the_queue_allows(database: str) -> None:
+    async with open_workshop(database) as one, open_workshop(database) as other:
+        await one.submit(ConfigureQueue(name="email", concurrency=3))
+        await one.jobs(20)
+        got = await asyncio.gather(*(workshop.claim(2) for workshop in (one, other) * 5))
+        running = [job for jobs in got for job in jobs]
+        assert len(running) == 3
+        await one.finish(running[0])
+        assert len(await other.claim(5)) == 1
+
+
+async def test_no_more_of_one_subject_run_at_once_than_allowed(database: str) -> None:
+    async with open_workshop(database) as workshop:
+        await workshop.submit(ConfigureQueue(name="email", per_subject=Limits(concurrency=1)))
+        for subject in ("a", "a", "b", None, None):
+            await workshop.job(subject=subject)
+        first = await workshop.claim(10)
+        assert sorted(str(job.subject) for job in first) == ["None", "None", "a", "b"]
+        assert await workshop.claim(10) == []
+        await workshop.finish(next(job for job in first if job.subject == "a"))
+        assert [job.subject for job in await workshop.claim(10)] == ["a"]
+
+
+async def test_a_rate_lets_a_burst_through_and_then_one_after_another(database: str) -> None:
+    async with open_workshop(database) as workshop:
+        await workshop.submit(ConfigureQueue(name="email", rate=Rate(5, 1.0)))
+        await workshop.jobs(20)
+        assert len(await workshop.claim(20)) == 5
+        assert await workshop.claim(20) == []
+        await asyncio.sleep(0.45)
+        assert len(await workshop.claim(20)) == 2
+
+
+async def test_a_limit_that_is_taken_away_is_gone(database: str) -> None:
+    async with open_workshop(database) as workshop:
+        await workshop.submit(ConfigureQueue(name="email", concurrency=1, rate=Rate(1, 60)))
+        await workshop.jobs(5)
+        assert len(await workshop.claim(5)) == 1
+        await workshop.submit(ConfigureQueue(name="email", concurrency=None, rate=None))
+        assert len(await workshop.claim(5)) == 4
+
+
+async def test_workers_with_different_wishes_in_one_batch_do_not_starve_each_other(
+    database: str,
+) -> None:
+    async with open_workshop(database) as workshop:
+        await workshop.enqueue(*(new_job(type_=t) for t in ("a", "a", "b", "b")))
+        claims = [workshop.claim(2, types=types) for types in (("a", "b"), ("a",), ("b",))]
+        got = await asyncio.gather(*claims)
+        assert sum(map(len, got)) == 4
