@@ -1,15 +1,16 @@
 """Whether a long queue is drained as fast as a short one."""
 
 import time
-from contextlib import ExitStack
-from functools import partial
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import psycopg
+import uvloop
 from msgspec import Struct
 
 from bench.kitchen import run
 from bench.measure import Contender, Round, console, measure
-from bench.queues.ours import opened
+from bench.queues.ours import connected
 from bench.scratch import scratch_database, tidy
 from bench.service import service
 from eventlog.database import owner_conninfo
@@ -25,7 +26,7 @@ RATIO_MIN = 0.8
 COPY_JOB = """
 WITH made AS MATERIALIZED (
     SELECT number,
-           (lpad(to_hex(number), 12, '0') || right(gen_random_uuid()::text, 20))::uuid AS id
+           (lpad(to_hex(number), 12, '0') || right(md5(number::text), 20))::uuid AS id
     FROM (SELECT nextval('job_numbers') AS number FROM generate_series(1, %(count)s)) AS drawn
 ), copied AS (
     INSERT INTO jobs
@@ -49,10 +50,14 @@ FROM made,
 
 
 class Backlog(Struct, frozen=True):
-    """A service with so many jobs waiting."""
+    """A service with jobs that wait."""
 
     database: str
     port: int
+
+    def start(self, count: int) -> None:
+        uvloop.run(self._create_first())
+        self.fill(count - 1)
 
     def fill(self, count: int) -> None:
         with psycopg.connect(owner_conninfo(self.database), autocommit=True) as owner:
@@ -60,25 +65,40 @@ class Backlog(Struct, frozen=True):
         tidy(self.database)
 
     def drain(self, _seconds: float) -> Round:
-        drained = run(self._drain())
+        drained = run(self._drain_some())
         self.fill(drained.count)
         return drained
 
-    async def _drain(self) -> Round:
-        async with opened(str(self.port)) as worker:
+    async def _create_first(self) -> None:
+        async with connected(self.port) as creator:
+            await creator.create(1, 1)
+
+    async def _drain_some(self) -> Round:
+        async with connected(self.port) as worker:
             began = time.perf_counter()
             count = await worker.drain(BATCH, jobs_max=DRAINED)
             return Round(count=count, seconds=time.perf_counter() - began, latencies=[])
 
-    async def _create_first(self) -> Round:
-        async with opened(str(self.port)) as creator:
-            await creator.create(1, 1)
-        return Round(count=1, seconds=0, latencies=[])
-
 
 def measure_backlog(server: str, *, rounds: int, pending: int) -> None:
-    names = {count: f"{count:,} jobs pending" for count in (SHORT, pending)}
+    names = {count: f"{count:,} pending" for count in (SHORT, pending)}
     with ExitStack() as stack:
-        contenders = []
-        for count, name in names.items():
-            ...
+        backlogs = {
+            name: stack.enter_context(_backlog(server, count)) for count, name in names.items()
+        }
+        contenders = [Contender(name, backlog.drain) for name, backlog in backlogs.items()]
+        results = measure(contenders, rounds=rounds, seconds=0)
+    short, long = results[names[SHORT]].rate, results[names[pending]].rate
+    console.print(
+        f"Drained/s by {BATCH}, 1 process: {long:,.0f} with {pending:,} pending, {short:,.0f} with "
+        f"{SHORT:,}: {long / short:.2f} (to reach: {RATIO_MIN})"
+    )
+
+
+@contextmanager
+def _backlog(server: str, count: int) -> Iterator[Backlog]:
+    with scratch_database(server) as database, service(database) as port:
+        backlog = Backlog(database, port)
+        with console.status(f"{count:,} jobs are being made"):
+            backlog.start(count)
+        yield backlog

@@ -13,7 +13,7 @@ import psycopg
 
 from bench.client import HTTPConnection
 from bench.kitchen import run
-from bench.measure import Contender, Round, console, measure, show
+from bench.measure import Contender, Round, console, measure, ratio, show
 from bench.scratch import describe_server, scratch_database
 from bench.service import announcing, service
 from bench.write import DatabaseChoice
@@ -164,7 +164,7 @@ def _claims(stack: ExitStack, server: str, pending: int) -> None:
             run(_claim_some(port, latencies))
         medians[count] = median(latencies)
         console.print(f"a claim with {count:,} pending: p50 {medians[count] * 1000:.2f} ms")
-    console.print(f"claim with {pending:,} ÷ with 1,000: {medians[pending] / medians[1_000]:.2f}")
+    console.print(f"claim with {pending:,} ÷ with 1,000: {ratio(medians[pending], medians[1_000])}")
 
 
 async def _claim_some(port: int, latencies: list[float]) -> Round:

@@ -82,9 +82,15 @@ def show(title: str, unit: str, results: dict[str, Result], *, baseline: str) ->
         table.add_row(
             name,
             f"{result.rate:,.0f}",
-            f"{result.rate / results[baseline].rate:.1f}",
+            ratio(result.rate, results[baseline].rate),
             "" if p50 is None else f"{p50:.2f}",
             "" if p99 is None else f"{p99:.2f}",
-            "" if p50 is None or p99 is None else f"{p99 / p50:.1f}",
+            "" if p50 is None or p99 is None else ratio(p99, p50),
         )
     console.print(table)
+
+
+def ratio(one: float, other: float) -> str:
+    """Finer below ten: from 0.5 to 0.6 is a fifth."""
+    value = one / other
+    return f"{value:.2f}" if value < 10 else f"{value:.1f}"

@@ -7,7 +7,7 @@ from functools import partial
 
 from bench.kitchen import run
 from bench.measure import Contender, Round, console, measure
-from bench.queues.ours import opened
+from bench.queues.ours import connected
 from bench.scratch import scratch_database
 from bench.service import service
 
@@ -31,13 +31,13 @@ def measure_pick_up(server: str, *, rounds: int, seconds: float = ROUND_SECONDS)
 
 
 def _round(port: int, seconds: float) -> Round:
-    return run(_pick_up(str(port), seconds))
+    return run(_pick_up(port, seconds))
 
 
-async def _pick_up(port: str, seconds: float) -> Round:
+async def _pick_up(port: int, seconds: float) -> Round:
     latencies: list[float] = []
     began = time.perf_counter()
-    async with opened(port) as creator, opened(port) as worker:
+    async with connected(port) as creator, connected(port) as worker:
         while time.perf_counter() < began + seconds:
             waiting = asyncio.create_task(worker.claim(limit=1, wait_seconds=POLL_SECONDS))
             await asyncio.sleep(random.uniform(*IDLE_SECONDS))

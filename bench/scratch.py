@@ -1,15 +1,25 @@
 """Databases of a measurement's own, beside whatever else the server holds, and dropped after it."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
+from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
 from eventlog.migrate import migrate
 from projections.registry import MIGRATIONS
+
+HAS_FOLLOWERS = "SELECT to_regclass('daybook.followers') IS NOT NULL"
+IS_BEHIND = """
+SELECT EXISTS (
+    SELECT FROM daybook.followers
+    WHERE position < (SELECT max(notification_id) FROM daybook.stored_events))
+"""
+TIDY_SECONDS_MAX = 120
 
 
 @contextmanager
@@ -25,6 +35,25 @@ def scratch_database(server: str, *, migrated: bool = True) -> Iterator[str]:
     finally:
         with psycopg.connect(server, autocommit=True) as connection:
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(name))
+
+
+def tidy(conninfo: str) -> None:
+    """Leave nothing to do in a database that would run into the turn of the next."""
+    until = time.monotonic() + TIDY_SECONDS_MAX
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        while _is_behind(connection):
+            assert time.monotonic() < until, "a follower of the log does not arrive"
+            time.sleep(0.05)
+        connection.execute("VACUUM")
+
+
+def _is_behind(connection: psycopg.Connection[TupleRow]) -> bool:
+    """Whether the service has yet to follow what was written; only ours has followers at all."""
+    (has_followers,) = connection.execute(HAS_FOLLOWERS).fetchone() or (False,)
+    if not has_followers:
+        return False
+    (is_behind,) = connection.execute(IS_BEHIND).fetchone() or (False,)
+    return bool(is_behind)
 
 
 def describe_server(server: str) -> str:

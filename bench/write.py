@@ -17,7 +17,7 @@ from bench.kitchen import (
     transaction_per_command,
 )
 from bench.library import Library
-from bench.measure import Contender, Result, Round, console, measure, show
+from bench.measure import Contender, Result, Round, console, measure, ratio, show
 from bench.scratch import describe_server, scratch_database
 
 CALLERS = (1, 16, 64, 256)
@@ -92,6 +92,6 @@ def _summarize(results: dict[str, Result]) -> None:
     largest, one = results[f"batches of {SIZES[-1]:,}"], results[LIBRARY_ONE]
     assert committed.p50_ms is not None
     assert committed.p99_ms is not None
-    console.print(f"committer ÷ library, 64 callers: {committed.rate / many.rate:.1f}")
-    console.print(f"batches of 1,000 ÷ library, 1 caller: {largest.rate / one.rate:.1f}")
-    console.print(f"p99 ÷ p50 at 64 callers: {committed.p99_ms / committed.p50_ms:.1f}")
+    console.print(f"committer ÷ library, 64 callers: {ratio(committed.rate, many.rate)}")
+    console.print(f"batches of 1,000 ÷ library, 1 caller: {ratio(largest.rate, one.rate)}")
+    console.print(f"p99 ÷ p50 at 64 callers: {ratio(committed.p99_ms, committed.p50_ms)}")

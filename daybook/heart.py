@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from daybook import requests
 from daybook.client import AsyncClient
 from daybook.errors import DaybookError
-from daybook.held import Held
+from daybook.held import Held, Lease
 from daybook.logs import logger
 
 BATCH_MAX = 1000
@@ -26,10 +26,17 @@ TRIES_PER_LEASE = 10
 
 class Heart:
     def __init__(
-        self, client: AsyncClient, held: Mapping[UUID, Held], on_lost: Callable[[Held], None]
+        self,
+        client: AsyncClient,
+        *,
+        held: Mapping[UUID, Held],
+        lease: Lease | None,
+        on_lost: Callable[[Held], None],
     ) -> None:
+        """`held` changes as claims come and go; without a `lease` each has its job's own."""
         self._client = client
         self._held = held
+        self._lease_seconds = lease.seconds if lease else None
         self._on_lost = on_lost
         self._changed = asyncio.Event()
 
@@ -63,7 +70,9 @@ class Heart:
 
     async def _beat(self, batch: Sequence[Held]) -> None:
         shortest_seconds = min(held.lease.seconds for held in batch)
-        request = requests.heartbeat_many(held.job for held in batch)
+        request = requests.heartbeat_many(
+            (held.job for held in batch), lease_seconds=self._lease_seconds
+        )
         seconds_max = min(request.answer_seconds_max, shortest_seconds / 3)
         sent_at = time.monotonic()
         try:

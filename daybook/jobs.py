@@ -139,6 +139,11 @@ class Reported(Wire, frozen=True, kw_only=True):
     error: str | None = None
 
 
+class Heartbeat(Claim, frozen=True, kw_only=True):
+    lease_seconds: float | None = None
+    """The job's own, if not given."""
+
+
 class HeldClaim(Claim, frozen=True, kw_only=True):
     lease_until: datetime
 
@@ -172,7 +177,7 @@ class QueueSettings(Wire, frozen=True, kw_only=True):
     paused: bool | UnsetType = UNSET
     concurrency: int | UnsetType | None = UNSET
     rate: Rate | UnsetType | None = UNSET
-    per_subject: Limits | UnsetType | None = UNSET
+    per_subject: Limits | UnsetType = UNSET
 
 
 class Queue(Wire, frozen=True, kw_only=True):

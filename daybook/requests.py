@@ -32,6 +32,7 @@ from daybook.jobs import (
     Claim,
     ClaimedJob,
     FollowUp,
+    Heartbeat,
     Heartbeats,
     Job,
     JobStatus,
@@ -143,10 +144,15 @@ def heartbeat(claim: AnyClaim) -> Request[datetime]:
     return replace(request, needs_key=False)
 
 
-def heartbeat_many(claims: Iterable[AnyClaim]) -> Request[Heartbeats]:
-    """Keep up to 1,000 claims; the answer says which of them are lost."""
-    body = {"claims": [Claim(id=one.id, claim_id=one.claim_id) for one in claims]}
-    request = _write("/api/jobs/heartbeat", body, read_heartbeats)
+def heartbeat_many(
+    claims: Iterable[AnyClaim], *, lease_seconds: float | None = None
+) -> Request[Heartbeats]:
+    """Keep up to 1,000 claims; the answer says which of them are lost. Those that were made with
+    a lease other than their job's say so again."""
+    beats = [
+        Heartbeat(id=one.id, claim_id=one.claim_id, lease_seconds=lease_seconds) for one in claims
+    ]
+    request = _write("/api/jobs/heartbeat", {"claims": beats}, read_heartbeats)
     return replace(request, needs_key=False)
 
 
@@ -251,7 +257,7 @@ def set_queue(
     paused: bool | UnsetType = UNSET,
     concurrency: int | UnsetType | None = UNSET,
     rate: Rate | UnsetType | None = UNSET,
-    per_subject: Limits | UnsetType | None = UNSET,
+    per_subject: Limits | UnsetType = UNSET,
 ) -> Request[Queue]:
     """Pause a queue, resume it, or limit it. What is not named stays as it is."""
     settings = QueueSettings(

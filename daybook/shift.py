@@ -55,7 +55,7 @@ class Shift:
         self._log = JobLog(plan.subject_name)
         self._held: dict[UUID, Held] = {}
         self._running: set[Held] = set()
-        self._heart = Heart(client, self._held, self._lose)
+        self._heart = Heart(client, held=self._held, lease=plan.lease, on_lost=self._lose)
         self._reporter = Reporter(client, self._log, self._forget)
         self._changed = asyncio.Event()
         self._is_stopping = asyncio.Event()

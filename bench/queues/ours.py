@@ -13,15 +13,12 @@ NEW_JOB = {"queue": QUEUE, "type": TYPE, "payload": PAYLOAD}
 MINIMAL = "Prefer: return=minimal\r\n"
 
 
-class OurQueue:
+class JobClient:
     """Two connections: a worker reports what it has done while it claims what comes next."""
 
     def __init__(self, claiming: HTTPConnection, reporting: HTTPConnection) -> None:
         self._claiming = claiming
         self._reporting = reporting
-
-    async def prepare(self) -> None:
-        """The service has done it."""
 
     async def create(self, count: int, size: int) -> None:
         for _ in range(0, count, size):
@@ -33,11 +30,10 @@ class OurQueue:
         count, claimed = 0, await self.claim(limit=size)
         while claimed:
             count += len(claimed)
-            limit = min(size, jobs_max - count)
-            if not limit:
+            if count >= jobs_max:
                 await self.report_done(claimed)
                 break
-            _, claimed = await asyncio.gather(self.report_done(claimed), self.claim(limit=limit))
+            _, claimed = await asyncio.gather(self.report_done(claimed), self.claim(limit=size))
         return count
 
     async def claim(self, *, limit: int, wait_seconds: int = 0) -> list[dict[str, Any]]:
@@ -48,8 +44,8 @@ class OurQueue:
             "limit": limit,
             "waitSeconds": wait_seconds,
         }
-        claimed: list[dict[str, Any]]
-        claimed = (await self._claiming.send("POST", "/api/jobs/claim", asked))["jobs"]
+        answer = await self._claiming.send("POST", "/api/jobs/claim", asked)
+        claimed: list[dict[str, Any]] = answer["jobs"]
         return claimed
 
     async def report_done(self, claimed: list[dict[str, Any]]) -> None:
@@ -62,10 +58,34 @@ class OurQueue:
 
 
 @asynccontextmanager
-async def opened(port: str) -> AsyncIterator[OurQueue]:
-    connections = [await HTTPConnection.open("127.0.0.1", int(port)) for _ in range(2)]
+async def connected(port: int) -> AsyncIterator[JobClient]:
+    claiming = await HTTPConnection.open("127.0.0.1", port)
+    reporting = await HTTPConnection.open("127.0.0.1", port)
     try:
-        yield OurQueue(*connections)
+        yield JobClient(claiming, reporting)
     finally:
-        for one in connections:
-            one.close()
+        claiming.close()
+        reporting.close()
+
+
+class OurQueue:
+    """It connects anew each time: while others have their turn, the service hangs up."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def prepare(self) -> None:
+        """The service has done it."""
+
+    async def create(self, count: int, size: int) -> None:
+        async with connected(self._port) as client:
+            await client.create(count, size)
+
+    async def drain(self, size: int) -> int:
+        async with connected(self._port) as client:
+            return await client.drain(size)
+
+
+@asynccontextmanager
+async def opened(port: str) -> AsyncIterator[Queue]:
+    yield OurQueue(int(port))

@@ -17,7 +17,7 @@ NAMES = "PgQueuer 1.6.0 and Procrastinate 3.10.0"
 INSTALL_SECONDS_MAX = 600
 
 
-def peers_python(data_dir: Path, say: Callable[[str], None]) -> str | None:
+def install_peers(data_dir: Path, say: Callable[[str], None]) -> str | None:
     """The interpreter that has the peers; None, and a sentence, if they cannot be had."""
     environment = data_dir / f"bench-peers-{_digest()}"
     python, complete = environment / "bin" / "python", environment / "complete"

@@ -70,15 +70,13 @@ class Team:
         size, processes = setting.size, setting.processes
         # Whole batches, and one at least.
         batches_count = max(1, jobs // self.entry.divisor // processes // size)
-        tidy(self._database)
         created = self._workers.create(processes, count=batches_count * size, size=size)
         drained = self._workers.drain(processes, size=size)
+        tidy(self._database)
         assert drained.count == created.count, f"{self.entry.name} lost or repeated jobs"
         life = Life(created.count / created.seconds, drained.count / drained.seconds)
         self._lives[setting].append(life)
-        return Round(
-            count=drained.count, seconds=created.seconds + drained.seconds, latencies=[]
-        )
+        return Round(count=drained.count, seconds=created.seconds + drained.seconds, latencies=[])
 
     def median(self, setting: Setting) -> Life:
         """The round in the middle, rather than one that never was."""
@@ -106,9 +104,7 @@ def _team(server: str, entry: Entry, peers_python: str | None) -> Iterator[Team]
     python = peers_python if entry.is_peer else sys.executable
     assert python is not None
     with ExitStack() as stack:
-        address = database = stack.enter_context(
-            scratch_database(server, migrated=entry is OURS)
-        )
+        address = database = stack.enter_context(scratch_database(server, migrated=entry is OURS))
         if entry is OURS:
             address = str(stack.enter_context(service(database)))
         workers = stack.enter_context(

@@ -1,0 +1,76 @@
+"""A job that is created in the caller's own transaction shares its fate."""
+
+import asyncio
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import AsyncConnection
+from uuid_utils.compat import uuid7
+
+from eventlog.database import owner_conninfo
+from eventlog.origin import Origin
+from projections.enqueue import enqueue, enqueue_async
+from tests.kitchen import fold_of_the_log, live_rows, rows
+from tests.workshop import new_job, open_workshop, raw
+
+pytestmark = pytest.mark.anyio
+
+BOOK = "CREATE TABLE public.bookings (id int PRIMARY KEY)"
+
+
+def origin() -> Origin:
+    return Origin(command_id=uuid7(), actor="booking")
+
+
+def test_a_booking_and_its_jobs_are_there_together(own_database: str) -> None:
+    # S4-11, D-65
+    rows(own_database, BOOK)
+    with psycopg.connect(own_database) as connection:
+        connection.execute("INSERT INTO bookings VALUES (1)")
+        jobs = [new_job(type_=t, subject="1", payload=raw("{}")) for t in ("a", "b", "c")]
+        assert all(one.is_new for one in enqueue(connection, jobs, origin()))
+        # The caller's own names still mean the caller's own tables.
+        connection.execute("INSERT INTO bookings VALUES (2)")
+    assert rows(own_database, "SELECT count(*) FROM jobs") == [(3,)]
+    assert live_rows(own_database) == fold_of_the_log(own_database)
+
+
+def test_a_booking_that_is_rolled_back_leaves_no_job(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        enqueue(connection, [new_job()], origin())
+        connection.rollback()
+    assert rows(database, "SELECT count(*) FROM jobs") == [(0,)]
+    assert rows(database, "SELECT count(*) FROM log") == [(0,)]
+
+
+async def test_it_works_on_an_async_connection_and_the_job_runs(database: str) -> None:
+    async with await AsyncConnection.connect(database) as connection:
+        await enqueue_async(connection, [new_job(payload=raw('{"n":1}'))], origin())
+    async with open_workshop(database) as workshop:
+        ((job),) = await workshop.claim()
+        assert bytes(job.payload) == b'{"n":1}'
+
+
+async def test_a_unique_key_is_kept_whoever_is_quicker(database: str) -> None:
+    def book(_: Any) -> bool:
+        with psycopg.connect(database) as connection:
+            ((one),) = enqueue(connection, [new_job(unique_key="k")], origin())
+            return one.is_new
+
+    async with open_workshop(database) as workshop:
+
+        async def ask() -> bool:
+            ((one),) = await workshop.enqueue(new_job(unique_key="k"))
+            return one.is_new
+
+        threads = [asyncio.to_thread(book, n) for n in range(8)]
+        made = await asyncio.gather(*threads, *(ask() for _ in range(8)))
+    assert sum(made) == 1
+    assert rows(database, "SELECT count(*) FROM jobs") == [(1,)]
+
+
+def test_a_caller_with_rows_of_another_shape_is_served_too(database: str) -> None:
+    with psycopg.connect(owner_conninfo(database), row_factory=psycopg.rows.dict_row) as connection:
+        ((one),) = enqueue(connection, [new_job()], origin())
+        assert one.job.number == 1
