@@ -4,7 +4,7 @@ A life cycle is create, claim and complete. In a round, the worker processes of 
 jobs, so many at a time, and then drain them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import click
@@ -12,7 +12,7 @@ from rich.table import Table
 
 from api.settings import Settings
 from bench.backlog import measure_backlog
-from bench.measure import console
+from bench.measure import console, ratio
 from bench.pickup import measure_pick_up
 from bench.queues.peers import install_peers
 from bench.queues.teams import (
@@ -24,6 +24,7 @@ from bench.queues.teams import (
     SETTINGS,
     SIZES,
     Entry,
+    Life,
     Team,
     compete,
 )
@@ -73,34 +74,26 @@ def command(choice: Choice, rounds: int, jobs: int, pending: int, without: Seque
 
 
 def show(teams: dict[Entry, Team]) -> None:
-    whole = _table("Life cycles/s: created, claimed and completed (÷ bare table)")
-    apart = _table("Created/s, and then claimed and completed/s")
-    for entry, team in teams.items():
-        lives = [team.median(setting) for setting in SETTINGS]
-        limits = [teams[BARE].median(setting) for setting in SETTINGS]
-        whole.add_row(
-            entry.name,
-            *(
-                f"{life.rate:,.0f} ({life.rate / limit.rate:.2f})"
-                for life, limit in zip(lives, limits, strict=True)
-            ),
-        )
-        apart.add_row(
-            entry.name,
-            *(f"{life.created_rate:,.0f}, {life.drained_rate:,.0f}" for life in lives),
-        )
-    console.print(whole)
-    console.print(apart)
+    def whole(life: Life, limit: Life) -> str:
+        return f"{life.rate:,.0f} {ratio(life.rate, limit.rate):>5}"
+
+    _tabulate("Life cycles/s: create, claim, complete; ÷ bare", teams, whole)
+    _tabulate("Created/s", teams, lambda life, _limit: f"{life.created_rate:,.0f}")
+    _tabulate("Claimed and completed/s", teams, lambda life, _limit: f"{life.drained_rate:,.0f}")
     if OURS in teams:
         _compare(teams)
 
 
-def _table(title: str) -> Table:
+def _tabulate(title: str, teams: dict[Entry, Team], cell: Callable[[Life, Life], str]) -> None:
+    """`cell` is given what a team did, and what the bare table did in the same setting."""
     table = Table(title=title, title_justify="left")
     table.add_column("")
     for setting in SETTINGS:
-        table.add_column(str(setting), justify="right")
-    return table
+        table.add_column(f"by {setting.size:,}\n{setting.workers}", justify="right")
+    for entry, team in teams.items():
+        lives = [(team.median(setting), teams[BARE].median(setting)) for setting in SETTINGS]
+        table.add_row(entry.name, *(cell(life, limit) for life, limit in lives))
+    console.print(table)
 
 
 def _compare(teams: dict[Entry, Team]) -> None:
@@ -109,7 +102,10 @@ def _compare(teams: dict[Entry, Team]) -> None:
     for entry, bar in BARS.items():
         if entry in teams:
             ratios = ", ".join(
-                f"{teams[OURS].median(one).rate / teams[entry].median(one).rate:.2f} {one}"
+                f"{ratio(teams[OURS].median(one).rate, teams[entry].median(one).rate)} with "
+                f"{one.workers}"
                 for one in largest
             )
-            console.print(f"{OURS.name} ÷ {entry.name}: {ratios} (to reach: {bar:g})")
+            console.print(
+                f"{OURS.name} ÷ {entry.name}, by {max(SIZES):,}: {ratios} (to reach: {bar:g})"
+            )

@@ -84,6 +84,14 @@ def rows(conninfo: str, query: str, parameters: dict[str, Any] | None = None) ->
         return found.fetchall() if found.description else []
 
 
+def transactions_count(conninfo: str, *topics: str) -> int:
+    """In how many transactions the events of these topics were recorded; each topic has some."""
+    query = "SELECT topic, xmin::text FROM stored_events WHERE topic = ANY(%(topics)s)"
+    found = rows(conninfo, query, {"topics": list(topics)})
+    assert {topic for topic, _ in found} == set(topics)
+    return len({transaction for _, transaction in found})
+
+
 def fold_of_the_log(conninfo: str) -> dict[UUID, State]:
     """Every unfinished aggregate, replayed from its events."""
     states: dict[UUID, State] = {}

@@ -27,10 +27,10 @@ class Entry(Struct, frozen=True):
     """A slow one is given so many times fewer jobs, so that its rounds end too."""
 
 
-BARE = Entry("bare table", "bare")
+BARE = Entry("bare", "bare")
 PGQUEUER = Entry("PgQueuer", "pgqueuer", is_peer=True)
 PROCRASTINATE = Entry("Procrastinate", "procrastinate", is_peer=True, divisor=20)
-OURS = Entry("Daybook over HTTP", "ours")
+OURS = Entry("Daybook, HTTP", "ours")
 ENTRIES = (BARE, PGQUEUER, PROCRASTINATE, OURS)
 
 
@@ -38,8 +38,9 @@ class Setting(Struct, frozen=True):
     size: int
     processes: int
 
-    def __str__(self) -> str:
-        return f"by {self.size:,}, {self.processes} process{'es' if self.processes > 1 else ''}"
+    @property
+    def workers(self) -> str:
+        return f"{self.processes} worker{'s' if self.processes > 1 else ''}"
 
 
 SETTINGS = [Setting(size, processes) for size, processes in product(SIZES, PROCESSES)]
@@ -92,7 +93,10 @@ def compete(
             entry: stack.enter_context(_team(server, entry, peers_python)) for entry in entries
         }
         contenders = [
-            Contender(f"{team.entry.name} {setting}", partial(team.compete, setting, jobs))
+            Contender(
+                f"{team.entry.name}, by {setting.size:,}, {setting.workers}",
+                partial(team.compete, setting, jobs),
+            )
             for setting, team in product(SETTINGS, teams.values())
         ]
         measure(contenders, rounds=rounds, seconds=0)

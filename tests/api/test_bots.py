@@ -1,13 +1,15 @@
 """Bots over HTTP: each endpoint's answer, and what each refuses."""
 
 import asyncio
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from uuid_utils.compat import uuid7
 
 from tests.api.http import Api, open_api
-from tests.kitchen import fold_of_the_log, live_rows, rows
+from tests.kitchen import fold_of_the_log, live_rows, rows, transactions_count
 
 pytestmark = pytest.mark.anyio
 
@@ -21,12 +23,13 @@ async def claim(api: Api, bot: dict[str, Any]) -> Any:
     return (await api.post(f"/api/bots/{bot['id']}/claim")).json
 
 
-async def test_a_bot_is_created_with_all_its_members(api: Api) -> None:  # S0-64
+async def test_a_bot_is_created_with_all_its_members(api: Api) -> None:  # S0-04, S0-64
     answer = await api.post("/api/bots", {"autoClaim": True, "completion": "ack"})
 
     bot = answer.json["bot"]
     assert (answer.status, answer.json["message"]) == (201, "Bot created successfully")
     assert set(bot) == BOT_MEMBERS
+    assert UUID(bot["id"]).version == 7
     assert (bot["status"], bot["currentOrderId"], bot["version"]) == ("IDLE", None, 1)
     assert (bot["autoClaim"], bot["completion"]) == (True, "ack")
 
@@ -38,7 +41,9 @@ async def test_a_bot_needs_no_particulars(api: Api, body: Any) -> None:
     assert (bot["autoClaim"], bot["completion"]) == (False, "timer")
 
 
-async def test_a_bot_claims_the_most_urgent_order(api: Api) -> None:  # S0-11, S0-12, S0-66
+async def test_a_bot_claims_the_most_urgent_order_in_one_transaction(
+    api: Api, database: str
+) -> None:  # S0-11, S0-12, S0-66
     await api.order()
     vip, bot = await api.order("VIP"), await api.bot()
 
@@ -48,7 +53,8 @@ async def test_a_bot_claims_the_most_urgent_order(api: Api) -> None:  # S0-11, S
     assert (answer.status, answer.json["message"]) == (200, "Order claimed")
     assert (order["id"], order["status"], order["botId"]) == (vip["id"], "PROCESSING", bot["id"])
     assert (busy["status"], busy["currentOrderId"]) == ("PROCESSING", vip["id"])
-    assert order["processingStartedAt"] < order["dueAt"]
+    assert cooking_seconds(order) == 10
+    assert transactions_count(database, "order.claimed", "bot.claimed") == 1
 
 
 async def test_how_long_a_bot_cooks_is_a_setting(database: str) -> None:  # S0-84
@@ -57,11 +63,12 @@ async def test_how_long_a_bot_cooks_is_a_setting(database: str) -> None:  # S0-8
         config = await api.get("/api/config")
 
     assert config.json["botProcessingDelaySeconds"] == 0.25
-    assert 0.24 < _seconds(order["dueAt"]) - _seconds(order["processingStartedAt"]) < 0.26
+    assert cooking_seconds(order) == 0.25
 
 
-def _seconds(moment: str) -> float:
-    return float(moment[-7:-1])
+def cooking_seconds(order: dict[str, Any]) -> float:
+    started, due = (datetime.fromisoformat(order[n]) for n in ("processingStartedAt", "dueAt"))
+    return (due - started).total_seconds()
 
 
 async def test_with_aging_a_normal_order_that_waited_goes_before_a_vip(database: str) -> None:
@@ -100,7 +107,21 @@ async def test_a_busy_an_unknown_and_a_deleted_bot_claim_nothing(api: Api) -> No
     assert problems == [(409, "bot-busy"), (404, "not-found"), (410, "bot-deleted")]
 
 
-async def test_a_stopped_bot_is_idle_and_its_order_pending(api: Api) -> None:  # S0-65
+async def test_of_claims_of_one_bot_at_once_one_succeeds_and_the_others_conflict(
+    database: str,
+) -> None:  # S0-14, D-07
+    async with open_api(database) as one, open_api(database) as other:
+        bot = await one.bot()
+        await one.post("/api/orders/batch", {"orders": [{"type": "NORMAL"}] * 40})
+        path = f"/api/bots/{bot['id']}/claim"
+        answers = await asyncio.gather(*(api.post(path) for api in (one, other) * 20))
+
+    refused = [answer.problem for answer in answers if answer.status != 200]
+    assert refused == [(409, "bot-busy")] * 39
+    assert rows(database, "SELECT count(*) FROM log WHERE topic = 'order.claimed'") == [(1,)]
+
+
+async def test_a_stopped_bot_is_idle_and_its_order_pending(api: Api) -> None:  # S0-43, S0-65
     order, bot = await api.cooking()
     other = await api.bot()
 
@@ -135,6 +156,25 @@ async def test_a_deleted_bot_gives_its_order_back_to_its_place(
     assert twice.problem == (410, "bot-deleted")
     assert (await claim(api, other))["order"]["id"] == order["id"]
     assert live_rows(database) == fold_of_the_log(database)
+
+
+async def test_the_order_of_the_newest_bot_starts_anew_when_that_bot_is_removed(
+    api: Api,
+) -> None:  # S0-O3
+    first, _ = await api.cooking()
+    second, newest = await api.cooking()
+    listed = (await api.get("/api/bots")).json["bots"]
+    assert listed[0]["id"] == newest["id"]
+
+    await api.delete(f"/api/bots/{listed[0]['id']}")
+    later = await api.order()
+    orders = (await api.get("/api/orders")).json["orders"]
+    again = (await claim(api, await api.bot()))["order"]
+
+    assert [order["id"] for order in orders] == [second["id"], later["id"], first["id"]]
+    assert (again["id"], again["orderNumber"]) == (second["id"], second["orderNumber"])
+    assert (again["attempts"], cooking_seconds(again)) == (1, 10)
+    assert again["processingStartedAt"] >= second["processingStartedAt"]
 
 
 async def test_only_an_idle_bot_is_deleted_if_one_asks_for_that(api: Api) -> None:  # S0-41
@@ -201,7 +241,7 @@ async def test_many_bots_may_be_a_thousand_and_none_twice(api: Api) -> None:
     assert {one.problem for one in (too_many, none, twice)} == {(422, "schema")}
 
 
-async def test_bots_that_claim_at_once_get_different_orders(api: Api) -> None:
+async def test_bots_that_claim_at_once_get_different_orders(api: Api) -> None:  # S0-69
     await api.post("/api/orders/batch", {"orders": [{"type": "NORMAL"}] * 30})
     bots = [await api.bot() for _ in range(40)]
 

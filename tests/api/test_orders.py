@@ -4,12 +4,13 @@ import asyncio
 import re
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from uuid_utils.compat import uuid7
 
 from tests.api.http import Api, open_api
-from tests.kitchen import fold_of_the_log, live_rows, rows
+from tests.kitchen import fold_of_the_log, live_rows, rows, transactions_count
 
 pytestmark = pytest.mark.anyio
 
@@ -34,12 +35,13 @@ async def dead(api: Api) -> dict[str, Any]:
     return order
 
 
-async def test_an_order_is_created_with_all_its_members(api: Api) -> None:  # S0-58
+async def test_an_order_is_created_with_all_its_members(api: Api) -> None:  # S0-01, S0-58
     answer = await api.post("/api/orders", {"type": "VIP", "userId": "ada"})
 
     order = answer.json["order"]
     assert (answer.status, answer.json["message"]) == (201, "Order created successfully")
     assert set(order) == ORDER_MEMBERS
+    assert UUID(order["id"]).version == 7
     assert (order["type"], order["status"], order["userId"]) == ("VIP", "PENDING", "ada")
     assert (order["orderNumber"], order["attempts"], order["version"]) == (1, 0, 1)
     assert MOMENT.fullmatch(order["createdAt"])
@@ -158,16 +160,21 @@ async def test_an_order_is_put_back_into_the_queue(api: Api) -> None:  # S0-59
     assert again.json["order"]["id"] == order["id"]
 
 
-async def test_an_order_is_completed_and_its_bot_is_free(api: Api) -> None:  # S0-31, S0-59
+async def test_an_order_is_completed_and_its_bot_is_free_in_one_transaction(
+    api: Api, database: str
+) -> None:  # S0-31, S0-59
     order, bot = await api.cooking()
     await api.order()
 
     answer = await api.patch(f"/api/orders/{order['id']}", {"status": "COMPLETE"})
+    freed = (await api.get(f"/api/bots/{bot['id']}")).json["bot"]
     again = await api.post(f"/api/bots/{bot['id']}/claim")
 
     assert answer.json["order"]["status"] == "COMPLETE"
     assert MOMENT.fullmatch(answer.json["order"]["completedAt"])
+    assert (freed["status"], freed["currentOrderId"]) == ("IDLE", None)
     assert again.json["message"] == "Order claimed"
+    assert transactions_count(database, "order.completed", "bot.completed") == 1
 
 
 async def test_a_bot_that_lost_its_claim_cannot_complete_with_it(api: Api) -> None:
@@ -281,6 +288,7 @@ async def test_clearing_deletes_what_is_open_and_frees_the_bots(
     claimed = await api.post(f"/api/bots/{bot['id']}/claim")
 
     assert answer.json == {"message": "All orders cleared successfully", "cleared": 2}
+    assert transactions_count(database, "order.deleted", "bot.released") == 1
     assert after["orderNumber"] == 4
     assert claimed.json["order"]["id"] == after["id"]
     assert live_rows(database) == fold_of_the_log(database)

@@ -111,6 +111,22 @@ async def test_a_body_that_says_no_order_is_refused(
     assert_nothing_happened(database)
 
 
+@pytest.mark.parametrize("name", ["createdAt", "processingStartedAt", "dueAt", "completedAt"])
+async def test_no_moment_is_taken_from_a_client(api: Api, name: str) -> None:
+    # S0-37: the server's time is the only one
+    order, bot = await api.cooking()
+    moment = {name: "2026-03-01T12:00:00.000Z"}
+
+    answers = [
+        await api.post("/api/orders", {"type": "VIP", **moment}),
+        await api.patch(f"/api/orders/{order['id']}", {"status": "COMPLETE", **moment}),
+        await api.post(f"/api/bots/{bot['id']}/claim", moment),
+    ]
+
+    assert {answer.problem for answer in answers} == {(422, "unknown-field")}
+    assert (await api.get(f"/api/orders/{order['id']}")).json["order"] == order
+
+
 async def test_a_schema_problem_says_where(api: Api) -> None:
     answer = await api.post("/api/orders", {"type": "VIP", "userId": 7})
 

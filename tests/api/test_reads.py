@@ -8,7 +8,7 @@ from uuid_utils.compat import uuid7
 from api.service import Service
 from eventlog.follower import Follower
 from projections.finished_orders import FinishedOrders
-from tests.api.http import Api, api_of
+from tests.api.http import Api, api_of, open_api
 from tests.kitchen import MAPPER, rows
 from tests.proxy import proxy_to
 
@@ -98,7 +98,7 @@ async def test_a_complete_order_still_says_which_bot_cooked_it_and_when(
         kept = {name: one[name] for name in ("botId", "claimId", "processingStartedAt", "dueAt")}
         assert kept == {name: cooking[name] for name in kept}
     assert shown[0]["botId"] == bot["id"]
-    assert (await api.get("/api/bots")).json["bots"][0]["status"] == "IDLE"
+    assert (await api.get(f"/api/bots/{bot['id']}")).json["bot"]["currentOrderId"] is None
 
 
 async def test_a_deleted_order_is_in_no_list_and_still_found_by_its_id(api: Api) -> None:
@@ -196,6 +196,18 @@ async def test_reading_changes_nothing(api: Api, database: str) -> None:  # S0-5
     ):
         assert (await api.get(path)).status == 200
 
+    assert rows(database, "SELECT count(*) FROM stored_events") == count
+
+
+async def test_any_number_of_reads_at_once_recover_nothing(database: str) -> None:  # S0-07, D-04
+    async with open_api(database, processing_delay_seconds=0.01) as api:
+        order, _ = await api.cooking()
+        await asyncio.sleep(0.05)
+        count = rows(database, "SELECT count(*) FROM stored_events")
+        answers = await asyncio.gather(*(api.get("/api/orders") for _ in range(100)))
+
+    assert {answer.json["orders"][0]["status"] for answer in answers} == {"PROCESSING"}
+    assert answers[0].json["serverNow"] > order["dueAt"]
     assert rows(database, "SELECT count(*) FROM stored_events") == count
 
 

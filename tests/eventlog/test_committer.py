@@ -59,6 +59,7 @@ async def test_a_receipt_names_the_command_and_the_position_of_its_last_event(
 
 
 async def test_vip_orders_are_taken_first_and_within_a_kind_by_number(database: str) -> None:
+    # S0-10, S0-O1
     async with open_kitchen(database) as kitchen:
         for kind in (OrderKind.NORMAL, OrderKind.VIP, OrderKind.NORMAL, OrderKind.VIP):
             await kitchen.order(kind)

@@ -33,6 +33,7 @@ async def test_a_connection_cut_at_commit_is_answered_as_if_it_had_held(
 
 
 async def test_claims_and_completions_cut_at_commit_happen_exactly_once(database: str) -> None:
+    # S0-69: no half of a claim, even when the connection is lost at the worst moment
     async with proxy_to(database) as proxy, open_kitchen(proxy.conninfo) as kitchen:
         bot = await kitchen.bot()
         for _ in range(4):

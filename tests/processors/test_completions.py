@@ -1,6 +1,7 @@
 """Completions: every timer order is completed once, at its due time or as soon as can be."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from statistics import quantiles
 from typing import ClassVar
 
@@ -29,6 +30,17 @@ from tests.processors.scene import (
 from tests.proxy import proxy_to
 
 pytestmark = pytest.mark.anyio
+
+# For an auditor: every claim, when it was due, when and how it ended, and by whom.
+AUDIT = """
+SELECT claim.data ->> 'claim_id', (claim.data ->> 'due_at')::timestamptz, ended.recorded_at,
+       ended.topic, coalesce(ended.data ->> 'via', ended.data ->> 'reason'), ended.actor
+FROM log AS claim
+LEFT JOIN log AS ended ON ended.aggregate_id = claim.aggregate_id
+                      AND ended.data ->> 'claim_id' = claim.data ->> 'claim_id'
+                      AND ended.topic <> claim.topic
+WHERE claim.topic = 'order.claimed'
+"""
 
 
 async def test_an_order_is_complete_within_150_ms_of_its_due_time(database: str) -> None:
@@ -59,7 +71,7 @@ async def test_a_claim_that_is_due_before_the_one_awaited_is_not_missed(database
 async def test_what_fell_due_while_nothing_ran_is_completed_by_the_next_to_start(
     database: str,
 ) -> None:
-    # S0-20, S0-71, S0-72, S0-74
+    # S0-20, S0-37, S0-71, S0-72, S0-74: nobody but the server was needed
     async with open_kitchen(database) as kitchen:
         order = await claimed(kitchen, seconds=0)
 
@@ -118,6 +130,63 @@ async def _complete_all(conninfo: str, kitchen: Kitchen) -> None:
         await Completions().work(runtime, Session(connection, 0))
 
 
+class Watching(Processor):
+    name: ClassVar[str] = "watchers"
+    pause_seconds: ClassVar[float] = 0.01
+
+    def __init__(self) -> None:
+        self.turns: list[bool] = []
+
+    async def work(self, _runtime: Runtime, session: Session) -> float:
+        self.turns.append(session.on_duty)
+        return 0
+
+
+async def test_of_several_services_one_is_on_duty(database: str) -> None:
+    # S0-06, S0-81
+    watchers = [Watching() for _ in range(3)]
+    async with AsyncExitStack() as services:
+        for watcher in watchers:
+            await services.enter_async_context(running(database, processors=[watcher]))
+        await eventually(lambda: all(len(watcher.turns) >= 3 for watcher in watchers))
+
+    assert sorted(any(watcher.turns) for watcher in watchers) == [False, False, True]
+
+
+async def test_without_an_answer_to_whose_turn_it_is_nothing_is_done(own_database: str) -> None:
+    # S0-82: a lock that fails does not let everybody in
+    rows(own_database, "REVOKE EXECUTE ON FUNCTION pg_try_advisory_lock(bigint) FROM PUBLIC")
+    watcher = Watching()
+    async with running(own_database, processors=[watcher, Completions()]) as kitchen:
+        await claimed(kitchen, seconds=0)
+        await asyncio.sleep(1)
+        assert completed(own_database) == watcher.turns == []
+        rows(own_database, "GRANT EXECUTE ON FUNCTION pg_try_advisory_lock(bigint) TO PUBLIC")
+        await eventually(lambda: len(completed(own_database)) == 1)
+
+
+async def test_the_log_shows_when_each_claim_was_due_and_what_became_of_it(database: str) -> None:
+    # S0-73
+    async with running(database) as kitchen:
+        timed = await claimed(kitchen, seconds=0.2)
+        silent = await claimed(kitchen, seconds=0.2, completion=CompletionMode.ACK)
+        reported = await claimed(kitchen, seconds=9, completion=CompletionMode.ACK)
+        await kitchen.complete(reported)
+        await eventually(lambda: busy_bots(database) == 0)
+
+    shown = {claim_id: (due, ended, *how) for claim_id, due, ended, *how in rows(database, AUDIT)}
+    assert {str(claim_of(order)) for order in (timed, silent, reported)} == set(shown)
+    for order, *how in (
+        (timed, "order.completed", "timer", "system:completions"),
+        (silent, "order.released", "expired", "system:recovery"),
+        (reported, "order.completed", "report", "test"),
+    ):
+        due, ended, *told = shown[str(claim_of(order))]
+        assert order.claim is not None
+        assert (due, told) == (order.claim.due_at, how)
+        assert (ended >= due) == (order is not reported)
+
+
 async def test_when_the_service_on_duty_ends_the_other_goes_on(database: str) -> None:
     # S0-06, S0-81
     async with running(database) as other:
@@ -131,7 +200,7 @@ async def test_when_the_service_on_duty_ends_the_other_goes_on(database: str) ->
 async def test_a_process_that_holds_the_lock_and_sleeps_holds_nobody_up_for_long(
     database: str,
 ) -> None:
-    # D-05
+    # S0-85, D-05: what stands in for a lock that expires
     async with await connect(reader_conninfo(database)) as sleeper:
         await sleeper.execute(TAKE_DUTY)
         async with running(database) as kitchen:

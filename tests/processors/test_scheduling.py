@@ -22,7 +22,7 @@ def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_claim_is_scheduled_once_for_the_time_that_is_left(database: str) -> None:
-    # S0-21, S0-75, S0-83 double schedule
+    # S0-15, S0-21, S0-75, S0-83 double schedule
     async with (
         upstash_server() as upstash,
         running(database, qstash=client(upstash.base_url)) as kitchen,

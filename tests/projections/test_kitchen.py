@@ -156,10 +156,12 @@ async def test_the_database_itself_refuses_a_second_order_for_one_bot(database: 
 async def test_concurrent_creates_never_share_a_number(database: str) -> None:  # S0-03, S0-05
     async with open_kitchen(database, lanes=4) as one, open_kitchen(database) as other:
         orders = await asyncio.gather(*(k.order() for k in [one, other] * 200))
+        following = await other.order()
 
     numbers = [order.number for order in orders]
     assert len(set(numbers)) == len(numbers)
     assert sorted(numbers) == list(range(1, 401))
+    assert following.number == 401
 
 
 class Chef:

@@ -1,0 +1,253 @@
+"""The real workshop does what a plain one does, step by step, and its tables are the log's fold."""
+
+from collections.abc import Hashable, Sequence
+from contextlib import nullcontext
+from typing import Any
+from uuid import UUID
+
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+from uuid_utils.compat import uuid7
+
+from domain.desk import Command
+from domain.errors import Refusal
+from domain.event import Decider, Event, S
+from domain.job import Job, JobStatus, UniqueScope
+from domain.queue import QUEUE, queue_id
+from domain.workshop import (
+    CancelJob,
+    ClaimJobs,
+    ConfigureQueue,
+    CreateJobs,
+    Enqueued,
+    ExpireLease,
+    FinishJobs,
+    Outcome,
+    Result,
+    RetryJob,
+    Selector,
+    Settled,
+)
+from tests.conftest import empty
+from tests.kitchen import Kitchen, fold_of_the_log, live_rows, open_kitchen, rows
+from tests.machine import NOON
+from tests.workshop import new_job
+
+QUEUES = ("email", "invoices")
+TYPES = ("send", "print")
+KEYS = (None, "a", "b")
+
+READ_LAST_NUMBER = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM job_numbers"
+
+Claim = tuple[UUID, UUID]
+
+
+class PlainWorkshop:
+    """A desk over a dictionary: whatever rests has rested, and ready jobs are found by sorting."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+        self.states: dict[UUID, Any] = {}
+        self.number = 0
+
+    def get(self, decider: Decider[S], aggregate_id: UUID) -> S | None:
+        state = self.states.get(aggregate_id)
+        return state if isinstance(state, decider.state) else None
+
+    def every(self, decider: Decider[S]) -> Sequence[S]:
+        raise NotImplementedError
+
+    def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:
+        assert isinstance(among, Selector)
+        ready = [one for one in self.states.values() if self._is_ready(one, among)]
+        taken: Any = min(ready, key=lambda job: (job.priority, job.number), default=None)
+        assert taken is None or isinstance(taken, decider.state)
+        return taken
+
+    def draw(self, sequence: str) -> int:
+        assert sequence == "job_numbers"
+        self.number += 1
+        return self.number
+
+    def record(self, decider: Decider[S], aggregate_id: UUID, event: Event) -> S:
+        self.states[aggregate_id] = decider.evolve(self.states.get(aggregate_id), event)
+        state: S = self.states[aggregate_id]
+        return state
+
+    def _is_ready(self, state: Any, among: Selector) -> bool:
+        if not isinstance(state, Job) or state.status is not JobStatus.PENDING:
+            return False
+        queue = self.get(QUEUE, queue_id(state.queue))
+        if queue is not None and queue.paused:
+            return False
+        return state.queue in among.queues and (among.types is None or state.type in among.types)
+
+
+class WorkshopMachine(RuleBasedStateMachine):
+    server: str
+    database: str
+    portal: BlockingPortal
+
+    jobs: Bundle[UUID] = Bundle("jobs")
+    claims: Bundle[Claim] = Bundle("claims")
+
+    @initialize()
+    def open(self) -> None:
+        self.desk = PlainWorkshop()
+        self._kitchen = self.portal.wrap_async_context_manager(open_kitchen(self.database))
+        self.kitchen: Kitchen = self._kitchen.__enter__()
+
+    def teardown(self) -> None:
+        if hasattr(self, "_kitchen"):
+            self._kitchen.__exit__(None, None, None)
+            empty(self.server, self.database)
+
+    def attempt(self, command: Command[Any]) -> Any:
+        """Both give the same answer, or refuse for the same reason."""
+        try:
+            expected, refusal = command.decide(self.desk), None
+        except Refusal as error:
+            expected, refusal = None, type(error)
+        with nullcontext() if refusal is None else pytest.raises(refusal):
+            got = self.portal.call(self.kitchen.submit, command).answer
+            assert _essence(got) == _essence(expected)
+        # The real one draws numbers beforehand, also for jobs that it then does not create.
+        ((self.desk.number,),) = rows(self.database, READ_LAST_NUMBER)
+        return expected
+
+    @rule(
+        target=jobs,
+        queue=st.sampled_from(QUEUES),
+        type_=st.sampled_from(TYPES),
+        priority=st.integers(1, 10),
+        key=st.sampled_from(KEYS),
+        scope=st.sampled_from(UniqueScope),
+        attempts_max=st.integers(1, 3),
+    )
+    def a_job_comes(
+        self,
+        queue: str,
+        type_: str,
+        priority: int,
+        key: str | None,
+        scope: UniqueScope,
+        attempts_max: int,
+    ) -> UUID:
+        unique = {} if key is None else {"unique_key": key, "unique_scope": scope}
+        new = new_job(queue, type_, priority=priority, attempts_max=attempts_max, **unique)
+        self.attempt(CreateJobs([new]))
+        return new.job_id
+
+    @rule(
+        target=claims,
+        queues=st.sets(st.sampled_from(QUEUES), min_size=1),
+        types=st.none() | st.sets(st.sampled_from(TYPES), min_size=1),
+        limit=st.integers(1, 3),
+    )
+    def a_worker_asks(self, queues: set[str], types: set[str] | None, limit: int) -> Any:
+        selector = Selector(tuple(sorted(queues)), None if types is None else tuple(sorted(types)))
+        command = ClaimJobs(
+            selector=selector, worker="w", limit=limit, claim_id=uuid7(), lease_seconds=0
+        )
+        taken: list[Job] = self.attempt(command)
+        return multiple(*((job.id, job.lease.id) for job in taken if job.lease))
+
+    @rule(claim=claims, outcome=st.sampled_from(Outcome), follow_up=st.booleans())
+    def a_worker_reports(self, claim: Claim, outcome: Outcome, follow_up: bool) -> None:
+        job_id, claim_id = claim
+        then = (new_job("", "print"),) if follow_up and outcome is Outcome.DONE else ()
+        result = Result(
+            job_id=job_id,
+            claim_id=claim_id,
+            outcome=outcome,
+            error="boom",
+            rest_seconds=0,
+            until=NOON,
+            then=then,
+        )
+        self.attempt(FinishJobs(results=[result, result], jitter=0))
+
+    @rule(claim=consumes(claims))
+    def a_lease_ends(self, claim: Claim) -> None:
+        job_id, claim_id = claim
+        self.attempt(ExpireLease(job_id=job_id, claim_id=claim_id, jitter=0))
+
+    @rule(job_id=jobs)
+    def somebody_cancels(self, job_id: UUID) -> None:
+        self.attempt(CancelJob(job_id))
+
+    @rule(job_id=jobs)
+    def somebody_retries(self, job_id: UUID) -> None:
+        self.attempt(RetryJob(job_id))
+
+    @rule(queue=st.sampled_from(QUEUES), paused=st.booleans())
+    def somebody_pauses(self, queue: str, paused: bool) -> None:
+        self.attempt(ConfigureQueue(name=queue, paused=paused))
+
+    @invariant()
+    def the_live_tables_are_the_fold_of_the_log_and_what_the_model_says(self) -> None:
+        if not hasattr(self, "_kitchen"):
+            return
+        live = live_rows(self.database)
+        assert live == fold_of_the_log(self.database)
+        unfinished = [
+            one for one in self.desk.states.values() if not (isinstance(one, Job) and one.is_over)
+        ]
+        assert _essence(sorted(live.values(), key=_id)) == _essence(sorted(unfinished, key=_id))
+
+
+def _id(state: Any) -> int:
+    number: int = state.id.int
+    return number
+
+
+def _essence(answer: Any) -> Any:
+    """Everything but moments, which the model and the database take from different clocks."""
+    match answer:
+        case list():
+            return [_essence(one) for one in answer]
+        case Enqueued():
+            return answer.is_new, _essence(answer.job)
+        case Settled():
+            return answer.job_id, _essence(answer.answer)
+        case Job() as job:
+            counts = (job.attempts, job.failures, job.crashes, job.interruptions, job.life)
+            return job.id, job.version, job.number, job.status, counts, job.lease and job.lease.id
+        case Refusal():
+            return type(answer)
+        case None:
+            return None
+    return answer.id, answer.version, answer.paused
+
+
+@pytest.mark.parametrize("examples", [6, pytest.param(40, marks=pytest.mark.slow)])
+def test_the_real_workshop_does_what_the_model_does(
+    server: str, database: str, examples: int
+) -> None:
+    with start_blocking_portal() as portal:
+
+        class Machine(WorkshopMachine):
+            pass
+
+        Machine.server, Machine.database, Machine.portal = server, database, portal
+        run_state_machine_as_test(
+            Machine,
+            settings=settings(
+                max_examples=examples,
+                stateful_step_count=40,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
