@@ -19,7 +19,7 @@ from api.queries import Read
 from api.requests import Id
 from api.version import version
 
-Described = Endpoint[Any] | Read[Any]
+Described = Endpoint[Any] | Read
 Description = dict[str, Any]
 Schemas = dict[Any, Description]
 

@@ -8,7 +8,7 @@ them stands here: reading the parameters, and what is told when the database can
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from inspect import getdoc
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar
 
 import psycopg
 from starlette.requests import Request
@@ -16,15 +16,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from api.parameters import NoParameters, P, Parameters, read_parameters
+from api.parameters import NoParameters, Parameters, read_parameters
 from api.problems import JSONAnswer, unavailable
 from eventlog.errors import UnavailableError
-from projections.order_list import ListBehindError
+from projections.snapshot import ListBehindError
 
 AWAY = "The database cannot be read at the moment: ask again."
 
 
-class Read(Generic[P]):
+class Read:
     """One request, one answer, and nothing is changed."""
 
     media_type: ClassVar[str] = JSONAnswer.media_type
@@ -70,7 +70,7 @@ class Read(Generic[P]):
         return read_parameters(request.scope["query_string"], self.parameters)
 
 
-class DatabaseRead(Read[P]):
+class DatabaseRead(Read):
     """One that says so when the database cannot be read."""
 
     may_be_away: ClassVar[bool] = True

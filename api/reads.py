@@ -1,13 +1,13 @@
 """Reading orders and bots: nothing here writes, and every answer is current."""
 
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
 from api.parameters import NoParameters, Parameters
-from api.queries import DatabaseRead, Read
+from api.queries import DatabaseRead
 from api.requests import bad_request, read_id
 from api.service import Service
 from api.shapes import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
@@ -15,7 +15,7 @@ from domain.errors import NotFoundError
 from domain.order import OrderStatus
 from projections.current import all_bots, one_bot, one_order
 from projections.order_list import read_orders
-from projections.order_place import CURSOR_LENGTH_MAX, BadCursorError
+from projections.page_cursor import CURSOR_LENGTH_MAX, BadCursorError
 
 PAGE_USUAL = 500
 PAGE_MAX = 5000
@@ -102,7 +102,7 @@ def _service(request: Request) -> Service:
     return service
 
 
-reads: tuple[Read[Any], ...] = (
+reads = (
     DatabaseRead("/api/orders", list_orders, parameters=Listing),
     DatabaseRead("/api/orders/{id}", get_order),
     DatabaseRead("/api/bots", list_bots),

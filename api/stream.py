@@ -170,7 +170,7 @@ class Since(Parameters, frozen=True):
     after: Position | None = None
 
 
-class Stream(Read[Since]):
+class Stream(Read):
     media_type: ClassVar[str] = "text/event-stream"
     headers: ClassVar[Mapping[str, Any]] = {LAST_EVENT_ID: Position}
     may_be_away: ClassVar[bool] = True

@@ -30,25 +30,7 @@ from projections.finished_orders import (
 )
 from projections.order_place import SECTIONS, Place
 from projections.orders import SELECT_ORDERS, LiveOrders
-
-# How much may wait for the read model before a list gives up: folding so many orders takes half
-# a second, and a read model so far behind is being rebuilt or has stopped.
-TAIL_MAX = 20_000
-# Orders are folded in steps of a few milliseconds, between which others have their turn.
-FOLD_MAX = 500
-
-IN_ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
-
-# The clock is the database's, like that of every event. Every statement below walks one index
-# and stops at its limit; the planner, whose statistics are always old where rows come and go this
-# fast, would rather read and sort whole tables.
-READ_STANDING = """
-SELECT clock_timestamp(), coalesce((SELECT position FROM followers WHERE name = %(name)s), 0),
-       set_config('enable_seqscan', 'off', true),
-       set_config('enable_bitmapscan', 'off', true),
-       set_config('enable_sort', 'off', true),
-       set_config('max_parallel_workers_per_gather', '0', true)
-"""
+from projections.snapshot import FOLD_MAX, TAIL_MAX, ListBehindError, enter_snapshot
 
 READ_PENDING_ORDERS = f"""{SELECT_ORDERS}
 WHERE status = 'PENDING' AND (rank, number) > (%(rank)s, %(number)s)
@@ -94,13 +76,6 @@ _TAIL = {
 _RANKS = {OrderKind.VIP: 0, OrderKind.NORMAL: 1}
 
 
-class ListBehindError(Exception):
-    """So much of the log is not in `finished_orders` yet that a list would take too long."""
-
-    def __init__(self) -> None:
-        super().__init__("The list of complete orders is still catching up with the log.")
-
-
 class OrderPage(Struct, frozen=True):
     orders: list[Order]
     next_cursor: str | None
@@ -117,9 +92,7 @@ async def read_orders(
     """One page: of all orders or of those of one status, from the beginning or from a cursor."""
     place = Place.beginning(only) if cursor is None else Place.parse(cursor, only)
     async with connection.transaction():
-        await connection.execute(IN_ONE_SNAPSHOT)
-        standing = await connection.execute(READ_STANDING, {"name": FinishedOrders.name})
-        ((now, position, *_),) = await standing.fetchall()
+        now, position = await enter_snapshot(connection, FinishedOrders.name)
         # One more than asked for shows whether there is another page.
         orders = await _read_sections(connection, place, limit + 1, position)
     if len(orders) <= limit:

@@ -1,12 +1,11 @@
-"""Where a page of the list of orders ended, and the opaque text by which a client goes on there."""
+"""Where a page of the list of orders ended."""
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from hashlib import blake2s
 from typing import Annotated, Self
 
-from msgspec import DecodeError, Meta, Struct, json
+from msgspec import Meta, Struct
 
 from domain.order import OrderStatus
+from projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
 
 # In the order in which a list shows them.
 SECTIONS = (
@@ -15,20 +14,6 @@ SECTIONS = (
     OrderStatus.COMPLETE,
     OrderStatus.DEAD,
 )
-NUMBER_MAX = 2**63 - 1
-CURSOR_LENGTH_MAX = 200
-# A cursor gives no rights, so this is no signature: it tells a damaged one from ours.
-_CHECK_BYTES = 6
-
-
-class BadCursorError(Exception):
-    """The cursor is not one that this list gave out."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The cursor is not one that this list gave out: "
-            "send nextCursor of the page before, with the same status."
-        )
 
 
 class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -47,18 +32,10 @@ class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
     @classmethod
     def parse(cls, cursor: str, only: OrderStatus | None) -> Self:
-        try:
-            if len(cursor) > CURSOR_LENGTH_MAX:
-                raise BadCursorError
-            place = json.decode(urlsafe_b64decode(cursor.encode("ascii"))[:-_CHECK_BYTES], type=cls)
-        except (DecodeError, ValueError) as error:
-            raise BadCursorError from error
-        # Another text for the same place is not ours either.
-        if place.only is not only or place.cursor() != cursor:
+        place = read_cursor(cursor, cls)
+        if place.only is not only or place.section is not (only or place.section):
             raise BadCursorError
         return place
 
     def cursor(self) -> str:
-        text = json.encode(self)
-        check = blake2s(text, digest_size=_CHECK_BYTES).digest()
-        return urlsafe_b64encode(text + check).decode()
+        return write_cursor(self)

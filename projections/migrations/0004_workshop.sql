@@ -44,8 +44,12 @@ CREATE INDEX jobs_ready_idx ON jobs (queue, type, priority, number)
 CREATE INDEX jobs_delayed_idx ON jobs (queue, type, run_at)
     WHERE status = 'PENDING' AND run_at IS NOT NULL;
 CREATE INDEX jobs_processing_idx ON jobs (queue, subject) WHERE claim_id IS NOT NULL;
-CREATE INDEX jobs_dead_idx ON jobs (number) WHERE status = 'DEAD';
-CREATE INDEX jobs_subject_idx ON jobs (subject) WHERE subject IS NOT NULL;
+-- What lists walk along, by number, beside the ready ones above: of each type by itself, and of each
+-- subject. A job that is taken at once and done has no part in the first two.
+CREATE INDEX jobs_postponed_idx ON jobs (queue, type, number)
+    WHERE status = 'PENDING' AND run_at IS NOT NULL;
+CREATE INDEX jobs_dead_idx ON jobs (queue, type, number) WHERE status = 'DEAD';
+CREATE INDEX jobs_subject_idx ON jobs (subject, status, number) WHERE subject IS NOT NULL;
 
 -- Which types there are in which queue: what a worker that takes any type looks through.
 CREATE TABLE job_types (

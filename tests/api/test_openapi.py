@@ -12,7 +12,7 @@ from api.callbacks import STANDARD_ID, STANDARD_SIGNATURE, STANDARD_TIMESTAMP, U
 from api.openapi import describe
 from api.reads import PAGE_MAX, PAGE_USUAL
 from api.requests import IDEMPOTENCY_KEY_CHARACTERS_MAX
-from projections.order_place import CURSOR_LENGTH_MAX
+from projections.page_cursor import CURSOR_LENGTH_MAX
 from tests.api.http import Api, open_api
 from tests.proxy import proxy_to
 

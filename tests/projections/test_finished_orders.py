@@ -10,7 +10,7 @@ from domain.order import Order, OrderStatus
 from eventlog.database import connect, connect_in_thread, owner_conninfo, reader_conninfo
 from eventlog.follower import READ_EVENTS, Follower
 from projections.finished_orders import READ_FINISHED_ORDERS, FinishedOrders, load_finished
-from projections.order_place import NUMBER_MAX
+from projections.page_cursor import NUMBER_MAX
 from tests.kitchen import MAPPER, Kitchen, open_kitchen, rows
 
 pytestmark = pytest.mark.anyio

@@ -21,8 +21,10 @@ from eventlog.follower import Follower
 from eventlog.wakeups import Wakeups
 from projections.current import all_bots, one_bot, one_order
 from projections.finished_orders import FinishedOrders
-from projections.order_list import ListBehindError, read_orders
-from projections.order_place import BadCursorError, Place
+from projections.order_list import read_orders
+from projections.order_place import Place
+from projections.page_cursor import BadCursorError
+from projections.snapshot import ListBehindError
 from tests.kitchen import MAPPER, Kitchen, open_kitchen
 
 pytestmark = pytest.mark.anyio

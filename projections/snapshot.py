@@ -1,0 +1,43 @@
+"""Lists are read at one moment: what is live, what has finished as far as its read model knows,
+and the tail of the log that the read model does not know yet."""
+
+from datetime import datetime
+
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+# How much may wait for a read model before a list gives up: to look at so much takes half a
+# second, and a read model so far behind is being rebuilt or has stopped.
+TAIL_MAX = 20_000
+# What has finished is folded in steps of a few milliseconds, between which others have their turn.
+FOLD_MAX = 500
+
+IN_ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+# The clock is the database's, like that of every event. Every statement of a list walks an index
+# and stops at its limit; the planner, whose statistics are always old where rows come and go this
+# fast, would rather read and sort whole tables.
+READ_STANDING = """
+SELECT clock_timestamp(), coalesce((SELECT position FROM followers WHERE name = %(name)s), 0),
+       set_config('enable_seqscan', 'off', true),
+       set_config('enable_bitmapscan', 'off', true),
+       set_config('enable_sort', 'off', true),
+       set_config('max_parallel_workers_per_gather', '0', true)
+"""
+
+
+class ListBehindError(Exception):
+    """So much of the log is not in a read model yet that a list would take too long."""
+
+    def __init__(self) -> None:
+        super().__init__("The list of what has finished is still catching up with the log.")
+
+
+async def enter_snapshot(
+    connection: AsyncConnection[TupleRow], read_model: str
+) -> tuple[datetime, int]:
+    """At the beginning of a transaction: what time it is, and how far the read model is."""
+    await connection.execute(IN_ONE_SNAPSHOT)
+    standing = await connection.execute(READ_STANDING, {"name": read_model})
+    ((now, position, *_),) = await standing.fetchall()
+    return now, position
