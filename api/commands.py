@@ -92,7 +92,7 @@ class Endpoint(ABC, Generic[B]):
     """Headers of the request that are looked at, with the type of each."""
 
     problems: tuple[HTTPStatus, ...] = ()
-    """What only this endpoint refuses, and why: the rest is the same for every write."""
+    """Statuses with which only this endpoint refuses; the others are the same for every write."""
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from starlette.routing import Match
 
 from domain.desk import NotOnDeskError
 from domain.errors import (
+    BadCronError,
     BotBusyError,
     BotDeletedError,
     BotInUseError,
@@ -24,6 +25,7 @@ from domain.errors import (
     JobNotDeadError,
     JobOverError,
     LeaseHeldError,
+    NeverDueError,
     NotFoundError,
     NotYetDueError,
     OrderDeletedError,
@@ -32,7 +34,10 @@ from domain.errors import (
     OrderNotPendingError,
     OrderNotProcessingError,
     OrderTakenError,
+    PollOvertakenError,
     Refusal,
+    ScheduleNotDueError,
+    UnknownTimeZoneError,
 )
 from eventlog.errors import ConflictError, KeyReusedError, OutcomeUnknownError, UnavailableError
 
@@ -55,6 +60,11 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     JobNotDeadError: HTTPStatus.CONFLICT,
     JobOverError: HTTPStatus.CONFLICT,
     LeaseHeldError: HTTPStatus.CONFLICT,
+    BadCronError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    UnknownTimeZoneError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    NeverDueError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ScheduleNotDueError: HTTPStatus.CONFLICT,
+    PollOvertakenError: HTTPStatus.CONFLICT,
 }
 
 

@@ -6,6 +6,7 @@ dropped because it was lost, or given back; nothing else can happen to it.
 
 import asyncio
 import random
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
@@ -27,7 +28,7 @@ CLAIM_MAX = 1000
 WAIT_SECONDS = 20.0
 CLAIM_RETRY_SECONDS_MAX = 5.0
 AGAIN_SECONDS = 1.0
-# A claim that is under way when the shift ends is answered at once if there are jobs.
+# If there are jobs, a claim is answered in this time; one that waits for longer waits in vain.
 SETTLE_SECONDS_MAX = 0.3
 CLEAN_UP_SECONDS_MAX = 1.0
 REPORT_SECONDS_MAX = 5.0
@@ -57,6 +58,7 @@ class Shift:
         self._running: set[Held] = set()
         self._heart = Heart(client, held=self._held, lease=plan.lease, on_lost=self._lose)
         self._reporter = Reporter(client, self._log, self._forget)
+        self._asked_at = 0.0
         self._changed = asyncio.Event()
         self._is_stopping = asyncio.Event()
         self._is_hurried = asyncio.Event()
@@ -90,6 +92,7 @@ class Shift:
     async def _claim_on(self) -> None:
         while not self._is_stopping.is_set():
             room = await self._some_room()
+            self._asked_at = time.monotonic()
             try:
                 jobs = await self._client.send(self._claim(room), CLAIM_RETRY_SECONDS_MAX)
             except (Unavailable, ServerFault) as error:
@@ -182,7 +185,8 @@ class Shift:
 
     async def _finish(self, claiming: asyncio.Task[None]) -> None:
         logger.info("worker:stopping", extra={"running": len(self._running)})
-        await asyncio.wait([claiming], timeout=SETTLE_SECONDS_MAX)
+        settled_at = self._asked_at + SETTLE_SECONDS_MAX
+        await asyncio.wait([claiming], timeout=max(0.0, settled_at - time.monotonic()))
         claiming.cancel()
         await asyncio.wait([claiming])
         await _either(self._is_idle, self._is_hurried, self._plan.grace_seconds)

@@ -13,7 +13,7 @@ class Refusal(Exception):
 class NotFoundError(Refusal):
     code = "not_found"
 
-    def __init__(self, kind: str, aggregate_id: UUID) -> None:
+    def __init__(self, kind: str, aggregate_id: UUID | str) -> None:
         super().__init__(f"There is no {kind} {aggregate_id}.")
 
 
@@ -120,3 +120,38 @@ class LeaseHeldError(Refusal):
 
     def __init__(self, job_id: UUID) -> None:
         super().__init__(f"The lease on job {job_id} is not over yet.")
+
+
+class BadCronError(Refusal):
+    code = "bad_cron"
+
+    def __init__(self, expression: str, reason: str) -> None:
+        super().__init__(f"{expression!r} is no cron expression: {reason}.")
+
+
+class UnknownTimeZoneError(Refusal):
+    code = "unknown_time_zone"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name!r} is no time zone: take one such as Europe/Berlin, or UTC.")
+
+
+class NeverDueError(Refusal):
+    code = "never_due"
+
+    def __init__(self, expression: str) -> None:
+        super().__init__(f"{expression!r} is not due in the next fifty years.")
+
+
+class ScheduleNotDueError(Refusal):
+    code = "schedule_not_due"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Schedule {name} is not due: it has run, or was changed.")
+
+
+class PollOvertakenError(Refusal):
+    code = "poll_overtaken"
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"Another has read on in {stream} since.")

@@ -49,7 +49,7 @@ def enqueue(
     arrays.register(connection)
     cursor = connection.cursor(row_factory=tuple_row)
     steps = _steps(new, origin, wake)
-    rows: Rows | None = None
+    rows: Any = None
     while True:
         try:
             query, parameters = steps.send(rows)
@@ -65,7 +65,7 @@ async def enqueue_async(
     arrays.register(connection)
     cursor = connection.cursor(row_factory=tuple_row)
     steps = _steps(new, origin, wake)
-    rows: Rows | None = None
+    rows: Any = None
     while True:
         try:
             query, parameters = steps.send(rows)

@@ -1,6 +1,7 @@
 """`finished_jobs`: every job that is completed or cancelled, for lists that show the newest.
 
-A job that is started over, by a retry or because its unique key is used again, leaves it.
+A job that is started over, by a retry or because its unique key is used again, leaves it. Only what
+finds a job is kept here: to write all of it down costs more than folding those that a page shows.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,9 +12,9 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from domain.event import Event
-from domain.job import Job, JobStatus
+from domain.job import JOB, Job, JobStatus
 from eventlog.arrays import bigints, texts, uuids
-from eventlog.mapper import RecordedEvent
+from eventlog.mapper import EventMapper, RecordedEvent
 from projections.job_labels import JobLabel, label_of, read_labels
 
 INSERT_FINISHED_JOBS = """
@@ -25,10 +26,23 @@ SELECT * FROM unnest(
 
 DELETE_FINISHED_JOBS = "DELETE FROM finished_jobs WHERE id = ANY(%(ids)b::uuid[])"
 
-_ENDS: Mapping[type[Event], JobStatus] = {
-    Job.Completed: JobStatus.COMPLETED,
-    Job.Cancelled: JobStatus.CANCELLED,
+# What happened to finished jobs since a position, in order. A job's first event is nothing to them.
+READ_TAIL = """
+SELECT originator_id, topic
+FROM stored_events
+WHERE notification_id > %(after)s AND topic = ANY(%(topics)s) AND originator_version > 1
+ORDER BY notification_id
+LIMIT %(limit)s
+"""
+
+_MAPPER = EventMapper((JOB,))
+_STATUSES = {
+    **dict.fromkeys(_MAPPER.topics_of([Job.Completed]), JobStatus.COMPLETED),
+    **dict.fromkeys(_MAPPER.topics_of([Job.Cancelled]), JobStatus.CANCELLED),
 }
+
+Touched = Sequence[tuple[UUID, str]]
+"""Jobs, each with the topic of something that happened to it, in the order of the log."""
 
 
 class FinishedJob(Struct, frozen=True, gc=False):
@@ -52,37 +66,50 @@ class FinishedJobs:
     async def apply(
         self, connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
     ) -> None:
-        if anew := {event.originator_id for event in events if _begins_anew(event)}:
-            await connection.execute(DELETE_FINISHED_JOBS, {"ids": uuids([*anew])})
-        finished = await find_finished(connection, events, upto=events[-1].position)
-        if finished:
-            await connection.execute(INSERT_FINISHED_JOBS, _columns(finished))
+        touched = [(one.originator_id, one.topic) for one in events if one.originator_version > 1]
+        if begun := begun_anew(touched):
+            await connection.execute(DELETE_FINISHED_JOBS, {"ids": uuids([*begun])})
+        over = finished_by(touched)
+        labels = _labels_in(events)
+        if unknown := [job_id for job_id in over if job_id not in labels]:
+            labels |= await read_labels(connection, unknown, upto=events[-1].position)
+        if over:
+            jobs = [FinishedJob(job_id, status, labels[job_id]) for job_id, status in over.items()]
+            await connection.execute(INSERT_FINISHED_JOBS, _columns(jobs))
 
 
-async def find_finished(
-    connection: AsyncConnection[TupleRow], events: Iterable[RecordedEvent], *, upto: int
-) -> list[FinishedJob]:
-    """The jobs that are over after these events, which are all that matter up to a position."""
-    statuses: dict[UUID, JobStatus | None] = {}
-    labels: dict[UUID, JobLabel] = {}
-    for recorded in events:
-        event = recorded.event
-        statuses[recorded.originator_id] = _ENDS.get(type(event))
-        if isinstance(event, Job.Created):
-            labels[recorded.originator_id] = label_of(event)
-    over = {job_id: status for job_id, status in statuses.items() if status is not None}
-    if unknown := [job_id for job_id in over if job_id not in labels]:
-        labels |= await read_labels(connection, unknown, upto=upto)
-    return [FinishedJob(job_id, status, labels[job_id]) for job_id, status in over.items()]
+def begun_anew(touched: Touched) -> set[UUID]:
+    """Those that are, or were for a while, no longer finished."""
+    return {job_id for job_id, topic in touched if topic not in _STATUSES}
 
 
-def _begins_anew(recorded: RecordedEvent) -> bool:
-    event = recorded.event
-    is_again = isinstance(event, Job.Created) and recorded.originator_version > 1
-    return is_again or isinstance(event, Job.Requeued)
+def finished_by(touched: Touched) -> dict[UUID, JobStatus]:
+    """How those stand that are finished after all this."""
+    last = dict(touched)
+    return {job_id: _STATUSES[topic] for job_id, topic in last.items() if topic in _STATUSES}
 
 
-def _columns(jobs: Sequence[FinishedJob]) -> dict[str, bytes]:
+async def read_tail(connection: AsyncConnection[TupleRow], after: int, limit: int) -> Touched:
+    """What the read model does not know at its cursor."""
+    wanted = {
+        "after": after,
+        "topics": _MAPPER.topics_of(FinishedJobs.kinds or ()),
+        "limit": limit,
+    }
+    rows = await connection.execute(READ_TAIL, wanted, binary=True)
+    return [(job_id, topic) for job_id, topic in await rows.fetchall()]
+
+
+def _labels_in(events: Iterable[RecordedEvent]) -> dict[UUID, JobLabel]:
+    """A job that is done at once is in the batch of its creation."""
+    return {
+        recorded.originator_id: label_of(recorded.event)
+        for recorded in events
+        if isinstance(recorded.event, Job.Created)
+    }
+
+
+def _columns(jobs: Sequence[FinishedJob]) -> Mapping[str, bytes]:
     labels = [job.label for job in jobs]
     return {
         "ids": uuids([job.id for job in jobs]),

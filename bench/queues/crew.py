@@ -11,10 +11,13 @@ from msgspec import Struct, json
 import bench
 
 ROOT = Path(bench.__file__).parents[1]
-# Behind what the interpreter has itself: the peers are to find their packages before ours.
-START = "import sys; sys.path.append(sys.argv[1]); from bench.queues.worker import main; " + (
-    "main(sys.argv[2])"
-)
+# Our root goes behind what the interpreter has itself, so that peers find their packages first.
+START = """
+import sys
+sys.path.append(sys.argv[1])
+from bench.queues.worker import main
+main(sys.argv[2])
+"""
 # A round takes some seconds; a library that waits for something lost would wait for ever.
 ANSWER_SECONDS_MAX = 120
 

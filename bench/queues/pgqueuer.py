@@ -15,6 +15,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from bench.queues.worker import PAYLOAD, TYPE, Queue
 
+# What asyncpg knows of a connection string; it would send the server all the rest as settings.
+KNOWN = ("host", "port", "user", "password", "passfile", "dbname", "sslmode", "sslrootcert")
 # When the queue is empty but jobs are still running, it would look again after 30 seconds.
 LAST_LOOK_SECONDS = 0.01
 
@@ -54,8 +56,9 @@ class PgQueuerQueue:
 
 @asynccontextmanager
 async def opened(conninfo: str) -> AsyncIterator[Queue]:
+    given = {name: value for name, value in conninfo_to_dict(conninfo).items() if name in KNOWN}
     # Without a slash: asyncpg takes an empty path for the name of the database.
-    connection = await asyncpg.connect("postgresql://?" + urlencode(conninfo_to_dict(conninfo)))
+    connection = await asyncpg.connect(f"postgresql://?{urlencode(given)}")
     try:
         yield PgQueuerQueue(connection)
     finally:

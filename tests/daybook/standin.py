@@ -66,8 +66,12 @@ class StandIn:
         self.seen: list[Seen] = []
         self.faults: list[Fault] = []
         self._answers: dict[str, Reply] = {}
+        self._polls_count = 0
 
     def empty(self) -> None:
+        """Waits for claims of workers that have hung up: one of them could still get a job."""
+        while self._polls_count:
+            time.sleep(0.002)
         for one in (self.jobs, self.queues, self.seen, self.faults, self._answers):
             one.clear()
 
@@ -146,7 +150,11 @@ class StandIn:
     async def _route(self, seen: Seen, receive: Receive) -> Reply:
         self._expire()
         if seen.path == "/api/jobs/claim":
-            return await self._claim(seen.body, receive)
+            self._polls_count += 1
+            try:
+                return await self._claim(seen.body, receive)
+            finally:
+                self._polls_count -= 1
         for method, pattern, answer in ROUTES:
             found = re.fullmatch(pattern, seen.path)
             if found and method == seen.method:
@@ -176,9 +184,14 @@ class StandIn:
             raise Problem(422, "schema", "The body does not fit: limit.")
         gone = asyncio.ensure_future(receive())
         until = time.monotonic() + body.get("waitSeconds", 0)
-        while not (found := self._ready(body)) and time.monotonic() < until and not gone.done():
+        found = self._ready(body)
+        while not found and time.monotonic() < until:
             await asyncio.sleep(0.005)
+            # Whoever has hung up gets nothing: nobody would do it.
+            if gone.done():
+                break
             self._expire()
+            found = self._ready(body)
         gone.cancel()
         for job in found:
             seconds = body.get("leaseSeconds") or job["leaseSeconds"]

@@ -96,9 +96,11 @@ def test_putting_off_does_not_count_as_an_attempt() -> None:
 
 
 def test_a_job_is_put_off_either_for_a_time_or_until_one() -> None:
-    for wrong in ({}, {"seconds": 1, "until": NOW}, {"until": NOW.replace(tzinfo=None)}):
+    naive = NOW.replace(tzinfo=None)
+    wrongs: list[dict[str, Any]] = [{}, {"seconds": 1, "until": NOW}, {"until": naive}]
+    for wrong in wrongs:
         with pytest.raises(ValueError, match="Snooze takes"):
-            Snooze(**wrong)  # type: ignore[arg-type]
+            Snooze(**wrong)
 
 
 @pytest.mark.parametrize(

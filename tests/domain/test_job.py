@@ -1,5 +1,6 @@
 """What a job decides by itself."""
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -143,7 +144,7 @@ def test_a_release_and_a_snooze_give_the_attempt_back() -> None:
         lambda job: snooze(job, claim_id=FIRST, until=NOON, now=NOON),
     ],
 )
-def test_who_no_longer_holds_the_job_says_nothing_about_it(say: "pytest.Function") -> None:
+def test_who_no_longer_holds_the_job_says_nothing_about_it(say: Callable[[Job], object]) -> None:
     # D-21
     job = failed(claimed(make_job()))
     with pytest.raises(JobClaimLostError):

@@ -1,0 +1,137 @@
+"""The commands of the timetable: what can be done with schedules."""
+
+from uuid import UUID
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+
+from domain import schedule as schedules
+from domain.desk import Desk, Reads
+from domain.errors import NotFoundError
+from domain.event import Event
+from domain.job_template import JobTemplate
+from domain.schedule import SCHEDULE, MissedRuns, Plan, Schedule, schedule_id
+from domain.workshop import JOB_NUMBERS, CreateJobs
+
+# How many runs one command makes up for.
+RUNS_MAX = 100
+
+
+class PutResult(Struct, frozen=True, gc=False):
+    schedule: Schedule
+    is_new: bool
+
+
+class PutSchedule(Struct, frozen=True, kw_only=True, gc=False):
+    """There is a schedule of that name and it is so, whatever was before."""
+
+    name: str
+    plan: Plan
+    paused: bool | UnsetType = UNSET
+    """As it is, or not paused if it is new."""
+
+    @property
+    def reads(self) -> Reads:
+        return _reads(self.name)
+
+    def decide(self, desk: Desk) -> PutResult:
+        before = desk.get(SCHEDULE, schedule_id(self.name))
+        if before is not None and not before.deleted:
+            after = _changed(desk, before, self.plan)
+            return PutResult(_paused(desk, after, self.paused), is_new=False)
+        created = schedules.create(
+            before, name=self.name, plan=self.plan, paused=self.paused is True, now=desk.now
+        )
+        return PutResult(_record(desk, schedule_id(self.name), created), is_new=True)
+
+
+class ChangeSchedule(Struct, frozen=True, kw_only=True, gc=False):
+    """What is not set stays as it is."""
+
+    name: str
+    cron: str | UnsetType = UNSET
+    time_zone: str | UnsetType = UNSET
+    missed_runs: MissedRuns | UnsetType = UNSET
+    catch_up_seconds: float | UnsetType = UNSET
+    job: JobTemplate | UnsetType = UNSET
+    paused: bool | UnsetType = UNSET
+
+    @property
+    def reads(self) -> Reads:
+        return _reads(self.name)
+
+    def decide(self, desk: Desk) -> Schedule:
+        schedule = _schedule(desk, self.name)
+        given = {
+            "cron": self.cron,
+            "time_zone": self.time_zone,
+            "missed_runs": self.missed_runs,
+            "catch_up_seconds": self.catch_up_seconds,
+            "job": self.job,
+        }
+        changes = {name: value for name, value in given.items() if value is not UNSET}
+        after = _changed(desk, schedule, replace(schedule.plan, **changes))
+        return _paused(desk, after, self.paused)
+
+
+class DeleteSchedule(Struct, frozen=True, gc=False):
+    name: str
+
+    @property
+    def reads(self) -> Reads:
+        return _reads(self.name)
+
+    def decide(self, desk: Desk) -> Schedule:
+        schedule = _schedule(desk, self.name)
+        return _record(desk, schedule.id, schedules.delete(now=desk.now))
+
+
+class FireSchedule(Struct, frozen=True, kw_only=True, gc=False):
+    """A schedule that is due creates its jobs: both are decided as one, or not at all."""
+
+    name: str
+    runs_max: int = 1
+
+    @property
+    def reads(self) -> Reads:
+        named = _reads(self.name).names
+        return Reads(names=named, draws=(JOB_NUMBERS, self.runs_max))
+
+    def decide(self, desk: Desk) -> Schedule:
+        schedule = _schedule(desk, self.name)
+        job = schedule.plan.job
+        for event in schedules.fire(schedule, runs_max=self.runs_max, now=desk.now):
+            schedule = _record(desk, schedule.id, event)
+            if isinstance(event, Schedule.Fired):
+                CreateJobs([job.job(event.job_id)]).decide(desk)
+        return schedule
+
+
+def _reads(name: str) -> Reads:
+    return Reads(names=((SCHEDULE, schedule_id(name)),))
+
+
+def _schedule(desk: Desk, name: str) -> Schedule:
+    schedule = desk.get(SCHEDULE, schedule_id(name))
+    if schedule is None or schedule.deleted:
+        raise NotFoundError("schedule", name)
+    return schedule
+
+
+def _changed(desk: Desk, schedule: Schedule, plan: Plan) -> Schedule:
+    for event in schedules.change(schedule, plan=plan, now=desk.now):
+        schedule = _record(desk, schedule.id, event)
+    return schedule
+
+
+def _paused(desk: Desk, schedule: Schedule, paused: bool | UnsetType) -> Schedule:
+    if isinstance(paused, UnsetType):
+        return schedule
+    decide = schedules.pause if paused else schedules.resume
+    for event in decide(schedule, now=desk.now):
+        schedule = _record(desk, schedule.id, event)
+    return schedule
+
+
+def _record(desk: Desk, aggregate_id: UUID, event: Event) -> Schedule:
+    return desk.record(SCHEDULE, aggregate_id, event)

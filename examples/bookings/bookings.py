@@ -1,0 +1,151 @@
+"""`bookings.bookings` and `bookings.sent_emails`: what we know about a booking.
+
+Every statement about these tables stands here. Whoever calls has a connection, and decides what
+belongs into one transaction.
+"""
+
+from datetime import date, datetime
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
+from psycopg import AsyncConnection
+from psycopg.rows import class_row
+
+CREATE_BOOKING = """
+INSERT INTO bookings.bookings
+    (machine, starts_on, ends_on, customer_name, customer_email, customer_nif, total_cents)
+VALUES
+    (%(machine)s, %(starts_on)s, %(ends_on)s, %(customer_name)s, %(customer_email)s,
+     %(customer_nif)s, %(total_cents)s)
+RETURNING id
+"""
+
+READ_BOOKING = """
+SELECT id, status, machine, starts_on, ends_on, customer_name, customer_email, customer_nif,
+       total_cents, payment_intent_id, confirmed_at, invoice_number, invoice_pdf_url
+FROM bookings.bookings
+WHERE id = %(id)s
+"""
+
+# The condition lets one of two callers through, and the row's lock makes the other wait for it.
+CONFIRM_BOOKING = """
+UPDATE bookings.bookings
+SET status = 'CONFIRMED', confirmed_at = now(), payment_intent_id = %(payment_intent_id)s
+WHERE id = %(id)s AND status = 'PENDING'
+"""
+
+RECORD_INVOICE = """
+UPDATE bookings.bookings
+SET invoice_number = %(number)s, invoice_pdf_url = %(pdf_url)s
+WHERE id = %(id)s
+"""
+
+# Decided once for all attempts of a job: what is sent again under the same key must be the same.
+# A job that is started over by hand has another key, and its mail a link that is fresh.
+DECIDE_LINK = """
+UPDATE bookings.bookings
+SET invoice_link_key = %(key)s,
+    invoice_link_until = CASE WHEN invoice_link_key = %(key)s THEN invoice_link_until
+                              ELSE date_trunc('second', now()) + %(lifetime)s END
+WHERE id = %(id)s
+RETURNING invoice_link_until
+"""
+
+FIND_EMAIL = """
+SELECT message_id FROM bookings.sent_emails WHERE booking_id = %(id)s AND kind = %(kind)s
+"""
+
+RECORD_EMAIL = """
+INSERT INTO bookings.sent_emails (booking_id, kind, message_id)
+VALUES (%(id)s, %(kind)s, %(message_id)s)
+ON CONFLICT DO NOTHING
+"""
+
+
+class BookingStatus(StrEnum):
+    PENDING = "PENDING"
+    CONFIRMED = "CONFIRMED"
+    CANCELLED = "CANCELLED"
+
+
+class NewBooking(Struct, frozen=True, kw_only=True):
+    machine: str
+    starts_on: date
+    ends_on: date
+    customer_name: str
+    customer_email: str
+    customer_nif: str | None = None
+    """The tax number, for those who want it on their invoice."""
+
+    total_cents: int
+    """VAT included."""
+
+
+class Booking(NewBooking, frozen=True, kw_only=True):
+    id: int
+    status: BookingStatus
+    payment_intent_id: str | None
+    confirmed_at: datetime | None
+    invoice_number: str | None
+    invoice_pdf_url: str | None
+
+    @property
+    def is_invoiced(self) -> bool:
+        return self.invoice_number is not None and self.invoice_pdf_url is not None
+
+
+async def create(connection: AsyncConnection[Any], new: NewBooking) -> int:
+    cursor = await connection.execute(CREATE_BOOKING, asdict(new))
+    (booking_id,) = await cursor.fetchone() or ()
+    return int(booking_id)
+
+
+async def find(connection: AsyncConnection[Any], booking_id: int) -> Booking | None:
+    async with connection.cursor(row_factory=class_row(Booking)) as cursor:
+        await cursor.execute(READ_BOOKING, {"id": booking_id})
+        return await cursor.fetchone()
+
+
+async def confirm(
+    connection: AsyncConnection[Any], booking_id: int, payment_intent_id: str
+) -> bool:
+    """Whether it was pending until now."""
+    parameters = {"id": booking_id, "payment_intent_id": payment_intent_id}
+    cursor = await connection.execute(CONFIRM_BOOKING, parameters)
+    return cursor.rowcount == 1
+
+
+async def record_invoice(
+    connection: AsyncConnection[Any], booking_id: int, *, number: str, pdf_url: str
+) -> None:
+    parameters = {"id": booking_id, "number": number, "pdf_url": pdf_url}
+    await connection.execute(RECORD_INVOICE, parameters)
+
+
+async def decide_link(
+    connection: AsyncConnection[Any], booking_id: int, *, key: str, lifetime: Any
+) -> datetime:
+    """Until when the link works that the job with this effect key sends."""
+    parameters = {"id": booking_id, "key": key, "lifetime": lifetime}
+    cursor = await connection.execute(DECIDE_LINK, parameters)
+    (until,) = await cursor.fetchone() or ()
+    assert isinstance(until, datetime)
+    return until
+
+
+async def find_email(
+    connection: AsyncConnection[Any], booking_id: int, kind: str
+) -> str | None:
+    """The provider's id of the mail that was sent."""
+    cursor = await connection.execute(FIND_EMAIL, {"id": booking_id, "kind": kind})
+    row = await cursor.fetchone()
+    return None if row is None else str(row[0])
+
+
+async def record_email(
+    connection: AsyncConnection[Any], booking_id: int, *, kind: str, message_id: str
+) -> None:
+    parameters = {"id": booking_id, "kind": kind, "message_id": message_id}
+    await connection.execute(RECORD_EMAIL, parameters)

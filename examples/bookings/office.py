@@ -1,0 +1,78 @@
+"""The office: what handlers and web pages need to do their work, opened and closed in one place."""
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg_pool import AsyncConnectionPool
+
+from daybook import ClaimedJob, Fail
+from examples.bookings import bookings
+from examples.bookings.bookings import Booking
+from examples.bookings.settings import BadSettings, Settings
+from examples.bookings.vendor import Vendor, open_vendor
+
+SCHEMA = Path(__file__).with_name("schema.sql")
+CONNECTIONS_MAX = 10
+WAIT_SECONDS_MAX = 5.0
+SESSION = "-c statement_timeout=10s -c timezone=UTC"
+
+Pool = AsyncConnectionPool[AsyncConnection[Any]]
+
+
+class Office(Struct, frozen=True, kw_only=True):
+    settings: Settings
+    database: Pool
+    invoices: Vendor
+    mail: Vendor
+    pos: Vendor
+
+    async def booking_of(self, job: ClaimedJob) -> Booking:
+        async with self.database.connection() as connection:
+            booking = await bookings.find(connection, int(job.subject or 0))
+        if booking is None:
+            raise Fail(f"There is no booking {job.subject}.")
+        return booking
+
+
+@asynccontextmanager
+async def open_office(settings: Settings) -> AsyncIterator[Office]:
+    vendor = partial(open_vendor, seconds_max=settings.answer_seconds_max)
+    async with AsyncExitStack() as stack:
+        enter = stack.enter_async_context
+        database = await enter(_pool(settings))
+        async with database.connection() as connection:
+            await connection.execute(SCHEMA.read_bytes())
+        yield Office(
+            settings=settings,
+            database=database,
+            invoices=await enter(vendor("invoice", settings.invoices_url)),
+            mail=await enter(vendor("mail", settings.mail_url)),
+            pos=await enter(vendor("POS", settings.pos_url)),
+        )
+
+
+def _pool(settings: Settings) -> Pool:
+    return AsyncConnectionPool(
+        settings.database_url or running_database(),
+        kwargs={"options": SESSION},
+        min_size=1,
+        max_size=CONNECTIONS_MAX,
+        timeout=WAIT_SECONDS_MAX,
+        open=False,
+    )
+
+
+def running_database() -> str:
+    """The PostgreSQL that a `./run` on this machine has started for itself."""
+    from api.settings import from_environment
+    from eventlog.embedded import running_conninfo
+
+    conninfo = running_conninfo(from_environment({}).data_dir)
+    if conninfo is None:
+        raise BadSettings("Daybook does not run here: start ./run first, or set DATABASE_URL.")
+    return conninfo

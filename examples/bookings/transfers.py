@@ -1,0 +1,156 @@
+"""`bookings.transfers`, and the jobs that keep the till's consignments in step with it.
+
+A transfer is ours, its consignment the till's. Each job tells the till one thing, and the
+ConsignmentSync that follows it takes over what the till then says.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
+
+from daybook import ClaimedJob, Fail, Snooze
+from daybook.enqueue import enqueue
+from examples.bookings.office import Office
+
+QUEUE = "transfers"
+
+Counts = Mapping[str, int]
+"""How many of which machine."""
+
+CREATE_TRANSFER = """
+INSERT INTO bookings.transfers (from_depot, to_depot, counts)
+VALUES (%(from_depot)s, %(to_depot)s, %(counts)s)
+RETURNING id
+"""
+
+READ_TRANSFER = """
+SELECT id, from_depot, to_depot, counts, status, received_counts, consignment_id
+FROM bookings.transfers
+WHERE id = %(id)s
+"""
+
+CHANGE_COUNTS = "UPDATE bookings.transfers SET counts = %(counts)s WHERE id = %(id)s"
+
+RECORD_CONSIGNMENT = """
+UPDATE bookings.transfers SET consignment_id = %(consignment_id)s WHERE id = %(id)s
+"""
+
+RECORD_STATUS = """
+UPDATE bookings.transfers
+SET status = %(status)s, received_counts = %(received_counts)s
+WHERE id = %(id)s
+"""
+
+
+class Transfer(Struct, frozen=True, kw_only=True):
+    id: int
+    from_depot: str
+    to_depot: str
+    counts: dict[str, int]
+    status: str
+    received_counts: dict[str, int]
+    consignment_id: str | None
+
+
+async def order_transfer(
+    connection: AsyncConnection[Any], *, from_depot: str, to_depot: str, counts: Counts
+) -> int:
+    parameters = {"from_depot": from_depot, "to_depot": to_depot, "counts": Jsonb(counts)}
+    async with connection.transaction():
+        cursor = await connection.execute(CREATE_TRANSFER, parameters)
+        (transfer_id,) = await cursor.fetchone() or ()
+        await _enqueue(connection, transfer_id, "TransferCreate")
+    return int(transfer_id)
+
+
+async def change_transfer(
+    connection: AsyncConnection[Any], transfer_id: int, counts: Counts
+) -> None:
+    async with connection.transaction():
+        await connection.execute(CHANGE_COUNTS, {"id": transfer_id, "counts": Jsonb(counts)})
+        await _enqueue(connection, transfer_id, "TransferUpdate")
+
+
+async def receive_transfer(
+    connection: AsyncConnection[Any], transfer_id: int, counts: Counts
+) -> None:
+    """What arrived, which may be less than was sent, and in several parts."""
+    async with connection.transaction():
+        await _enqueue(connection, transfer_id, "TransferReceive", {"counts": counts})
+
+
+async def transfer_create(office: Office, job: ClaimedJob) -> Any:
+    transfer = await _transfer_of(office, job)
+    if transfer.consignment_id is not None:
+        return {"consignmentId": transfer.consignment_id}
+    body = {
+        "fromOutlet": transfer.from_depot,
+        "toOutlet": transfer.to_depot,
+        "counts": transfer.counts,
+    }
+    reference = f"transfer-{transfer.id}"
+    created = await office.pos.create("consignments", body, job=job, reference=reference)
+    parameters = {"id": transfer.id, "consignment_id": created["id"]}
+    async with office.database.connection() as connection:
+        await connection.execute(RECORD_CONSIGNMENT, parameters)
+    return {"consignmentId": created["id"]}
+
+
+async def transfer_update(office: Office, job: ClaimedJob) -> Any:
+    """Tells what is to be sent as it stands now, so that a late update takes nothing back."""
+    transfer = await _transfer_of(office, job)
+    path = _consignment_path(office, transfer)
+    return await office.pos.put(path, {"counts": transfer.counts}, job=job)
+
+
+async def transfer_receive(office: Office, job: ClaimedJob) -> Any:
+    """Adds to the stock: the job's key is all that keeps a second try from adding it again."""
+    transfer = await _transfer_of(office, job)
+    path = _consignment_path(office, transfer)
+    return await office.pos.post(f"{path}/receive", {"counts": job.payload["counts"]}, job=job)
+
+
+async def consignment_sync(office: Office, job: ClaimedJob) -> Any:
+    transfer = await _transfer_of(office, job)
+    told = await office.pos.get(_consignment_path(office, transfer), job=job)
+    parameters = {
+        "id": transfer.id,
+        "status": told["status"],
+        "received_counts": Jsonb(told["receivedCounts"]),
+    }
+    async with office.database.connection() as connection:
+        await connection.execute(RECORD_STATUS, parameters)
+    return {"status": told["status"]}
+
+
+async def find(connection: AsyncConnection[Any], transfer_id: int) -> Transfer | None:
+    async with connection.cursor(row_factory=class_row(Transfer)) as cursor:
+        await cursor.execute(READ_TRANSFER, {"id": transfer_id})
+        return await cursor.fetchone()
+
+
+async def _transfer_of(office: Office, job: ClaimedJob) -> Transfer:
+    async with office.database.connection() as connection:
+        transfer = await find(connection, int(job.subject or 0))
+    if transfer is None:
+        raise Fail(f"There is no transfer {job.subject}.")
+    return transfer
+
+
+def _consignment_path(office: Office, transfer: Transfer) -> str:
+    """Its TransferCreate may not be done yet: then this one waits."""
+    if transfer.consignment_id is None:
+        raise Snooze(seconds=office.settings.look_again_seconds)
+    return f"consignments/{transfer.consignment_id}"
+
+
+async def _enqueue(
+    connection: AsyncConnection[Any], transfer_id: int, type_: str, payload: Any = None
+) -> None:
+    await enqueue(
+        connection, queue=QUEUE, type=type_, payload=payload, subject=str(transfer_id)
+    )

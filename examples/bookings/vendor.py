@@ -1,0 +1,89 @@
+"""Somebody else's service, asked on behalf of a job.
+
+Owns what all of them have in common: every request has a time limit and carries the id that
+connects all that is done for one booking, every write carries the job's effect key, and every
+answer is a value, a reason to try again, or a reason not to.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+
+import httpx2
+
+from daybook import ClaimedJob, Fail, Retry
+
+# Not our request is wrong with these, but the moment, or a right that somebody has to give us.
+PASSING = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.TOO_MANY_REQUESTS,
+)
+REASON_CHARACTERS_MAX = 200
+
+
+class Vendor:
+    def __init__(self, name: str, client: httpx2.AsyncClient) -> None:
+        self._name = name
+        self._client = client
+
+    async def get(self, path: str, *, job: ClaimedJob, **parameters: str) -> Any:
+        return (await self._ask("GET", path, _about(job), params=parameters)).json()
+
+    async def post(self, path: str, body: Any, *, job: ClaimedJob, part: str = "") -> Any:
+        """`part` is for a job that has more than one effect in the same place: each needs a key
+        of its own."""
+        return (await self._ask("POST", path, _about(job, part), json=body)).json()
+
+    async def put(self, path: str, body: Any, *, job: ClaimedJob) -> Any:
+        return (await self._ask("PUT", path, _about(job), json=body)).json()
+
+    async def create(self, path: str, body: Any, *, job: ClaimedJob, reference: str) -> Any:
+        """What must never be there twice, not even when somebody starts the job over by hand. A
+        new life has a new key, which the vendor would take for a new wish: so we look first."""
+        if job.life > 1:
+            found = await self.get(path, job=job, reference=reference)
+            if found["items"]:
+                return found["items"][0]
+        return await self.post(path, {**body, "reference": reference}, job=job)
+
+    async def download(self, url: str) -> bytes:
+        return (await self._ask("GET", url, {})).content
+
+    async def _ask(
+        self, method: str, path: str, headers: dict[str, str], **content: Any
+    ) -> httpx2.Response:
+        try:
+            answer = await self._client.request(method, path, headers=headers, **content)
+        except httpx2.TransportError as error:
+            reason = type(error).__name__
+            raise Retry(f"The {self._name} service did not answer: {reason}.") from error
+        if answer.is_success:
+            return answer
+        reason = f"The {self._name} service answered {answer.status_code}"
+        reason = f"{reason}: {answer.text[:REASON_CHARACTERS_MAX]}"
+        if answer.is_server_error or answer.status_code in PASSING:
+            raise Retry(reason, after=_wished_seconds(answer))
+        raise Fail(reason)
+
+
+@asynccontextmanager
+async def open_vendor(name: str, url: str, *, seconds_max: float) -> AsyncIterator[Vendor]:
+    # A proxy of the environment is not for services on the inside.
+    async with httpx2.AsyncClient(base_url=url, timeout=seconds_max, trust_env=False) as client:
+        yield Vendor(name, client)
+
+
+def _about(job: ClaimedJob, part: str = "") -> dict[str, str]:
+    return {
+        "Idempotency-Key": f"{job.effect_key}-{part}" if part else job.effect_key,
+        "X-Correlation-Id": f"{job.queue}-{job.subject}",
+    }
+
+
+def _wished_seconds(answer: httpx2.Response) -> float | None:
+    """As said by the vendor; None for the usual rest, also when it is said as a date."""
+    text = answer.headers.get("Retry-After", "")
+    return float(text) if text.isdecimal() else None

@@ -1,0 +1,42 @@
+"""Schedules: what is due is fired, by whoever looks first.
+
+Several processes may find the same slot. The schedule's row is held by one of them at a time, and
+whoever comes second finds that it has moved on.
+"""
+
+from typing import ClassVar
+
+from domain.desk import Command
+from domain.schedule import LATE_SECONDS_MAX, MissedRuns, Schedule, run_id, schedule_id
+from domain.timetable import RUNS_MAX, FireSchedule
+from eventlog.origin import Origin
+from processors.runtime import AGAIN_SECONDS, BATCH_MAX, POLL_SECONDS, Processor, Runtime, Session
+from projections.schedules import DueSchedule, find_due_schedules
+
+ACTOR = "system:schedules"
+DEED = "fire"
+
+
+class Schedules(Processor):
+    name: ClassVar[str] = "schedules"
+    pause_seconds: ClassVar[float] = 0.05
+    # It knows when the next one is due, and a new one is hardly ever due within the second.
+    deaf_seconds: ClassVar[float] = POLL_SECONDS
+
+    async def work(self, runtime: Runtime, session: Session) -> float:
+        first = await find_due_schedules(
+            session.connection, patience_seconds=session.patience_seconds, limit=BATCH_MAX
+        )
+        due = [one for one in first if one.seconds <= 0]
+        taken = await runtime.send(_fire(runtime, one) for one in due)
+        if not taken:
+            return AGAIN_SECONDS
+        # Whoever had many slots to make up for may have some left.
+        return 0 if due else min([POLL_SECONDS, *(one.seconds for one in first)])
+
+
+def _fire(runtime: Runtime, due: DueSchedule) -> tuple[Command[Schedule], Origin]:
+    is_behind = due.missed_runs == MissedRuns.ALL and due.seconds < -LATE_SECONDS_MAX
+    command = FireSchedule(name=due.name, runs_max=RUNS_MAX if is_behind else 1)
+    cause = run_id(schedule_id(due.name), due.slot_at)
+    return command, runtime.origin(ACTOR, cause, DEED)

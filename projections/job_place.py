@@ -1,0 +1,60 @@
+"""Which jobs a list is of, and where a page of it ended."""
+
+from hashlib import blake2s
+from typing import Annotated, Self
+
+from msgspec import Meta, Struct, json
+
+from domain.job import JobStatus
+from projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
+
+# In the order in which a list shows them.
+SECTIONS = (
+    JobStatus.PENDING,
+    JobStatus.PROCESSING,
+    JobStatus.DEAD,
+    JobStatus.COMPLETED,
+    JobStatus.CANCELLED,
+)
+# What still has its turn before it is shown in that order; of what is over, the newest comes first.
+OLDEST_FIRST = frozenset({JobStatus.PENDING, JobStatus.PROCESSING})
+
+
+class JobFilter(Struct, frozen=True, gc=False):
+    """None means any."""
+
+    status: JobStatus | None = None
+    queue: str | None = None
+    type: str | None = None
+    subject: str | None = None
+
+    @property
+    def sections(self) -> tuple[JobStatus, ...]:
+        return SECTIONS if self.status is None else (self.status,)
+
+    @property
+    def mark(self) -> str:
+        """Tells it from other filters, in few characters."""
+        return blake2s(json.encode(self), digest_size=8).hexdigest()
+
+
+class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    filter: str
+    section: JobStatus
+    number: Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
+
+    @classmethod
+    def beginning(cls, wanted: JobFilter, section: JobStatus | None = None) -> Self:
+        """Before the first job of a section, or of the whole list."""
+        first = section or wanted.sections[0]
+        return cls(wanted.mark, first, 0 if first in OLDEST_FIRST else NUMBER_MAX)
+
+    @classmethod
+    def parse(cls, cursor: str, wanted: JobFilter) -> Self:
+        place = read_cursor(cursor, cls)
+        if place.filter != wanted.mark or place.section not in wanted.sections:
+            raise BadCursorError
+        return place
+
+    def cursor(self) -> str:
+        return write_cursor(self)

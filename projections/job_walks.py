@@ -1,0 +1,122 @@
+"""How lists find jobs: the statements by which each section is walked, in the order it is shown.
+
+A list may be of one queue, of one type, or of all. Each pair of a queue and a type is one short
+walk along an index that stops at the limit, so that a million other jobs are not in the way. What
+is asked for by its subject has an index of its own.
+"""
+
+from domain.job import JobStatus
+from projections.job_picks import COLUMNS
+
+_SOURCES = """
+WITH sources AS (
+    SELECT queue, type
+    FROM job_types
+    WHERE (%(queue)s::text IS NULL OR queue = %(queue)s)
+      AND (%(type)s::text IS NULL OR type = %(type)s)
+)"""
+
+_OF_SOURCE = "(jobs.queue, jobs.type) = (sources.queue, sources.type)"
+
+_FITTING = """(%(queue)s::text IS NULL OR queue = %(queue)s)
+  AND (%(type)s::text IS NULL OR type = %(type)s)"""
+
+# The index of what can be taken at once has the priority before the number, so every priority there
+# is is a walk of its own.
+READ_PENDING_JOBS = f"""{_SOURCES}
+SELECT listed.*
+FROM sources, LATERAL (
+    SELECT at_once.*
+    FROM generate_series(1, 10) AS priorities (priority), LATERAL (
+        SELECT {COLUMNS}
+        FROM jobs
+        WHERE {_OF_SOURCE} AND status = 'PENDING' AND run_at IS NULL
+          AND jobs.priority = priorities.priority AND number > %(number)s
+        ORDER BY number
+        LIMIT %(limit)s
+    ) AS at_once
+    UNION ALL
+    SELECT * FROM (
+        SELECT {COLUMNS}
+        FROM jobs
+        WHERE {_OF_SOURCE} AND status = 'PENDING' AND run_at IS NOT NULL AND number > %(number)s
+        ORDER BY number
+        LIMIT %(limit)s
+    ) AS postponed
+) AS listed
+ORDER BY number
+LIMIT %(limit)s
+"""
+
+# No more than workers have in their hands, so these can be sorted.
+READ_PROCESSING_JOBS = f"""
+SELECT {COLUMNS}
+FROM jobs
+WHERE claim_id IS NOT NULL AND number > %(number)s AND {_FITTING}
+ORDER BY number
+LIMIT %(limit)s
+"""
+
+READ_DEAD_JOBS = f"""{_SOURCES}
+SELECT listed.*
+FROM sources, LATERAL (
+    SELECT {COLUMNS}
+    FROM jobs
+    WHERE {_OF_SOURCE} AND status = 'DEAD' AND number < %(number)s
+    ORDER BY number DESC
+    LIMIT %(limit)s
+) AS listed
+ORDER BY number DESC
+LIMIT %(limit)s
+"""
+
+READ_FINISHED_JOBS = f"""{_SOURCES}
+SELECT listed.*
+FROM sources, LATERAL (
+    SELECT number, id
+    FROM finished_jobs AS jobs
+    WHERE {_OF_SOURCE} AND status = %(status)s AND number < %(number)s
+    ORDER BY number DESC
+    LIMIT %(limit)s
+) AS listed
+ORDER BY number DESC
+LIMIT %(limit)s
+"""
+
+_READ_SUBJECT = f"""
+SELECT {COLUMNS}
+FROM jobs
+WHERE subject = %(subject)s AND status = %(status)s AND {_FITTING}"""
+
+READ_SUBJECT_OLDEST_FIRST = f"""{_READ_SUBJECT} AND number > %(number)s
+ORDER BY number
+LIMIT %(limit)s
+"""
+
+READ_SUBJECT_NEWEST_FIRST = f"""{_READ_SUBJECT} AND number < %(number)s
+ORDER BY number DESC
+LIMIT %(limit)s
+"""
+
+READ_SUBJECT_FINISHED = f"""
+SELECT number, id
+FROM finished_jobs
+WHERE subject = %(subject)s AND status = %(status)s AND {_FITTING} AND number < %(number)s
+ORDER BY number DESC
+LIMIT %(limit)s
+"""
+
+OF_SOURCES = {
+    JobStatus.PENDING: READ_PENDING_JOBS,
+    JobStatus.PROCESSING: READ_PROCESSING_JOBS,
+    JobStatus.DEAD: READ_DEAD_JOBS,
+    JobStatus.COMPLETED: READ_FINISHED_JOBS,
+    JobStatus.CANCELLED: READ_FINISHED_JOBS,
+}
+OF_SUBJECT = {
+    JobStatus.PENDING: READ_SUBJECT_OLDEST_FIRST,
+    JobStatus.PROCESSING: READ_SUBJECT_OLDEST_FIRST,
+    JobStatus.DEAD: READ_SUBJECT_NEWEST_FIRST,
+    JobStatus.COMPLETED: READ_SUBJECT_FINISHED,
+    JobStatus.CANCELLED: READ_SUBJECT_FINISHED,
+}

@@ -1,0 +1,174 @@
+"""Why something is where it is: reasons with a name that programs can rely on, and a sentence."""
+
+from datetime import datetime
+from uuid import UUID
+
+from msgspec import Struct
+
+
+class Reason(Struct, frozen=True, kw_only=True, rename="camel", tag_field="code", tag=True):
+    """Subclasses are named for what they say; the name is stable."""
+
+    @property
+    def sentence(self) -> str:
+        raise NotImplementedError
+
+
+class Next(Struct, frozen=True, rename="camel"):
+    """What happens next by itself, or what somebody has to do; and when, if that is known."""
+
+    what: str
+    at: datetime | None = None
+
+
+class NoIdleBot(Reason, frozen=True, kw_only=True, tag=True):
+    bots: int
+    next_free_at: datetime | None
+
+    @property
+    def sentence(self) -> str:
+        if not self.bots:
+            return "There is no bot."
+        return f"None of the {self.bots} bots that claim by themselves is idle."
+
+
+class NoPendingOrder(Reason, frozen=True, kw_only=True, tag=True):
+    @property
+    def sentence(self) -> str:
+        return "No order is waiting."
+
+
+class ClaimsOnlyWhenAsked(Reason, frozen=True, kw_only=True, tag=True):
+    @property
+    def sentence(self) -> str:
+        return "The bot does not claim by itself (autoClaim is false)."
+
+
+class BehindPriority(Reason, frozen=True, kw_only=True, tag=True):
+    ahead: int
+    is_bound: bool = False
+    """Whether there may be even more ahead than were counted."""
+
+    @property
+    def sentence(self) -> str:
+        if not self.ahead:
+            return "It is the next to be taken."
+        return f"{'At least ' if self.is_bound else ''}{self.ahead} are to be taken before it."
+
+
+class HeldByBot(Reason, frozen=True, kw_only=True, tag=True):
+    bot_id: UUID
+    claim_id: UUID
+    since: datetime
+    due_at: datetime
+    completion: str
+
+    @property
+    def sentence(self) -> str:
+        return f"Bot {self.bot_id} has been working on it."
+
+
+class WorksOn(Reason, frozen=True, kw_only=True, tag=True):
+    order_id: UUID
+    claim_id: UUID
+
+    @property
+    def sentence(self) -> str:
+        return f"It is working on order {self.order_id}."
+
+
+class Done(Reason, frozen=True, kw_only=True, tag=True):
+    at: datetime
+    by: str
+
+    @property
+    def sentence(self) -> str:
+        return f"It was completed by {self.by}."
+
+
+class Deleted(Reason, frozen=True, kw_only=True, tag=True):
+    at: datetime
+    by: str
+
+    @property
+    def sentence(self) -> str:
+        return f"It was deleted by {self.by}."
+
+
+class Cancelled(Reason, frozen=True, kw_only=True, tag=True):
+    at: datetime
+    by: str
+
+    @property
+    def sentence(self) -> str:
+        return f"It was cancelled by {self.by}."
+
+
+class InDeadLetters(Reason, frozen=True, kw_only=True, tag=True):
+    error: str | None
+    why: str
+    attempts: int
+
+    @property
+    def sentence(self) -> str:
+        told = f": {self.error}" if self.error else ""
+        return f"It was given up after {self.attempts} attempts ({self.why}){told}."
+
+
+class LeaseHeld(Reason, frozen=True, kw_only=True, tag=True):
+    by: str
+    claim_id: UUID
+    until: datetime
+
+    @property
+    def sentence(self) -> str:
+        return f"Worker {self.by} holds it."
+
+
+class WaitingBackoff(Reason, frozen=True, kw_only=True, tag=True):
+    until: datetime
+    failures: int
+    error: str | None
+
+    @property
+    def sentence(self) -> str:
+        return f"It rests after failure number {self.failures}: {self.error or 'no reason given'}."
+
+
+class Scheduled(Reason, frozen=True, kw_only=True, tag=True):
+    until: datetime
+
+    @property
+    def sentence(self) -> str:
+        return "Its time has not come yet."
+
+
+class PausedQueue(Reason, frozen=True, kw_only=True, tag=True):
+    queue: str
+
+    @property
+    def sentence(self) -> str:
+        return f"The queue {self.queue} is paused."
+
+
+class ConcurrencyReached(Reason, frozen=True, kw_only=True, tag=True):
+    queue: str
+    running: int
+    allowed: int
+    subject: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        of = f" of {self.subject}" if self.subject else ""
+        return f"{self.running} jobs{of} run in {self.queue}, and {self.allowed} may."
+
+
+class RateLimited(Reason, frozen=True, kw_only=True, tag=True):
+    queue: str
+    until: datetime
+    subject: str | None = None
+
+    @property
+    def sentence(self) -> str:
+        of = f" of {self.subject}" if self.subject else ""
+        return f"The rate of {self.queue} allows no more jobs{of} for the moment."

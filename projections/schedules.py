@@ -1,0 +1,150 @@
+"""`schedules`: every schedule that is not deleted, and when it is due."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import Struct, json
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from domain.job_template import JobTemplate
+from domain.schedule import SCHEDULE, MissedRuns, Plan, Schedule
+from eventlog.arrays import bigints, booleans, byteas, doubles, texts, timestamps, uuids
+from eventlog.live import LiveTable, Parameters
+
+SELECT_SCHEDULES = """
+SELECT id, version, name, cron, time_zone, missed_runs, catch_up_seconds, job, paused, created_at,
+       updated_at, next_run_at, last_run_at
+FROM schedules
+"""
+
+HOLD_SCHEDULES = f"{SELECT_SCHEDULES} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+
+INSERT_SCHEDULES = """
+INSERT INTO schedules (id, version, name, cron, time_zone, missed_runs, catch_up_seconds, job,
+                       paused, created_at, updated_at, next_run_at, last_run_at)
+SELECT * FROM unnest(
+    %(ids)b::uuid[], %(versions)b::bigint[], %(names)b::text[], %(crons)b::text[],
+    %(time_zones)b::text[], %(missed_runs)b::text[], %(catch_up_seconds)b::float8[],
+    %(jobs)b::bytea[], %(paused)b::boolean[], %(created)b::timestamptz[],
+    %(updated)b::timestamptz[], %(next_runs)b::timestamptz[], %(last_runs)b::timestamptz[])
+"""
+
+UPDATE_SCHEDULES = """
+UPDATE schedules
+SET version = new.version, cron = new.cron, time_zone = new.time_zone,
+    missed_runs = new.missed_runs, catch_up_seconds = new.catch_up_seconds, job = new.job,
+    paused = new.paused, updated_at = new.updated_at, next_run_at = new.next_run_at,
+    last_run_at = new.last_run_at
+FROM unnest(
+    %(ids)b::uuid[], %(versions)b::bigint[], %(crons)b::text[], %(time_zones)b::text[],
+    %(missed_runs)b::text[], %(catch_up_seconds)b::float8[], %(jobs)b::bytea[],
+    %(paused)b::boolean[], %(updated)b::timestamptz[], %(next_runs)b::timestamptz[],
+    %(last_runs)b::timestamptz[]
+) AS new (id, version, cron, time_zone, missed_runs, catch_up_seconds, job, paused, updated_at,
+          next_run_at, last_run_at)
+WHERE schedules.id = new.id
+"""
+
+DELETE_SCHEDULES = "DELETE FROM schedules WHERE id = ANY(%(ids)b::uuid[])"
+
+READ_SCHEDULE = f"{SELECT_SCHEDULES} WHERE name = %(name)s"
+READ_SCHEDULES = f"""{SELECT_SCHEDULES}
+WHERE name > %(after)s
+ORDER BY name
+LIMIT %(limit)s
+"""
+
+# What is due, and the first that is not: how long it has still to wait is all one needs to know of
+# the future. The time is the database's.
+FIND_DUE_SCHEDULES = """
+SELECT name, next_run_at, missed_runs,
+       extract(epoch FROM next_run_at - clock_timestamp())::float8 + %(patience)s AS seconds
+FROM schedules
+WHERE next_run_at IS NOT NULL
+ORDER BY next_run_at
+LIMIT %(limit)s
+"""
+
+
+class LiveSchedules(LiveTable[Schedule]):
+    decider = SCHEDULE
+    hold = HOLD_SCHEDULES
+    insert = INSERT_SCHEDULES
+    update = UPDATE_SCHEDULES
+    delete = DELETE_SCHEDULES
+
+    def load(self, row: TupleRow) -> Schedule:
+        plan = Plan(
+            cron=row[3],
+            time_zone=row[4],
+            missed_runs=MissedRuns(row[5]),
+            catch_up_seconds=row[6],
+            job=json.decode(row[7], type=JobTemplate),
+        )
+        return Schedule(
+            id=row[0],
+            version=row[1],
+            name=row[2],
+            plan=plan,
+            paused=row[8],
+            created_at=row[9],
+            updated_at=row[10],
+            next_run_at=row[11],
+            last_run_at=row[12],
+        )
+
+    def inserted(self, states: Sequence[Schedule]) -> Parameters:
+        return {
+            **self.updated(states),
+            "names": texts([schedule.name for schedule in states]),
+            "created": timestamps([schedule.created_at for schedule in states]),
+        }
+
+    def updated(self, states: Sequence[Schedule]) -> Parameters:
+        plans = [schedule.plan for schedule in states]
+        return {
+            "ids": uuids([schedule.id for schedule in states]),
+            "versions": bigints([schedule.version for schedule in states]),
+            "crons": texts([plan.cron for plan in plans]),
+            "time_zones": texts([plan.time_zone for plan in plans]),
+            "missed_runs": texts([plan.missed_runs for plan in plans]),
+            "catch_up_seconds": doubles([plan.catch_up_seconds for plan in plans]),
+            "jobs": byteas([json.encode(plan.job) for plan in plans]),
+            "paused": booleans([schedule.paused for schedule in states]),
+            "updated": timestamps([schedule.updated_at for schedule in states]),
+            "next_runs": timestamps([schedule.next_run_at for schedule in states]),
+            "last_runs": timestamps([schedule.last_run_at for schedule in states]),
+        }
+
+
+class DueSchedule(Struct, frozen=True, gc=False):
+    name: str
+    slot_at: datetime
+    missed_runs: str
+    seconds: float
+    """How long it has still to wait; 0 or less when that is over."""
+
+
+async def find_due_schedules(
+    connection: AsyncConnection[TupleRow], *, patience_seconds: float, limit: int
+) -> list[DueSchedule]:
+    """Those that come first: they are due, but for the last ones."""
+    parameters = {"patience": patience_seconds, "limit": limit}
+    rows = await connection.execute(FIND_DUE_SCHEDULES, parameters)
+    return [DueSchedule(*row) for row in await rows.fetchall()]
+
+
+async def one_schedule(connection: AsyncConnection[TupleRow], name: str) -> Schedule | None:
+    rows = await connection.execute(READ_SCHEDULE, {"name": name}, binary=True)
+    row = await rows.fetchone()
+    return None if row is None else LiveSchedules().load(row)
+
+
+async def read_schedules(
+    connection: AsyncConnection[TupleRow], *, after: str, limit: int
+) -> list[Schedule]:
+    """By name, from behind that one on."""
+    parameters = {"after": after, "limit": limit}
+    rows = await connection.execute(READ_SCHEDULES, parameters, binary=True)
+    return [LiveSchedules().load(row) for row in await rows.fetchall()]
