@@ -5,8 +5,6 @@ from http import HTTPStatus
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -16,6 +14,7 @@ from api import (
     completion,
     config,
     explain,
+    health,
     job_claims,
     jobs,
     openapi,
@@ -27,10 +26,7 @@ from api import (
 from api.lookup import Lookup
 from api.problems import (
     KNOWN_ERRORS,
-    RETRY_AFTER,
     BadInputError,
-    JSONAnswer,
-    Problem,
     bad_input,
     internal_error,
     known_error,
@@ -39,23 +35,6 @@ from api.problems import (
 )
 from api.service import Service
 from api.settings import Settings
-
-
-async def live(_request: Request) -> Response:
-    """The process answers. It says nothing of the database, whose trouble no restart cures."""
-    return JSONAnswer({"status": "ok"})
-
-
-async def ready(request: Request) -> Response:
-    """The service can do its work, and where its log ends."""
-    service: Service = request.app.service
-    readiness = await service.readiness()
-    if readiness.trouble is not None:
-        return Problem(
-            HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", readiness.trouble, headers=RETRY_AFTER
-        )
-    return JSONAnswer({"status": "ready", "position": readiness.position})
-
 
 # Routes are tried in this order, so the busy ones come first.
 ROUTES: list[Route] = [
@@ -71,8 +50,7 @@ ROUTES: list[Route] = [
     *stream.routes,
     *config.routes,
     *openapi.routes,
-    Route("/health/live", live),
-    Route("/health/ready", ready),
+    *health.routes,
 ]
 
 EXCEPTION_HANDLERS: Mapping[Any, Any] = {

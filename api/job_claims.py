@@ -1,8 +1,8 @@
 """Workers come for jobs here, and say that they are still at them."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Annotated, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, TypedDict
 from uuid import UUID
 
 import orjson
@@ -17,7 +17,7 @@ from api.jobs import BODY_BYTES_MAX, Held, LeaseSeconds, Name
 from api.problems import problem_of
 from api.requests import BATCH_MAX, Id
 from api.shapes import Moment, moment
-from domain.errors import JobClaimLostError
+from domain.errors import ClaimLostError
 from domain.job import Job
 from domain.workshop import ClaimJobs, Selector
 from eventlog.idempotency import IdempotencyKey
@@ -121,6 +121,7 @@ class BeatAnswer(TypedDict):
 
 
 class HeartbeatsEndpoint(Endpoint[Beats]):
+    headers: ClassVar[Mapping[str, Any]] = {}
     summary = "Say that these claims are still being worked on: each gets another lease."
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
@@ -140,13 +141,14 @@ class HeartbeatsEndpoint(Endpoint[Beats]):
 
 
 class HeartbeatEndpoint(Endpoint[Held]):
+    headers: ClassVar[Mapping[str, Any]] = {}
     summary = "Say that this claim is still being worked on."
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         beat = Heartbeat(call.id, UUID(self.read(call, body).claim_id))
         extended = await call.service.read(lambda connection: extend_leases(connection, [beat]))
         if not extended:
-            return stored(problem_of(JobClaimLostError(beat.job_id, beat.claim_id))), []
+            return stored(problem_of(ClaimLostError("job", beat.job_id, beat.claim_id))), []
         return StoredAnswer(self.status, orjson.dumps(self.answers(extended[0]))), []
 
     @staticmethod

@@ -47,7 +47,7 @@ class RateJSON(TypedDict):
     seconds: float
 
 
-class LimitsJSON(TypedDict):
+class QueueLimitsJSON(TypedDict):
     concurrency: int | None
     rate: RateJSON | None
 
@@ -57,7 +57,7 @@ class QueueJSON(TypedDict):
     paused: bool
     concurrency: int | None
     rate: RateJSON | None
-    perSubject: LimitsJSON
+    perSubject: QueueLimitsJSON
 
 
 def job_json(job: Job) -> JobJSON:
@@ -104,7 +104,7 @@ def queue_json(queue: Queue) -> QueueJSON:
     }
 
 
-def _limits_json(limits: Limits) -> LimitsJSON:
+def _limits_json(limits: Limits) -> QueueLimitsJSON:
     rate = limits.rate
     return {
         "concurrency": limits.concurrency,

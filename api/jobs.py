@@ -9,7 +9,7 @@ from typing import Annotated, Literal, NotRequired, TypedDict
 from uuid import UUID
 
 import orjson
-from msgspec import Meta, Raw, Struct, ValidationError
+from msgspec import Meta, Raw, Struct, ValidationError, field
 from msgspec.json import Decoder
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
@@ -58,10 +58,14 @@ RestSeconds = Annotated[float, Meta(ge=0, le=REST_SECONDS_MAX)]
 Error = Annotated[str, Meta(max_length=ERROR_CHARACTERS_MAX)]
 
 
+def _null() -> Raw:
+    return NULL
+
+
 class NewJobBody(Body, frozen=True):
     queue: Name
     type: Name
-    payload: Raw = NULL
+    payload: Raw = field(default_factory=_null)
     priority: Annotated[int, Meta(ge=1, le=10)] = PRIORITY_USUAL
     subject: Text | None = None
     unique_key: Text | None = None
@@ -77,7 +81,7 @@ class FollowUp(Body, frozen=True):
 
     type: Name
     queue: Name | None = None
-    payload: Raw = NULL
+    payload: Raw = field(default_factory=_null)
     priority: Annotated[int, Meta(ge=1, le=10)] = PRIORITY_USUAL
     subject: Text | None = None
     attempts_max: Annotated[int, Meta(ge=1, le=1000)] = ATTEMPTS_MAX
@@ -95,13 +99,13 @@ class NewJobs(Body, frozen=True):
 FollowUps = Annotated[tuple[FollowUp, ...], Meta(max_length=FOLLOW_UPS_MAX)]
 
 
-class Completion(Body, frozen=True):
+class JobCompletion(Body, frozen=True):
     claim_id: Id
-    result: Raw = NULL
+    result: Raw = field(default_factory=_null)
     then: FollowUps = ()
 
 
-class Failure(Body, frozen=True):
+class JobFailure(Body, frozen=True):
     claim_id: Id
     error: Error
     retryable: bool = True
@@ -121,7 +125,7 @@ class OneResult(Body, frozen=True):
     id: Id
     claim_id: Id
     outcome: Outcome
-    result: Raw = NULL
+    result: Raw = field(default_factory=_null)
     error: Error = ""
     retry_after_seconds: RestSeconds | None = None
     until: Instant | None = None
@@ -176,7 +180,7 @@ def create(new: NewJobs, _call: Call) -> Enqueue:
     return Enqueue(CreateJobs([_new_job(one) for one in new.jobs]), new.answer)
 
 
-def complete(body: Completion, call: Call) -> FinishJob:
+def complete(body: JobCompletion, call: Call) -> FinishJob:
     """The job is done."""
     done = Result(
         job_id=call.id,
@@ -188,7 +192,7 @@ def complete(body: Completion, call: Call) -> FinishJob:
     return _finish(done)
 
 
-def fail(body: Failure, call: Call) -> FinishJob:
+def fail(body: JobFailure, call: Call) -> FinishJob:
     """The job failed: it is tried again later, or is dead."""
     failed = Result(
         job_id=call.id,
@@ -370,9 +374,9 @@ REPORT = Write(
     body_bytes_max=BODY_BYTES_MAX,
 )
 COMPLETE = Write(
-    "POST", "/api/jobs/{id}/complete", takes=Completion, command=complete, shape=one_job
+    "POST", "/api/jobs/{id}/complete", takes=JobCompletion, command=complete, shape=one_job
 )
-FAIL = Write("POST", "/api/jobs/{id}/fail", takes=Failure, command=fail, shape=one_job)
+FAIL = Write("POST", "/api/jobs/{id}/fail", takes=JobFailure, command=fail, shape=one_job)
 SNOOZE = Write("POST", "/api/jobs/{id}/snooze", takes=Snooze, command=snooze, shape=one_job)
 RELEASE = Write("POST", "/api/jobs/{id}/release", takes=Held, command=release, shape=one_job)
 CANCEL = Write("POST", "/api/jobs/{id}/cancel", takes=Nothing, command=cancel, shape=one_job)

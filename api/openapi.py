@@ -1,5 +1,6 @@
 """The description of this API as OpenAPI 3.1, made from its routes and the types they name."""
 
+import re
 from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 from inspect import getdoc
@@ -83,8 +84,9 @@ def _operation(route: Route, schemas: Schemas) -> Description:
 
 
 def _parameters(endpoint: Described, schemas: Schemas) -> Iterator[Description]:
-    if "{id}" in endpoint.path:
-        yield {**_parameter("path", "id", schemas[Id]), "required": True}
+    for name in re.findall(r"\{(\w+)\}", endpoint.path):
+        schema = schemas[Id] if name == "id" else {"type": "string"}
+        yield {**_parameter("path", name, schema), "required": True}
     for field in fields(endpoint.parameters):
         default = None if field.default is NODEFAULT else field.default
         yield _parameter("query", field.encode_name, schemas[field.type], default)

@@ -42,7 +42,7 @@ class QueueAnswer(TypedDict):
 
 def configure(body: QueueBody, call: Call) -> ConfigureQueue:
     """Pause or resume a queue, and limit how much of it runs."""
-    name = call.scope["path_params"]["id"]
+    name = call.scope["path_params"]["name"]
     if not NAME_PATTERN.fullmatch(name):
         raise bad_request("bad_name", "The name of a queue is 1 to 100 of A-Z a-z 0-9 . _ : @ -.")
     return ConfigureQueue(
@@ -68,6 +68,6 @@ def configured(queue: Queue) -> QueueAnswer:
     return {"queue": queue_json(queue)}
 
 
-CONFIGURE = Write("PUT", "/api/queues/{id}", takes=QueueBody, command=configure, shape=configured)
+CONFIGURE = Write("PUT", "/api/queues/{name}", takes=QueueBody, command=configure, shape=configured)
 
 routes: list[Route] = [CONFIGURE.route]

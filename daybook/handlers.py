@@ -15,7 +15,6 @@ from typing import Any
 
 from msgspec import Raw, Struct
 from msgspec.json import encode
-from msgspec.structs import replace
 
 from daybook.backoff import Backoff
 from daybook.jobs import ClaimedJob, FollowUp, Result
@@ -44,13 +43,11 @@ class Handler(Struct, frozen=True, kw_only=True):
         """Raises Fail when the value cannot be told to the service: it could not next time."""
         follow_ups = self._follow_ups(job, value)
         try:
-            then = [replace(one, payload=Raw(encode(one.payload))) for one in follow_ups]
             result = None if value is None else Raw(encode(value))
+            then = Raw(encode(follow_ups)) if follow_ups else ()
         except (TypeError, ValueError) as error:
             raise Fail(f"What came of the job cannot be written as JSON: {error}") from error
-        return Result(
-            id=job.id, claim_id=job.claim_id, outcome="done", result=result, then=then or ()
-        )
+        return Result(id=job.id, claim_id=job.claim_id, outcome="done", result=result, then=then)
 
     def not_done(
         self, job: ClaimedJob, error: BaseException, *, chance: random.Random, now: datetime
@@ -111,7 +108,10 @@ def released(job: ClaimedJob) -> Result:
 
 def error_text(error: BaseException) -> str:
     """In words that the service can store. Our own outcomes bring a sentence with them."""
-    text = str(error)
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
     if not isinstance(error, Retry | Fail):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return _cut(text)

@@ -7,7 +7,7 @@ from threading import Event
 from typing import Any, Literal
 from uuid import UUID
 
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 
 class JobStatus(StrEnum):
@@ -127,7 +127,7 @@ class Result(Wire, frozen=True, kw_only=True):
     error: str | None = None
     retry_after_seconds: float | None = None
     until: datetime | None = None
-    then: Sequence[FollowUp] = ()
+    then: Sequence[FollowUp] | Raw = ()
 
 
 class Reported(Wire, frozen=True, kw_only=True):

@@ -5,13 +5,19 @@ A value that is returned means done. Any other exception means the same as `Retr
 
 from datetime import datetime
 
+DAY_SECONDS = 86_400
+AFTER_SECONDS_MAX = 30 * DAY_SECONDS
+SNOOZE_SECONDS_MAX = 366 * DAY_SECONDS
+
 
 class Retry(Exception):
     """Not this time: try again, after so many seconds or after the usual rest."""
 
     def __init__(
         self, reason: str = "The job asked to be tried again.", *, after: float | None = None
-    ):
+    ) -> None:
+        if after is not None and not 0 <= after <= AFTER_SECONDS_MAX:
+            raise ValueError(f"Retry takes 0 to {AFTER_SECONDS_MAX} seconds, not {after}.")
         super().__init__(reason)
         self.after_seconds = after
 
@@ -31,6 +37,8 @@ class Snooze(Exception):
             raise ValueError("Snooze takes either until or seconds.")
         if until is not None and until.tzinfo is None:
             raise ValueError("Snooze takes a moment with a time zone.")
+        if seconds is not None and not 0 <= seconds <= SNOOZE_SECONDS_MAX:
+            raise ValueError(f"Snooze takes 0 to {SNOOZE_SECONDS_MAX} seconds, not {seconds}.")
         super().__init__("The job is not due yet.")
         self.until = until
         self.seconds = seconds

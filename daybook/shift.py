@@ -26,7 +26,7 @@ from daybook.reporter import Reporter
 
 CLAIM_MAX = 1000
 WAIT_SECONDS = 20.0
-CLAIM_RETRY_SECONDS_MAX = 5.0
+CLAIM_RETRY_SECONDS_MAX = 3.0
 AGAIN_SECONDS = 1.0
 # If there are jobs, a claim is answered in this time; one that waits for longer waits in vain.
 SETTLE_SECONDS_MAX = 0.3

@@ -83,8 +83,8 @@ class BotDeletedError(Refusal):
 class ClaimLostError(Refusal):
     code = "claim_lost"
 
-    def __init__(self, order_id: UUID, claim_id: UUID) -> None:
-        super().__init__(f"Claim {claim_id} no longer holds order {order_id}.")
+    def __init__(self, kind: str, held_id: UUID, claim_id: UUID) -> None:
+        super().__init__(f"Claim {claim_id} no longer holds {kind} {held_id}.")
 
 
 class NotYetDueError(Refusal):
@@ -92,13 +92,6 @@ class NotYetDueError(Refusal):
 
     def __init__(self, order_id: UUID) -> None:
         super().__init__(f"Order {order_id} is not yet due.")
-
-
-class JobClaimLostError(Refusal):
-    code = "claim_lost"
-
-    def __init__(self, job_id: UUID, claim_id: UUID) -> None:
-        super().__init__(f"Claim {claim_id} no longer holds job {job_id}.")
 
 
 class JobNotDeadError(Refusal):

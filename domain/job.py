@@ -13,7 +13,7 @@ from uuid import UUID
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from domain.errors import JobClaimLostError, JobNotDeadError, JobOverError
+from domain.errors import ClaimLostError, JobNotDeadError, JobOverError
 from domain.event import Decider, Event, events_of
 
 NULL = Raw(b"null")
@@ -245,7 +245,7 @@ def cancel(job: Job, *, now: datetime) -> Job.Cancelled:
 
 def held_by(job: Job, claim_id: UUID) -> Lease:
     if job.lease is None or job.lease.id != claim_id:
-        raise JobClaimLostError(job.id, claim_id)
+        raise ClaimLostError("job", job.id, claim_id)
     return job.lease
 
 

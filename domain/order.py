@@ -199,7 +199,7 @@ def restore(order: Order, *, now: datetime) -> Order.Restored:
 
 def held_by(order: Order, claim_id: UUID) -> Claim:
     if order.claim is None or order.claim.id != claim_id:
-        raise ClaimLostError(order.id, claim_id)
+        raise ClaimLostError("order", order.id, claim_id)
     return order.claim
 
 

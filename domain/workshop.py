@@ -14,9 +14,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType, json
 
 from domain import job as jobs
 from domain.desk import Desk, Reads
-from domain.errors import LeaseHeldError, NotFoundError, Refusal
+from domain.errors import JobNotDeadError, LeaseHeldError, NotFoundError, Refusal
 from domain.event import Event
-from domain.job import JOB, NULL, Backoff, FailureReason, Job, UniqueScope
+from domain.job import JOB, NULL, Backoff, FailureReason, Job, JobStatus, UniqueScope
 from domain.queue import QUEUE, Limits, Queue, Rate, queue_id
 
 T = TypeVar("T")
@@ -245,24 +245,35 @@ class ExpireLease(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RetryJobs(Struct, frozen=True, kw_only=True, gc=False):
-    """Dead or cancelled jobs begin a new life; each refusal is its own answer."""
+    """Dead jobs begin a new life; each refusal is its own answer.
+
+    Whoever looked for them saw them dead. One that was cancelled since is not wanted any more, and
+    stays as it is.
+    """
 
     job_ids: Sequence[UUID]
-    run_at: datetime | None = None
+    run_at: Sequence[datetime] = ()
+    """When each of them may be taken; at once if there are none."""
 
     @property
     def reads(self) -> Reads:
         return Reads(names=tuple([(JOB, job_id) for job_id in self.job_ids]))
 
     def decide(self, desk: Desk) -> list[Settled]:
+        times = self.run_at or [None] * len(self.job_ids)
         settled: list[Settled] = []
-        for job_id in self.job_ids:
+        for job_id, run_at in zip(self.job_ids, times, strict=True):
             try:
-                requeued = jobs.requeue(_job(desk, job_id), run_at=self.run_at, now=desk.now)
-                settled.append(Settled(job_id, desk.record(JOB, job_id, requeued)))
+                settled.append(Settled(job_id, self._retry(desk, job_id, run_at)))
             except Refusal as refusal:
                 settled.append(Settled(job_id, refusal))
         return settled
+
+    def _retry(self, desk: Desk, job_id: UUID, run_at: datetime | None) -> Job:
+        job = _job(desk, job_id)
+        if job.status is not JobStatus.DEAD:
+            raise JobNotDeadError(job.id, job.status)
+        return desk.record(JOB, job_id, jobs.requeue(job, run_at=run_at, now=desk.now))
 
 
 class RetryJob(Struct, frozen=True, gc=False):

@@ -19,6 +19,12 @@ class LiveTable(Generic[S]):
 
     decider: ClassVar[Decider[Any]]
 
+    name: ClassVar[str]
+    """Of the table."""
+
+    select: ClassVar[str]
+    """Selects all rows, with their columns as `load` takes them."""
+
     hold: ClassVar[str]
     """Selects the rows of `ids` FOR UPDATE, ordered by id: the order of locks is fixed."""
 

@@ -50,6 +50,8 @@ DELETE_BOTS = "DELETE FROM bots WHERE id = ANY(%(ids)b::uuid[])"
 
 class LiveBots(LiveTable[Bot]):
     decider = BOT
+    name = "bots"
+    select = SELECT_BOTS
     hold = HOLD_BOTS
     hold_tied = HOLD_TIED_BOTS
     hold_every = HOLD_EVERY_BOT

@@ -1,4 +1,4 @@
-"""Orders and bots as they are now: asked for by id, and the bots there are.
+"""Orders, bots and jobs as they are now: asked for by id, and the bots there are.
 
 Whoever is in a live table is there as of this moment; whoever is not has finished, or never was,
 and the log tells which. The live table is asked first, so that what leaves it in between is found
@@ -12,19 +12,22 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from domain.bot import Bot
+from domain.job import Job
 from domain.order import Order
 from eventlog.history import fold_histories
 from eventlog.live import LiveTable
 from eventlog.mapper import EventMapper
 from projections.bots import SELECT_BOTS, LiveBots
+from projections.jobs import SELECT_JOBS, LiveJobs
 from projections.orders import SELECT_ORDERS, LiveOrders
 from projections.registry import DECIDERS
 
 READ_ORDER = f"{SELECT_ORDERS} WHERE id = %(id)s"
 READ_BOT = f"{SELECT_BOTS} WHERE id = %(id)s"
+READ_JOB = f"{SELECT_JOBS} WHERE id = %(id)s"
 READ_BOTS = f"{SELECT_BOTS} ORDER BY created_at DESC, id DESC"
 
-_ORDERS, _BOTS = LiveOrders(), LiveBots()
+_ORDERS, _BOTS, _JOBS = LiveOrders(), LiveBots(), LiveJobs()
 _MAPPER = EventMapper(DECIDERS)
 
 
@@ -37,6 +40,12 @@ async def one_order(connection: AsyncConnection[TupleRow], order_id: UUID) -> Or
 async def one_bot(connection: AsyncConnection[TupleRow], bot_id: UUID) -> Bot | None:
     """Deleted ones too; None when there never was such a bot."""
     found: Bot | None = await _one(connection, _BOTS, READ_BOT, bot_id)
+    return found
+
+
+async def one_job(connection: AsyncConnection[TupleRow], job_id: UUID) -> Job | None:
+    """One that is over, too; None when there never was such a job."""
+    found: Job | None = await _one(connection, _JOBS, READ_JOB, job_id)
     return found
 
 

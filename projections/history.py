@@ -1,4 +1,4 @@
-"""One aggregate's whole history, and what it comes to."""
+"""One aggregate's history: as a whole with what it comes to, or a page of it."""
 
 from typing import Any
 from uuid import UUID
@@ -7,6 +7,7 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from domain.event import Decider
 from eventlog.mapper import EventMapper, RecordedEvent
 from projections.registry import DECIDERS
 
@@ -16,6 +17,19 @@ SELECT notification_id, originator_id, originator_version, topic, state,
 FROM stored_events
 WHERE originator_id = %(id)s
 ORDER BY originator_version
+"""
+
+READ_HISTORY_PAGE = READ_HISTORY.replace(
+    "ORDER BY originator_version",
+    "  AND originator_version > %(after)s\nORDER BY originator_version\nLIMIT %(limit)s",
+)
+
+READ_FIRST_TOPIC = """
+SELECT topic
+FROM stored_events
+WHERE originator_id = %(id)s
+ORDER BY originator_version
+LIMIT 1
 """
 
 _MAPPER = EventMapper(DECIDERS)
@@ -35,3 +49,21 @@ async def read_history(connection: AsyncConnection[TupleRow], aggregate_id: UUID
         return None
     decider = _MAPPER.decider_of(events[0].topic)
     return History(decider.name, decider.fold(event.event for event in events), events)
+
+
+async def read_history_page(
+    connection: AsyncConnection[TupleRow],
+    decider: Decider[Any],
+    aggregate_id: UUID,
+    *,
+    after: int,
+    limit: int,
+) -> list[RecordedEvent] | None:
+    """Its events behind a version; None when there never was such a thing of that kind."""
+    first = await connection.execute(READ_FIRST_TOPIC, {"id": aggregate_id})
+    topic = await first.fetchone()
+    if topic is None or _MAPPER.decider_of(topic[0]) is not decider:
+        return None
+    wanted = {"id": aggregate_id, "after": after, "limit": limit}
+    rows = await connection.execute(READ_HISTORY_PAGE, wanted, binary=True)
+    return [_MAPPER.recorded(row) for row in await rows.fetchall()]

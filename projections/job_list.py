@@ -109,7 +109,7 @@ class _Reading:
             "queue": wanted.queue,
             "type": wanted.type,
             "subject": wanted.subject,
-            "status": place.section,
+            "status": place.section.value,
             "number": place.number,
             "limit": limit,
         }

@@ -8,7 +8,7 @@ is asked for by its subject has an index of its own.
 from domain.job import JobStatus
 from projections.job_picks import COLUMNS
 
-_SOURCES = """
+SOURCES = """
 WITH sources AS (
     SELECT queue, type
     FROM job_types
@@ -16,21 +16,21 @@ WITH sources AS (
       AND (%(type)s::text IS NULL OR type = %(type)s)
 )"""
 
-_OF_SOURCE = "(jobs.queue, jobs.type) = (sources.queue, sources.type)"
+OF_SOURCE = "(jobs.queue, jobs.type) = (sources.queue, sources.type)"
 
 _FITTING = """(%(queue)s::text IS NULL OR queue = %(queue)s)
   AND (%(type)s::text IS NULL OR type = %(type)s)"""
 
 # The index of what can be taken at once has the priority before the number, so every priority there
 # is is a walk of its own.
-READ_PENDING_JOBS = f"""{_SOURCES}
+READ_PENDING_JOBS = f"""{SOURCES}
 SELECT listed.*
 FROM sources, LATERAL (
     SELECT at_once.*
     FROM generate_series(1, 10) AS priorities (priority), LATERAL (
         SELECT {COLUMNS}
         FROM jobs
-        WHERE {_OF_SOURCE} AND status = 'PENDING' AND run_at IS NULL
+        WHERE {OF_SOURCE} AND status = 'PENDING' AND run_at IS NULL
           AND jobs.priority = priorities.priority AND number > %(number)s
         ORDER BY number
         LIMIT %(limit)s
@@ -39,7 +39,7 @@ FROM sources, LATERAL (
     SELECT * FROM (
         SELECT {COLUMNS}
         FROM jobs
-        WHERE {_OF_SOURCE} AND status = 'PENDING' AND run_at IS NOT NULL AND number > %(number)s
+        WHERE {OF_SOURCE} AND status = 'PENDING' AND run_at IS NOT NULL AND number > %(number)s
         ORDER BY number
         LIMIT %(limit)s
     ) AS postponed
@@ -57,12 +57,12 @@ ORDER BY number
 LIMIT %(limit)s
 """
 
-READ_DEAD_JOBS = f"""{_SOURCES}
+READ_DEAD_JOBS = f"""{SOURCES}
 SELECT listed.*
 FROM sources, LATERAL (
     SELECT {COLUMNS}
     FROM jobs
-    WHERE {_OF_SOURCE} AND status = 'DEAD' AND number < %(number)s
+    WHERE {OF_SOURCE} AND status = 'DEAD' AND number < %(number)s
     ORDER BY number DESC
     LIMIT %(limit)s
 ) AS listed
@@ -70,12 +70,12 @@ ORDER BY number DESC
 LIMIT %(limit)s
 """
 
-READ_FINISHED_JOBS = f"""{_SOURCES}
+READ_FINISHED_JOBS = f"""{SOURCES}
 SELECT listed.*
 FROM sources, LATERAL (
     SELECT number, id
     FROM finished_jobs AS jobs
-    WHERE {_OF_SOURCE} AND status = %(status)s AND number < %(number)s
+    WHERE {OF_SOURCE} AND status = %(status)s AND number < %(number)s
     ORDER BY number DESC
     LIMIT %(limit)s
 ) AS listed
@@ -106,7 +106,7 @@ ORDER BY number DESC
 LIMIT %(limit)s
 """
 
-OF_SOURCES = {
+OFSOURCES = {
     JobStatus.PENDING: READ_PENDING_JOBS,
     JobStatus.PROCESSING: READ_PROCESSING_JOBS,
     JobStatus.DEAD: READ_DEAD_JOBS,

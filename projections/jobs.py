@@ -84,6 +84,8 @@ _SCOPES: dict[str | None, UniqueScope | None] = {None: None, **{s.value: s for s
 
 class LiveJobs(LiveTable[Job]):
     decider = JOB
+    name = "jobs"
+    select = SELECT_JOBS
     hold = HOLD_JOBS
     overlooked = OVERLOOKED
     insert = INSERT_JOBS

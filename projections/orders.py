@@ -88,6 +88,8 @@ _MODES = {mode.value: mode for mode in CompletionMode}
 
 class LiveOrders(LiveTable[Order]):
     decider = ORDER
+    name = "orders"
+    select = SELECT_ORDERS
     hold = HOLD_ORDERS
     hold_tied = HOLD_TIED_ORDERS
     hold_every = HOLD_EVERY_ORDER

@@ -45,6 +45,8 @@ WHERE queues.id = new.id
 
 class LiveQueues(LiveTable[Queue]):
     decider = QUEUE
+    name = "queues"
+    select = SELECT_QUEUES
     hold = HOLD_QUEUES
     insert = INSERT_QUEUES
     update = UPDATE_QUEUES

@@ -13,15 +13,30 @@ from domain.event import Decider
 from domain.job import JOB
 from domain.order import ORDER
 from domain.queue import QUEUE
+from domain.schedule import SCHEDULE
+from domain.upstream import UPSTREAM
+from domain.upstream_record import UPSTREAM_RECORD
 from eventlog.follower import Projection
 from eventlog.live import LiveTable
 from projections.bots import LiveBots
+from projections.finished_jobs import FinishedJobs
 from projections.finished_orders import FinishedOrders
 from projections.jobs import LiveJobs
 from projections.orders import LiveOrders
 from projections.queues import LiveQueues
+from projections.schedules import LiveSchedules
+from projections.upstream_records import LiveUpstreamRecords
+from projections.upstreams import LiveUpstreams
 
-DECIDERS: tuple[Decider[Any], ...] = (ORDER, BOT, QUEUE, JOB)
+DECIDERS: tuple[Decider[Any], ...] = (
+    ORDER,
+    BOT,
+    QUEUE,
+    JOB,
+    SCHEDULE,
+    UPSTREAM,
+    UPSTREAM_RECORD,
+)
 
 # This order is the order in which every batch of every process locks rows. Two processes with
 # different orders would deadlock: append, and never swap while old processes still run.
@@ -30,9 +45,12 @@ LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveBots(),
     LiveQueues(),
     LiveJobs(),
+    LiveSchedules(),
+    LiveUpstreams(),
+    LiveUpstreamRecords(),
 )
 
-READ_MODELS: tuple[Projection, ...] = (FinishedOrders(),)
+READ_MODELS: tuple[Projection, ...] = (FinishedOrders(), FinishedJobs())
 
 # In the order of the layers: tables that are derived come after what they are derived from.
 MIGRATIONS: tuple[ModuleType, ...] = (eventlog.migrations, projections.migrations)

@@ -69,6 +69,8 @@ LIMIT %(limit)s
 
 class LiveSchedules(LiveTable[Schedule]):
     decider = SCHEDULE
+    name = "schedules"
+    select = SELECT_SCHEDULES
     hold = HOLD_SCHEDULES
     insert = INSERT_SCHEDULES
     update = UPDATE_SCHEDULES

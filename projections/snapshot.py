@@ -14,15 +14,18 @@ FOLD_MAX = 500
 
 IN_ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
-# The clock is the database's, like that of every event. Every statement of a list walks an index
-# and stops at its limit; the planner, whose statistics are always old where rows come and go this
-# fast, would rather read and sort whole tables.
-READ_STANDING = """
-SELECT clock_timestamp(), coalesce((SELECT position FROM followers WHERE name = %(name)s), 0),
-       set_config('enable_seqscan', 'off', true),
+# Every statement of a list walks an index and stops at its limit; the planner, whose statistics
+# are always old where rows come and go this fast, would rather read and sort whole tables.
+PLAN_BY_INDEX = """
+SELECT set_config('enable_seqscan', 'off', true),
        set_config('enable_bitmapscan', 'off', true),
        set_config('enable_sort', 'off', true),
        set_config('max_parallel_workers_per_gather', '0', true)
+"""
+
+# The clock is the database's, like that of every event.
+READ_STANDING = f"""{PLAN_BY_INDEX},
+       clock_timestamp(), coalesce((SELECT position FROM followers WHERE name = %(name)s), 0)
 """
 
 
@@ -39,5 +42,5 @@ async def enter_snapshot(
     """At the beginning of a transaction: what time it is, and how far the read model is."""
     await connection.execute(IN_ONE_SNAPSHOT)
     standing = await connection.execute(READ_STANDING, {"name": read_model})
-    ((now, position, *_),) = await standing.fetchall()
+    ((*_, now, position),) = await standing.fetchall()
     return now, position

@@ -110,8 +110,7 @@ def live_rows(conninfo: str) -> dict[UUID, State]:
     states: dict[UUID, State] = {}
     with connect_in_thread(owner_conninfo(conninfo)) as connection:
         for table in LIVE_TABLES:
-            everything = table.hold.partition("WHERE")[0].encode()
-            for row in connection.execute(everything).fetchall():
+            for row in connection.execute(table.select.encode()).fetchall():
                 state = table.load(row)
                 states[state.id] = state
     return states

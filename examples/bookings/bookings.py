@@ -4,7 +4,7 @@ Every statement about these tables stands here. Whoever calls has a connection, 
 belongs into one transaction.
 """
 
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -98,8 +98,9 @@ class Booking(NewBooking, frozen=True, kw_only=True):
 
 async def create(connection: AsyncConnection[Any], new: NewBooking) -> int:
     cursor = await connection.execute(CREATE_BOOKING, asdict(new))
-    (booking_id,) = await cursor.fetchone() or ()
-    return int(booking_id)
+    row = await cursor.fetchone()
+    assert row is not None
+    return int(row[0])
 
 
 async def find(connection: AsyncConnection[Any], booking_id: int) -> Booking | None:
@@ -125,19 +126,18 @@ async def record_invoice(
 
 
 async def decide_link(
-    connection: AsyncConnection[Any], booking_id: int, *, key: str, lifetime: Any
+    connection: AsyncConnection[Any], booking_id: int, *, key: str, lifetime: timedelta
 ) -> datetime:
     """Until when the link works that the job with this effect key sends."""
     parameters = {"id": booking_id, "key": key, "lifetime": lifetime}
     cursor = await connection.execute(DECIDE_LINK, parameters)
-    (until,) = await cursor.fetchone() or ()
-    assert isinstance(until, datetime)
+    row = await cursor.fetchone()
+    assert row is not None, f"there is no booking {booking_id}"
+    until: datetime = row[0]
     return until
 
 
-async def find_email(
-    connection: AsyncConnection[Any], booking_id: int, kind: str
-) -> str | None:
+async def find_email(connection: AsyncConnection[Any], booking_id: int, kind: str) -> str | None:
     """The provider's id of the mail that was sent."""
     cursor = await connection.execute(FIND_EMAIL, {"id": booking_id, "kind": kind})
     row = await cursor.fetchone()

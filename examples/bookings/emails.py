@@ -42,7 +42,8 @@ async def send_customer_confirmation(office: Office, job: ClaimedJob) -> Any:
 async def send_internal_confirmation(office: Office, job: ClaimedJob) -> Any:
     booking, settings = await office.booking_of(job), office.settings
     if not settings.email_admin_to:
-        raise Fail("Nobody is to be told: EMAIL_ADMIN_TO is empty.")
+        _say("email:skipped", job, reason="EMAIL_ADMIN_TO is empty")
+        raise Snooze(seconds=settings.look_again_seconds)
     email = Email(
         kind="internal_confirmation",
         to=settings.email_admin_to,
@@ -82,9 +83,7 @@ async def _send(office: Office, job: ClaimedJob, booking: Booking, email: Email)
         raise Snooze(seconds=office.settings.look_again_seconds)
     message_id = await _hand_over(office, job, email)
     async with office.database.connection() as connection:
-        await bookings.record_email(
-            connection, booking.id, kind=email.kind, message_id=message_id
-        )
+        await bookings.record_email(connection, booking.id, kind=email.kind, message_id=message_id)
     _say("email:sent", job, messageId=message_id)
     return {"messageId": message_id}
 

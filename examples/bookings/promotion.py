@@ -5,7 +5,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from daybook.enqueue import enqueue
+from daybook.enqueue import enqueue_async
 from examples.bookings import bookings
 from examples.bookings.bookings import BookingStatus
 
@@ -47,7 +47,7 @@ async def create_job(
     connection: AsyncConnection[Any], booking_id: int, type_: str, payload: Any
 ) -> None:
     """One for each booking and type, for ever: whoever asks again gets the one there is."""
-    await enqueue(
+    await enqueue_async(
         connection,
         queue=QUEUE,
         type=type_,

@@ -10,8 +10,11 @@ from msgspec.structs import fields
 
 # Good enough on one's own machine, and refused anywhere else.
 LOCAL_SECRET = "known to everybody who reads this file"  # noqa: S105 (see the line above)
+WEB_PORT = 8080
+STANDINS_PORT = 8100
 LOCAL_HOSTS = ("127.0.0.1", "::1", "localhost")
 
+Port = Annotated[int, Meta(ge=1, le=65_535)]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 
 
@@ -23,13 +26,17 @@ class Settings(Struct, frozen=True, kw_only=True):
     database_url: str | None = field(default=None, name="DATABASE_URL")
     """Where Daybook's tables and ours are; that of a `./run` on this machine, if not given."""
 
+    web_port: Port = field(default=WEB_PORT, name="BOOKINGS_PORT")
+    standins_port: Port = field(default=STANDINS_PORT, name="STANDINS_PORT")
+    """Where `serve` listens. The addresses below are these, if they are not given."""
+
     # Not DAYBOOK_…, which are the names of the service's own settings: it refuses others.
     daybook_url: str = field(default="http://127.0.0.1:8000", name="BOOKINGS_DAYBOOK_URL")
-    invoices_url: str = field(default="http://127.0.0.1:8100/invoices", name="INVOICES_URL")
-    mail_url: str = field(default="http://127.0.0.1:8100/mail", name="MAIL_URL")
-    pos_url: str = field(default="http://127.0.0.1:8100/pos", name="POS_URL")
+    invoices_url: str = field(name="INVOICES_URL")
+    mail_url: str = field(name="MAIL_URL")
+    pos_url: str = field(name="POS_URL")
 
-    base_url: str = field(default="http://127.0.0.1:8080", name="BASE_URL")
+    base_url: str = field(name="BASE_URL")
     app_url: str | None = field(default=None, name="APP_URL")
     """The address of our own web application as customers know it; BASE_URL, if not given."""
 
@@ -69,9 +76,21 @@ def load(environ: Mapping[str, str]) -> Settings:
         text = environ.get(setting.encode_name)
         if text:
             values[setting.name] = _read(setting.encode_name, text, setting.type)
-    settings = Settings(**values)
+    settings = Settings(**_local_addresses(values), **values)
     _refuse_local_secrets(settings)
     return settings
+
+
+def _local_addresses(values: Mapping[str, Any]) -> dict[str, str]:
+    """Of all that is not said to be elsewhere."""
+    standins = f"http://127.0.0.1:{values.get('standins_port', STANDINS_PORT)}"
+    addresses = {
+        "base_url": f"http://127.0.0.1:{values.get('web_port', WEB_PORT)}",
+        "invoices_url": f"{standins}/invoices",
+        "mail_url": f"{standins}/mail",
+        "pos_url": f"{standins}/pos",
+    }
+    return {name: url for name, url in addresses.items() if name not in values}
 
 
 def _read(name: str, text: str, kind: Any) -> Any:

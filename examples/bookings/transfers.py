@@ -12,8 +12,8 @@ from psycopg import AsyncConnection
 from psycopg.rows import class_row
 from psycopg.types.json import Jsonb
 
-from daybook import ClaimedJob, Fail, Snooze
-from daybook.enqueue import enqueue
+from daybook import AsyncClient, ClaimedJob, Fail, Limits, Snooze
+from daybook.enqueue import enqueue_async
 from examples.bookings.office import Office
 
 QUEUE = "transfers"
@@ -56,15 +56,21 @@ class Transfer(Struct, frozen=True, kw_only=True):
     consignment_id: str | None
 
 
+async def prepare_queue(client: AsyncClient) -> None:
+    """The jobs of one transfer are done one at a time, those of different ones side by side."""
+    await client.set_queue(QUEUE, per_subject=Limits(concurrency=1))
+
+
 async def order_transfer(
     connection: AsyncConnection[Any], *, from_depot: str, to_depot: str, counts: Counts
 ) -> int:
     parameters = {"from_depot": from_depot, "to_depot": to_depot, "counts": Jsonb(counts)}
     async with connection.transaction():
         cursor = await connection.execute(CREATE_TRANSFER, parameters)
-        (transfer_id,) = await cursor.fetchone() or ()
-        await _enqueue(connection, transfer_id, "TransferCreate")
-    return int(transfer_id)
+        row = await cursor.fetchone()
+        assert row is not None
+        await _enqueue(connection, row[0], "TransferCreate")
+    return int(row[0])
 
 
 async def change_transfer(
@@ -101,7 +107,8 @@ async def transfer_create(office: Office, job: ClaimedJob) -> Any:
 
 
 async def transfer_update(office: Office, job: ClaimedJob) -> Any:
-    """Tells what is to be sent as it stands now, so that a late update takes nothing back."""
+    """Tells what is to be sent as it stands now, so that a late update takes nothing back; two
+    at a time might, but `prepare_queue` keeps jobs of one transfer apart."""
     transfer = await _transfer_of(office, job)
     path = _consignment_path(office, transfer)
     return await office.pos.put(path, {"counts": transfer.counts}, job=job)
@@ -151,6 +158,6 @@ def _consignment_path(office: Office, transfer: Transfer) -> str:
 async def _enqueue(
     connection: AsyncConnection[Any], transfer_id: int, type_: str, payload: Any = None
 ) -> None:
-    await enqueue(
+    await enqueue_async(
         connection, queue=QUEUE, type=type_, payload=payload, subject=str(transfer_id)
     )

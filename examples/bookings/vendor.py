@@ -22,6 +22,7 @@ PASSING = (
     HTTPStatus.TOO_MANY_REQUESTS,
 )
 REASON_CHARACTERS_MAX = 200
+REST_SECONDS_MAX = 3600.0
 
 
 class Vendor:
@@ -86,4 +87,4 @@ def _about(job: ClaimedJob, part: str = "") -> dict[str, str]:
 def _wished_seconds(answer: httpx2.Response) -> float | None:
     """As said by the vendor; None for the usual rest, also when it is said as a date."""
     text = answer.headers.get("Retry-After", "")
-    return float(text) if text.isdecimal() else None
+    return min(float(text), REST_SECONDS_MAX) if text.isdecimal() else None

@@ -71,6 +71,20 @@ def test_a_job_says_itself_when_to_try_again() -> None:
     assert told["retryAfterSeconds"] == 30
 
 
+@pytest.mark.parametrize("after", [-1, 1e300, float("nan"), float("inf")])
+def test_a_job_is_tried_again_in_this_life(after: float) -> None:
+    with pytest.raises(ValueError, match="Retry takes"):
+        Retry(after=after)
+
+
+def test_an_error_that_cannot_even_say_what_it_is_is_named() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert not_done(Mute())["error"] == "Mute"
+
+
 def test_trying_again_at_once_is_not_trying_again_some_time() -> None:
     assert not_done(Retry(after=0), backoff=Backoff())["retryAfterSeconds"] == 0
 
@@ -97,7 +111,14 @@ def test_putting_off_does_not_count_as_an_attempt() -> None:
 
 def test_a_job_is_put_off_either_for_a_time_or_until_one() -> None:
     naive = NOW.replace(tzinfo=None)
-    wrongs: list[dict[str, Any]] = [{}, {"seconds": 1, "until": NOW}, {"until": naive}]
+    wrongs: list[dict[str, Any]] = [
+        {},
+        {"seconds": 1, "until": NOW},
+        {"until": naive},
+        {"seconds": -1},
+        {"seconds": 1e300},
+        {"seconds": float("nan")},
+    ]
     for wrong in wrongs:
         with pytest.raises(ValueError, match="Snooze takes"):
             Snooze(**wrong)
@@ -167,6 +188,8 @@ def test_what_cannot_be_told_fails_for_good(value: Any) -> None:
         done(value)
     with pytest.raises(Fail, match="cannot be written as JSON"):
         done(None, then=lambda _job, _value: [FollowUp(type="next", payload=value)])
+    with pytest.raises(Fail, match="cannot be written as JSON"):
+        done(None, then=lambda _job, _value: [FollowUp(type=value)])
 
 
 def test_a_result_is_written_once() -> None:

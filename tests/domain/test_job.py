@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 from uuid_utils.compat import uuid7
 
-from domain.errors import JobClaimLostError, JobNotDeadError, JobOverError
+from domain.errors import ClaimLostError, JobNotDeadError, JobOverError
 from domain.event import Event
 from domain.job import (
     JOB,
@@ -147,9 +147,9 @@ def test_a_release_and_a_snooze_give_the_attempt_back() -> None:
 def test_who_no_longer_holds_the_job_says_nothing_about_it(say: Callable[[Job], object]) -> None:
     # D-21
     job = failed(claimed(make_job()))
-    with pytest.raises(JobClaimLostError):
+    with pytest.raises(ClaimLostError):
         say(job)
-    with pytest.raises(JobClaimLostError):
+    with pytest.raises(ClaimLostError):
         say(claimed(job, SECOND))
 
 
@@ -178,7 +178,7 @@ def test_a_job_can_be_cancelled_also_while_it_is_being_worked_on() -> None:
     job = claimed(make_job())
     cancelled = after(job, cancel(job, now=NOON))
     assert (cancelled.status, cancelled.lease) == (JobStatus.CANCELLED, None)
-    with pytest.raises(JobClaimLostError):
+    with pytest.raises(ClaimLostError):
         complete(cancelled, claim_id=FIRST, result=NULL, now=NOON)
     with pytest.raises(JobOverError):
         cancel(cancelled, now=NOON)

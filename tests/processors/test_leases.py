@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from api.service import Service
-from domain.errors import JobClaimLostError
+from domain.errors import ClaimLostError
 from processors.leases import Leases
 from projections.leases import Heartbeat, extend_leases
 from tests.kitchen import Kitchen, eventually, fold_of_the_log, live_rows, rows
@@ -30,7 +30,7 @@ async def test_a_lease_that_is_over_is_a_counted_failure(database: str) -> None:
         await workshop.job()
         (job,) = await workshop.claim(lease_seconds=0.3)
         await eventually(lambda: failures(database) == ["lease_expired"], 2)
-        with pytest.raises(JobClaimLostError):
+        with pytest.raises(ClaimLostError):
             await workshop.finish(job)
         await asyncio.sleep(0.25)
         ((again),) = await workshop.claim()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from domain.errors import JobClaimLostError, Refusal
+from domain.errors import ClaimLostError, Refusal
 from domain.job import Job, JobStatus, UniqueScope
 from domain.queue import Limits, Rate
 from domain.workshop import CancelJob, ConfigureQueue, FinishJobs, Outcome, RetryJob
@@ -86,7 +86,7 @@ async def test_two_results_for_one_claim_count_once(database: str) -> None:
         twice = FinishJobs(results=[workshop.result(job), workshop.result(job)], jitter=0)
         first, second = (await workshop.submit(twice)).answer
         assert first.answer.status is JobStatus.COMPLETED
-        assert isinstance(second.answer, JobClaimLostError)
+        assert isinstance(second.answer, ClaimLostError)
     assert rows(database, "SELECT count(*) FROM log WHERE topic = 'job.completed'") == [(1,)]
 
 
@@ -108,7 +108,7 @@ async def test_follow_ups_are_created_with_the_completion_and_once(database: str
         (job,) = await workshop.claim()
         then = (new_job(queue="", type_="send_invoice_ready", payload=raw('{"n":1}')),)
         await workshop.finish(job, then=then)
-        with pytest.raises(JobClaimLostError):
+        with pytest.raises(ClaimLostError):
             await workshop.finish(job, then=then)
         ((follow_up),) = await workshop.claim(5)
         assert (follow_up.type, follow_up.queue) == ("send_invoice_ready", "email")

@@ -1,0 +1,183 @@
+"""The commands of the intake: what was read from upstreams is taken in.
+
+A page is taken in as a whole: how far we are, the records that are news, and the jobs they make are
+one command. Whoever read it alongside another, and comes second, is refused.
+"""
+
+from collections.abc import Sequence
+from uuid import UUID, uuid5
+
+from msgspec import Raw, Struct, json
+
+from domain import upstream as upstreams
+from domain import upstream_record as records
+from domain.desk import Desk, Reads
+from domain.event import Event
+from domain.upstream import UPSTREAM, Poll, Upstream, upstream_id
+from domain.upstream_record import UPSTREAM_RECORD, Found, UpstreamRecord, record_uuid
+from domain.workshop import JOB_NUMBERS, CreateJobs, NewJob
+
+_CHANGES: dict[type[Event], str] = {
+    UpstreamRecord.Seen: "seen",
+    UpstreamRecord.Changed: "changed",
+    UpstreamRecord.Deleted: "deleted",
+}
+
+
+class RecordJob(Struct, frozen=True, kw_only=True, gc=False):
+    """The jobs that news make: what there is to say of the record stands in the payload."""
+
+    queue: str
+    type: str
+    priority: int
+    attempts_max: int
+    lease_seconds: float
+
+    def job(self, record: UpstreamRecord, change: str) -> NewJob:
+        told = RecordNews(
+            stream=record.stream,
+            record_id=record.record_id,
+            change=change,
+            revision=record.revision,
+            data=record.data,
+        )
+        return NewJob(
+            job_id=uuid5(record.id, str(record.version)),
+            queue=self.queue,
+            type=self.type,
+            payload=Raw(json.encode(told)),
+            priority=self.priority,
+            attempts_max=self.attempts_max,
+            lease_seconds=self.lease_seconds,
+            # A queue may have the changes of one record done one after another.
+            subject=f"{record.stream}:{record.record_id}",
+        )
+
+
+class RecordNews(Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
+    """The payload of a job about a record."""
+
+    stream: str
+    record_id: str
+    change: str
+    revision: str
+    data: Raw
+
+
+class TakeInPage(Struct, frozen=True, kw_only=True, gc=False):
+    stream: str
+    version: int
+    """Of the upstream, when the page was asked for; 0 if there was none."""
+
+    poll: Poll
+    """As it was then."""
+
+    cursor: str | None
+    """Where the next page begins."""
+
+    is_last: bool
+    records_count: int
+    news: Sequence[Found]
+    """The records on it, perhaps without those that are certainly known."""
+
+    job: RecordJob | None = None
+
+    @property
+    def reads(self) -> Reads:
+        ids = {record_uuid(self.stream, found.record_id) for found in self.news}
+        return _reads(self.stream, [*ids], len(self.news) if self.job else 0)
+
+    def decide(self, desk: Desk) -> Upstream:
+        upstream = _upstream(desk, self.stream, self.version)
+        for found in self.news:
+            record_id = record_uuid(self.stream, found.record_id)
+            record = desk.get(UPSTREAM_RECORD, record_id)
+            event = records.take(record, stream=self.stream, found=found, now=desk.now)
+            _tell(desk, record_id, event, self.job)
+        page_read = upstreams.read_page(
+            upstream,
+            name=self.stream,
+            poll=self.poll,
+            cursor=self.cursor,
+            records_count=self.records_count,
+            is_last=self.is_last,
+            now=desk.now,
+        )
+        return desk.record(UPSTREAM, upstream_id(self.stream), page_read)
+
+
+class TakeInVanished(Struct, frozen=True, kw_only=True, gc=False):
+    """Records that a full poll has not found."""
+
+    stream: str
+    version: int
+    record_ids: Sequence[UUID]
+    is_last: bool
+    job: RecordJob | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return _reads(self.stream, self.record_ids, len(self.record_ids) if self.job else 0)
+
+    def decide(self, desk: Desk) -> Upstream:
+        upstream = _upstream(desk, self.stream, self.version)
+        assert upstream is not None, "a poll that found nothing vanished has read pages before"
+        vanished_count = 0
+        for record_id in self.record_ids:
+            record = desk.get(UPSTREAM_RECORD, record_id)
+            event = records.vanish(record, now=desk.now) if record else None
+            vanished_count += event is not None
+            _tell(desk, record_id, event, self.job)
+        reconciled = Upstream.Reconciled(
+            at=desk.now, vanished_count=vanished_count, is_last=self.is_last
+        )
+        return desk.record(UPSTREAM, upstream.id, reconciled)
+
+
+class FailPoll(Struct, frozen=True, kw_only=True, gc=False):
+    """The feed could not be read."""
+
+    stream: str
+    version: int
+    error: str
+    is_over: bool = False
+    forgets_marks: bool = False
+
+    @property
+    def reads(self) -> Reads:
+        return _reads(self.stream, (), 0)
+
+    def decide(self, desk: Desk) -> Upstream | None:
+        upstream = _upstream(desk, self.stream, self.version)
+        failed = upstreams.fail(
+            upstream,
+            name=self.stream,
+            error=self.error,
+            is_over=self.is_over,
+            forgets_marks=self.forgets_marks,
+            now=desk.now,
+        )
+        for event in failed:
+            upstream = desk.record(UPSTREAM, upstream_id(self.stream), event)
+        return upstream
+
+
+def _reads(stream: str, record_ids: Sequence[UUID], jobs_count: int) -> Reads:
+    named = [(UPSTREAM_RECORD, record_id) for record_id in record_ids]
+    return Reads(
+        names=((UPSTREAM, upstream_id(stream)), *named),
+        draws=(JOB_NUMBERS, jobs_count) if jobs_count else None,
+    )
+
+
+def _upstream(desk: Desk, stream: str, version: int) -> Upstream | None:
+    found = desk.get(UPSTREAM, upstream_id(stream))
+    return upstreams.expected(found, name=stream, version=version)
+
+
+def _tell(desk: Desk, record_id: UUID, event: Event | None, job: RecordJob | None) -> None:
+    if event is None:
+        return
+    record = desk.record(UPSTREAM_RECORD, record_id, event)
+    if job is not None:
+        CreateJobs([job.job(record, _CHANGES[type(event)])]).decide(desk)

@@ -1,0 +1,255 @@
+"""A stream of records that somebody else keeps, and how far we have read it.
+
+The feed gives pages of records behind a cursor. A cursor alone loses what is committed late behind
+it, so every poll begins some way back: at a mark, which is a place where we were earlier. From time
+to time a poll reads everything, and what it does not find any more has vanished.
+"""
+
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Self
+from uuid import UUID, uuid5
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from domain.errors import PollOvertakenError
+from domain.event import Decider, Event, events_of
+
+MARKS_MAX = 100
+
+_UPSTREAMS = UUID("c2e5a7b4-1f63-5b8e-9d27-60a4e8f3c915")
+
+
+class Mark(Struct, frozen=True, gc=False):
+    """A place in the feed, how many records lie before it, and when we first came there."""
+
+    cursor: str
+    ordinal: int
+    at: datetime
+
+
+class Overlap(Struct, frozen=True, gc=False):
+    """How far back every poll begins: that many records, and what was read in that many seconds
+    before the last poll."""
+
+    records: int = 100
+    seconds: float = 600.0
+
+
+class Poll(Struct, frozen=True, kw_only=True, gc=False):
+    """A poll under way: whoever finds it goes on with it."""
+
+    is_full: bool
+    """Whether it reads everything, and tells what has vanished."""
+
+    began_at: datetime
+    cursor: str | None
+    """Where its next page begins; None at the very beginning."""
+
+    again_count: int
+    """About how many records are still to be read again, before there are new ones."""
+
+    pages_count: int = 0
+    is_read: bool = False
+    """Whether all pages are read, and only what has vanished is left to be told."""
+
+
+class Upstream(Struct, frozen=True, kw_only=True, gc=False):
+    id: UUID
+    version: int
+    name: str
+    created_at: datetime
+    updated_at: datetime
+    ordinal: int = 0
+    """How many records were read, not counting those that were read again."""
+
+    marks: tuple[Mark, ...] = ()
+    poll: Poll | None = None
+    polled_at: datetime | None = None
+    """When the last poll that came to its end began."""
+
+    reconciled_at: datetime | None = None
+    """The same of the last one that read everything."""
+
+    error: str | None = None
+    """Why it cannot be read at the moment."""
+
+    class PageRead(Event, frozen=True, kw_only=True, gc=False):
+        """`poll` is how it goes on, `ordinal` how far it came; a mark, if it is one."""
+
+        topic: ClassVar[str] = "upstream.page_read"
+        name: str
+        poll: Poll
+        cursor: str | None
+        ordinal: int
+        records_count: int
+        is_mark: bool
+        is_last: bool
+        thins_marks: bool
+
+    class Reconciled(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "upstream.reconciled"
+        vanished_count: int
+        is_last: bool
+
+    class PollFailed(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "upstream.poll_failed"
+        name: str
+        error: str
+        is_over: bool
+        """Whether the poll is given up, and the next begins anew."""
+
+        forgets_marks: bool
+        """Whether the next begins at the very beginning."""
+
+    @property
+    def cursor(self) -> str | None:
+        """The furthest place we have been to."""
+        return self.marks[-1].cursor if self.marks else None
+
+    def after(self, event: Event, **changes: Any) -> Self:
+        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
+
+
+def upstream_id(name: str) -> UUID:
+    return uuid5(_UPSTREAMS, name)
+
+
+def begin(upstream: Upstream | None, *, overlap: Overlap, is_full: bool, now: datetime) -> Poll:
+    """The first poll reads everything, whether it is meant to or not."""
+    mark = None
+    if upstream is not None and not is_full:
+        mark = _begin_at(upstream, overlap)
+    ordinal = upstream.ordinal if upstream else 0
+    return Poll(
+        is_full=mark is None,
+        began_at=now,
+        cursor=mark.cursor if mark else None,
+        again_count=ordinal - (mark.ordinal if mark else 0),
+    )
+
+
+def _begin_at(upstream: Upstream, overlap: Overlap) -> Mark | None:
+    """What is committed no later than `overlap.seconds` after we were past it, is read: the poll
+    before began without it, and we begin where we were so many seconds before that."""
+    if upstream.polled_at is None:
+        return None
+    latest = upstream.polled_at - timedelta(seconds=overlap.seconds)
+    furthest = upstream.ordinal - overlap.records
+    marks = [one for one in upstream.marks if one.at <= latest and one.ordinal <= furthest]
+    return marks[-1] if marks else None
+
+
+def read_page(
+    upstream: Upstream | None,
+    *,
+    name: str,
+    poll: Poll,
+    cursor: str | None,
+    records_count: int,
+    is_last: bool,
+    now: datetime,
+) -> Upstream.PageRead:
+    """`poll` is as it was when the page was asked for, `cursor` where the next page begins."""
+    marks = upstream.marks if upstream else ()
+    again_count = min(poll.again_count, records_count)
+    new_count = records_count - again_count
+    is_new_place = cursor is not None and (not marks or marks[-1].cursor != cursor)
+    is_mark = is_new_place and (new_count > 0 or is_last)
+    gone_on = replace(
+        poll,
+        cursor=cursor,
+        again_count=poll.again_count - again_count,
+        pages_count=poll.pages_count + 1,
+        is_read=is_last and poll.is_full,
+    )
+    return Upstream.PageRead(
+        at=now,
+        name=name,
+        poll=gone_on,
+        cursor=cursor,
+        ordinal=(upstream.ordinal if upstream else 0) + new_count,
+        records_count=records_count,
+        is_mark=is_mark,
+        is_last=is_last,
+        thins_marks=is_mark and len(marks) >= MARKS_MAX,
+    )
+
+
+def fail(
+    upstream: Upstream | None,
+    *,
+    name: str,
+    error: str,
+    is_over: bool = False,
+    forgets_marks: bool = False,
+    now: datetime,
+) -> list[Event]:
+    """Trouble that goes on is told once."""
+    if upstream is not None and upstream.error == error and not is_over:
+        return []
+    failed = Upstream.PollFailed(
+        at=now, name=name, error=error, is_over=is_over, forgets_marks=forgets_marks
+    )
+    return [failed]
+
+
+def expected(upstream: Upstream | None, *, name: str, version: int) -> Upstream | None:
+    """What was read may be recorded only by the one who read on from here."""
+    if version != (upstream.version if upstream else 0):
+        raise PollOvertakenError(name)
+    return upstream
+
+
+def evolve(upstream: Upstream | None, event: Event) -> Upstream:
+    if isinstance(event, Upstream.PageRead):
+        return _page_read(upstream or _begun(event.name, event.at), event)
+    if isinstance(event, Upstream.PollFailed):
+        return _poll_failed(upstream or _begun(event.name, event.at), event)
+    assert upstream is not None, f"{event} is the first event of an upstream"
+    assert isinstance(event, Upstream.Reconciled), f"an upstream does not know {event}"
+    if not event.is_last or upstream.poll is None:
+        return upstream.after(event)
+    began_at = upstream.poll.began_at
+    return upstream.after(event, poll=None, polled_at=began_at, reconciled_at=began_at)
+
+
+def _begun(name: str, at: datetime) -> Upstream:
+    return Upstream(id=upstream_id(name), version=0, name=name, created_at=at, updated_at=at)
+
+
+def _page_read(upstream: Upstream, event: Upstream.PageRead) -> Upstream:
+    marks = upstream.marks[::2] if event.thins_marks else upstream.marks
+    if event.is_mark:
+        assert event.cursor is not None
+        marks = (*marks, Mark(event.cursor, event.ordinal, event.at))
+    is_over = event.is_last and not event.poll.is_full
+    return upstream.after(
+        event,
+        ordinal=event.ordinal,
+        marks=marks,
+        poll=None if is_over else event.poll,
+        polled_at=event.poll.began_at if is_over else upstream.polled_at,
+        error=None,
+    )
+
+
+def _poll_failed(upstream: Upstream, event: Upstream.PollFailed) -> Upstream:
+    if not event.is_over:
+        return upstream.after(event, error=event.error)
+    return upstream.after(
+        event,
+        error=event.error,
+        poll=None,
+        reconciled_at=None if event.forgets_marks else upstream.reconciled_at,
+        marks=() if event.forgets_marks else upstream.marks,
+    )
+
+
+UPSTREAM: Decider[Upstream] = Decider(
+    name="upstream",
+    state=Upstream,
+    events=events_of(Upstream),
+    evolve=evolve,
+    finished=lambda _upstream: False,
+)

@@ -1,0 +1,185 @@
+"""A record of an upstream as we know it: seen, changed, deleted, and perhaps seen again.
+
+Feeds tell the same thing more than once, and not always in order. What a record is now is decided
+by its revision: numbers and timestamps only grow; of any other text all that can be said is whether
+it is the same.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, ClassVar, Self
+from uuid import UUID, uuid5
+
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from domain.event import Decider, Event, events_of
+from domain.job import NULL
+from domain.upstream import upstream_id
+
+# What has an order. A checksum may happen to be all digits, but not two of one record.
+_ORDERED: dict[re.Pattern[str], Callable[[str], Any]] = {
+    re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?"): Decimal,
+    re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].{1,40})?"): datetime.fromisoformat,
+}
+
+
+class Found(Struct, frozen=True, kw_only=True, gc=False):
+    """A record as a page of the feed has it."""
+
+    record_id: str
+    revision: str
+    deleted: bool
+    data: Raw
+
+
+class UpstreamRecord(Struct, frozen=True, kw_only=True, gc=False):
+    id: UUID
+    version: int
+    stream: str
+    record_id: str
+    revision: str
+    data: Raw
+    seen_at: datetime
+    updated_at: datetime
+    deleted: bool = False
+    vanished: bool = False
+    """Whether it was deleted without a word: the feed does not have it any more."""
+
+    class Seen(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "upstream.seen"
+        stream: str
+        record_id: str
+        revision: str
+        data: Raw
+
+    class Changed(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "upstream.changed"
+        revision: str
+        data: Raw
+
+    class Deleted(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "upstream.deleted"
+        stream: str
+        record_id: str
+        revision: str
+        vanished: bool
+
+    def after(self, event: Event, **changes: Any) -> Self:
+        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
+
+
+def record_uuid(stream: str, record_id: str) -> UUID:
+    return uuid5(upstream_id(stream), record_id)
+
+
+def is_news(found: Found, *, revision: str, deleted: bool, vanished: bool) -> bool:
+    """Whether what was found tells more than that revision, alive or deleted, which we know."""
+    order = _compare(found.revision, revision)
+    if not deleted:
+        # A deletion need not bring a new revision.
+        return order > 0 or (found.deleted and order == 0)
+    if found.deleted:
+        return False
+    # What a full poll did not find, and is there again, was never deleted or has been restored.
+    return vanished or order > 0
+
+
+def take(
+    record: UpstreamRecord | None, *, stream: str, found: Found, now: datetime
+) -> Event | None:
+    """What this means for the record; None when it is no news."""
+    if record is not None and not is_news(
+        found, revision=record.revision, deleted=record.deleted, vanished=record.vanished
+    ):
+        return None
+    if found.deleted:
+        return UpstreamRecord.Deleted(
+            at=now,
+            stream=stream,
+            record_id=found.record_id,
+            revision=found.revision,
+            vanished=False,
+        )
+    if record is None or record.deleted:
+        return UpstreamRecord.Seen(
+            at=now,
+            stream=stream,
+            record_id=found.record_id,
+            revision=found.revision,
+            data=found.data,
+        )
+    return UpstreamRecord.Changed(at=now, revision=found.revision, data=found.data)
+
+
+def vanish(record: UpstreamRecord, *, now: datetime) -> Event | None:
+    if record.deleted:
+        return None
+    return UpstreamRecord.Deleted(
+        at=now,
+        stream=record.stream,
+        record_id=record.record_id,
+        revision=record.revision,
+        vanished=True,
+    )
+
+
+def _compare(one: str, other: str) -> int:
+    """Negative when `one` is older. Of what has no order, what differs counts as newer."""
+    if one == other:
+        return 0
+    for form, read in _ORDERED.items():
+        if form.fullmatch(one) and form.fullmatch(other):
+            try:
+                left, right = read(one), read(other)
+                return int(left > right) - int(left < right)
+            except (ValueError, TypeError):
+                continue
+    return 1
+
+
+def evolve(record: UpstreamRecord | None, event: Event) -> UpstreamRecord:
+    match event:
+        case UpstreamRecord.Seen():
+            if record is None:
+                return _first(event, data=event.data)
+            return record.after(
+                event, revision=event.revision, data=event.data, deleted=False, vanished=False
+            )
+        case UpstreamRecord.Deleted():
+            if record is None:
+                return _first(event, data=NULL, deleted=True)
+            return record.after(
+                event, revision=event.revision, deleted=True, vanished=event.vanished
+            )
+        case UpstreamRecord.Changed():
+            assert record is not None, f"{event} is the first event of a record"
+            return record.after(event, revision=event.revision, data=event.data)
+    raise AssertionError(f"a record does not know {event}")
+
+
+def _first(
+    event: UpstreamRecord.Seen | UpstreamRecord.Deleted, *, data: Raw, deleted: bool = False
+) -> UpstreamRecord:
+    return UpstreamRecord(
+        id=record_uuid(event.stream, event.record_id),
+        version=1,
+        stream=event.stream,
+        record_id=event.record_id,
+        revision=event.revision,
+        data=data,
+        seen_at=event.at,
+        updated_at=event.at,
+        deleted=deleted,
+    )
+
+
+UPSTREAM_RECORD: Decider[UpstreamRecord] = Decider(
+    name="upstream record",
+    state=UpstreamRecord,
+    events=events_of(UpstreamRecord),
+    evolve=evolve,
+    finished=lambda _record: False,
+)

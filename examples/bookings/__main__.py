@@ -1,0 +1,159 @@
+"""`python -m examples.bookings …`: the firm's programs, together or one by one."""
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import click
+from rich.console import Console
+
+from daybook import AsyncClient, DaybookError, JSONLines, Worker
+from examples.bookings import demo, transfers
+from examples.bookings.office import Office, open_office
+from examples.bookings.serving import listening
+from examples.bookings.settings import BadSettings, Settings, from_environment
+from examples.bookings.standins import StandIns, new_standins
+from examples.bookings.web import web_app
+from examples.bookings.worker import bookings_worker, transfers_worker
+
+BOOKINGS_COUNT = 10
+DEMO_SECONDS_MAX = 60
+# Nothing can go wrong with these: all that hears of them are the stand-ins.
+DEMO_FLAGS = {
+    "INVOICING_ENABLED": "true",
+    "SEND_EMAILS": "true",
+    "EMAIL_ADMIN_TO": "office@example.com, boss@example.com",
+    "BOOKINGS_LOOK_AGAIN_SECONDS": "1",
+    "BOOKINGS_ANSWER_SECONDS_MAX": "1",
+}
+
+
+@click.group(invoke_without_command=True)
+@click.option("--all", "everything", is_flag=True, help="Start all of it, and book ten bookings.")
+@click.pass_context
+def cli(ctx: click.Context, everything: bool) -> None:
+    """A firm that rents out machines. Daybook has to run: start it with ./run."""
+    if everything:
+        run(show_everything(from_environment(**DEMO_FLAGS)))
+    elif ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+@cli.command()
+def serve() -> None:
+    """Stand-ins, web application and workers in one process, until Ctrl-C."""
+    run(serve_all(from_environment()))
+
+
+@cli.command()
+def worker() -> None:
+    """The workers alone, until Ctrl-C; as many of these as one likes."""
+    run(work(from_environment()))
+
+
+@cli.command()
+@click.argument("count", type=click.IntRange(1, 1000), default=BOOKINGS_COUNT)
+def book(count: int) -> None:
+    """Book some machines, and pay."""
+    run(book_some(from_environment(), count))
+
+
+@cli.command()
+@click.argument("count", type=click.IntRange(1, 100), default=BOOKINGS_COUNT)
+def show(count: int) -> None:
+    """Show what became of the newest bookings."""
+    run(show_newest(from_environment(), count))
+
+
+async def show_everything(settings: Settings) -> None:
+    standins = new_standins()
+    async with open_firm(settings, standins) as office, AsyncClient(settings.daybook_url) as client:
+        demo.make_trouble(standins)
+        booking_ids = await demo.book(office, BOOKINGS_COUNT)
+        async with office.database.connection() as connection:
+            await transfers.order_transfer(
+                connection, from_depot="north", to_depot="south", counts={"Excavator": 1}
+            )
+        async with asyncio.timeout(DEMO_SECONDS_MAX):
+            await demo.all_done(client, booking_ids)
+        Console().print(await demo.overview(office, client, BOOKINGS_COUNT))
+
+
+async def serve_all(settings: Settings) -> None:
+    stop = asyncio.Event()
+    _on_signal(stop.set)
+    async with open_firm(settings, new_standins()):
+        await stop.wait()
+
+
+async def work(settings: Settings) -> None:
+    async with open_office(settings) as office:
+        workers = await make_workers(office)
+        _on_signal(lambda: _stop(workers))
+        await asyncio.gather(*(one.serve() for one in workers))
+
+
+async def book_some(settings: Settings, count: int) -> None:
+    async with open_office(settings) as office:
+        booking_ids = await demo.book(office, count)
+    click.echo(f"Bookings {booking_ids[0]} to {booking_ids[-1]} are confirmed.")
+
+
+async def show_newest(settings: Settings, count: int) -> None:
+    async with open_office(settings) as office, AsyncClient(settings.daybook_url) as client:
+        Console().print(await demo.overview(office, client, count))
+
+
+@asynccontextmanager
+async def open_firm(settings: Settings, standins: StandIns) -> AsyncIterator[Office]:
+    """Everything that listens and works, for as long as the context lasts."""
+    async with (
+        open_office(settings) as office,
+        listening(standins.app, settings.standins_port),
+        listening(web_app(office), settings.web_port),
+    ):
+        workers = await make_workers(office)
+        working = [asyncio.create_task(one.serve()) for one in workers]
+        try:
+            yield office
+        finally:
+            _stop(workers)
+            await asyncio.gather(*working)
+
+
+async def make_workers(office: Office) -> list[Worker]:
+    async with AsyncClient(office.settings.daybook_url) as client:
+        await transfers.prepare_queue(client)
+    return [bookings_worker(office), transfers_worker(office)]
+
+
+def _stop(workers: list[Worker]) -> None:
+    for one in workers:
+        one.stop()
+
+
+def _on_signal(stop: Any) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+
+
+def run(program: Coroutine[Any, Any, None]) -> None:
+    """What happens goes to stderr, one line of JSON for each event."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JSONLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    for chatty in ("httpx2", "uvicorn"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    try:
+        asyncio.run(program)
+    except (BadSettings, DaybookError) as error:
+        click.echo(str(error), err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    cli(prog_name="python -m examples.bookings")

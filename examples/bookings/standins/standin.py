@@ -1,0 +1,177 @@
+"""What all stand-ins have in common: they remember what they were asked, do under one key one
+thing, and fail when they are told to.
+
+Over HTTP each has two more paths: `POST /failures` with `{"next": 2, "how": "500"}`, and
+`GET /received`.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, ValidationError, convert
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+KEY_TAKEN = {"error": "The key was used for another request."}
+
+Answer = tuple[int, Any]
+Deed = Callable[["Received"], Answer]
+
+
+class How(StrEnum):
+    """A way to fail."""
+
+    ERROR = "500"
+    BUSY = "429"
+    """And come back in a second."""
+
+    REFUSED = "400"
+    TIMEOUT = "timeout"
+    """Nothing is done, and nobody answers."""
+
+    LOST = "lost"
+    """It is done, but the answer never arrives: the case that keys are for."""
+
+
+class Failure(Struct):
+    next: Annotated[int, Meta(ge=1, le=1000)]
+    """This many requests."""
+
+    how: How
+    path: str = ""
+    """Only those whose path begins like this."""
+
+    retry_after_seconds: int = 1
+
+
+class Received(Struct, frozen=True, kw_only=True):
+    method: str
+    path: str
+    key: str | None
+    correlation: str | None
+    parameters: dict[str, str]
+    body: Any
+
+
+class Refusal(Exception):
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.answer: Answer = (status, {"error": reason})
+
+
+class StandIn:
+    def __init__(self) -> None:
+        self.received: list[Received] = []
+        self.failures: list[Failure] = []
+        self._answers: dict[str, tuple[Received, Answer]] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    @property
+    def routes(self) -> list[Route]:
+        return [
+            *self.services(),
+            Route("/failures", self._fail_next, methods=["POST"]),
+            Route("/received", self._tell_received),
+        ]
+
+    def services(self) -> list[Route]:
+        """What the service that is stood in for can do."""
+        raise NotImplementedError
+
+    def fail_next(self, count: int, how: How, **more: Any) -> None:
+        self.failures.append(Failure(next=count, how=how, **more))
+
+    def serves(self, method: str, path: str, deed: Deed) -> Route:
+        async def endpoint(request: Request) -> Response:
+            return await self._answer(request, deed)
+
+        return Route(f"/{path}", endpoint, methods=[method])
+
+    async def _answer(self, request: Request, deed: Deed) -> Response:
+        received = await _received(request)
+        self.received.append(received)
+        failure = self._next_failure(received.path)
+        if failure is not None and failure.how is not How.LOST:
+            return await _failed(request, failure)
+        status, body = await self._do_once(received, deed)
+        if failure is not None:
+            return await _failed(request, failure)
+        if isinstance(body, bytes):
+            return Response(body, status, media_type="application/pdf")
+        return JSONResponse(body, status)
+
+    def _next_failure(self, path: str) -> Failure | None:
+        for failure in self.failures:
+            if path.startswith(failure.path):
+                failure.next -= 1
+                if failure.next == 0:
+                    self.failures.remove(failure)
+                return failure
+        return None
+
+    async def _do_once(self, received: Received, deed: Deed) -> Answer:
+        """As those who take keys do: the same once more gets the same answer, something else
+        under a known key is refused, and two that come at once wait for each other."""
+        if received.key is None or received.method == "GET":
+            return _done(received, deed)
+        async with self._locks[received.key]:
+            if received.key in self._answers:
+                first, answer = self._answers[received.key]
+                return answer if received == first else (409, KEY_TAKEN)
+            answer = _done(received, deed)
+            if answer[0] < 400:
+                self._answers[received.key] = received, answer
+            return answer
+
+    async def _fail_next(self, request: Request) -> Response:
+        try:
+            failure = convert(await request.json(), Failure)
+        except (ValueError, ValidationError) as error:
+            return JSONResponse({"error": str(error)}, 400)
+        self.failures.append(failure)
+        return JSONResponse({"next": failure.next, "how": failure.how})
+
+    async def _tell_received(self, _request: Request) -> Response:
+        return JSONResponse({"received": [_told(one) for one in self.received]})
+
+
+def _done(received: Received, deed: Deed) -> Answer:
+    try:
+        return deed(received)
+    except Refusal as refusal:
+        return refusal.answer
+
+
+async def _received(request: Request) -> Received:
+    return Received(
+        method=request.method,
+        path="/".join(request.url.path.strip("/").split("/")[1:]),
+        key=request.headers.get("Idempotency-Key"),
+        correlation=request.headers.get("X-Correlation-Id"),
+        parameters={**request.query_params, **request.path_params},
+        body=await request.json() if request.method != "GET" else None,
+    )
+
+
+async def _failed(request: Request, failure: Failure) -> Response:
+    if failure.how in (How.TIMEOUT, How.LOST):
+        await _hung_up(request)
+        return Response(status_code=504)
+    headers = {}
+    if failure.how is How.BUSY:
+        headers["Retry-After"] = str(failure.retry_after_seconds)
+    return JSONResponse({"error": "On demand."}, int(failure.how), headers)
+
+
+async def _hung_up(request: Request) -> None:
+    """Returns when the other side has lost patience."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _told(received: Received) -> dict[str, Any]:
+    return {name: getattr(received, name) for name in Received.__struct_fields__}

@@ -1,0 +1,105 @@
+"""Asks feeds for their pages, and says what is wrong when there is none.
+
+Neither address nor headers nor what came ever get into an error: all of them may be secret.
+"""
+
+import asyncio
+import logging
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+
+import httpx2
+
+from processors.upstream_feeds import Feed
+from processors.upstream_pages import BadPageError, Page, read_page
+
+CONNECT_SECONDS_MAX = 5.0
+PAGE_SECONDS_MAX = 30.0
+PAGE_BYTES_MAX = 16 * 1024 * 1024
+RETRY_AFTER_SECONDS_MAX = 24 * 3600.0
+
+# It would write whole addresses into the log.
+logging.getLogger("httpx2").setLevel(logging.WARNING)
+
+
+class FeedError(Exception):
+    """There is no page. `retryable` says whether asking again soon may help."""
+
+    def __init__(
+        self, reason: str, *, retryable: bool, retry_after_seconds: float = 0, is_gone: bool = False
+    ) -> None:
+        super().__init__(reason)
+        self.retryable = retryable
+        self.retry_after_seconds = retry_after_seconds
+        self.is_gone = is_gone
+        """Whether the feed no longer knows the cursor."""
+
+
+class FeedClient:
+    def __init__(self, *, page_seconds_max: float = PAGE_SECONDS_MAX) -> None:
+        self._seconds_max = page_seconds_max
+        # A proxy or a .netrc of the environment must not get to see the headers.
+        self._client = httpx2.AsyncClient(
+            timeout=httpx2.Timeout(page_seconds_max, connect=CONNECT_SECONDS_MAX),
+            trust_env=False,
+        )
+
+    async def page(self, feed: Feed, cursor: str | None) -> Page:
+        """The page behind the cursor, or the first. Raises FeedError."""
+        try:
+            # The client's limits are for single steps; an answer that trickles keeps to each.
+            async with asyncio.timeout(self._seconds_max):
+                body = await self._get(feed, cursor)
+        except TimeoutError as error:
+            reason = f"The feed has not answered in {self._seconds_max} s."
+            raise FeedError(reason, retryable=True) from error
+        except httpx2.HTTPError as error:
+            reason = f"The feed cannot be reached: {type(error).__name__}."
+            raise FeedError(reason, retryable=True) from None
+        try:
+            return read_page(body, feed.mapping, asked=cursor)
+        except BadPageError as error:
+            raise FeedError(str(error), retryable=False) from None
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def _get(self, feed: Feed, cursor: str | None) -> bytes:
+        asked = {feed.page_size_parameter: str(feed.page_size)}
+        if cursor is not None:
+            asked[feed.after_parameter] = cursor
+        url = httpx2.URL(feed.url).copy_merge_params(asked)
+        headers = {"Accept": "application/json", **feed.headers}
+        async with self._client.stream("GET", url, headers=headers) as response:
+            if response.status_code != HTTPStatus.OK:
+                raise _refused(response)
+            body = b""
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > PAGE_BYTES_MAX:
+                    raise FeedError("A page is too large.", retryable=False)
+        return body
+
+
+def _refused(response: httpx2.Response) -> FeedError:
+    status = response.status_code
+    is_busy = status == HTTPStatus.TOO_MANY_REQUESTS
+    return FeedError(
+        f"The feed answered {status}.",
+        retryable=is_busy or status >= HTTPStatus.INTERNAL_SERVER_ERROR,
+        retry_after_seconds=_retry_after_seconds(response),
+        is_gone=status == HTTPStatus.GONE,
+    )
+
+
+def _retry_after_seconds(response: httpx2.Response) -> float:
+    """A number of seconds, or a date: then by the feed's own clock, not by ours."""
+    text = response.headers.get("Retry-After", "")
+    if text.isascii() and text.isdigit():
+        return min(float(text[:20]), RETRY_AFTER_SECONDS_MAX)
+    try:
+        until = parsedate_to_datetime(text)
+        seconds = (until - parsedate_to_datetime(response.headers["Date"])).total_seconds()
+    except (ValueError, TypeError, KeyError):
+        return 0
+    return min(max(seconds, 0), RETRY_AFTER_SECONDS_MAX)

@@ -1,0 +1,114 @@
+"""Which feeds are polled, and how their pages are to be read: from a file, or from its text.
+
+Not from the log: the headers of a feed are secrets, and nothing is ever taken out of the log again.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+from msgspec import DecodeError, Meta, Struct, ValidationError, convert, json, toml
+
+from domain.intake import RecordJob
+from domain.upstream import Overlap
+from domain.workshop import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
+from eventlog.errors import SetupError
+
+DAY_SECONDS = 86_400
+FILE_BYTES_MAX = 1024 * 1024
+
+Name = Annotated[str, Meta(pattern="^[A-Za-z0-9._:@-]{1,100}$")]
+# Members, one inside the other, such as data.items; empty for the whole.
+Place = Annotated[str, Meta(max_length=200)]
+Text = Annotated[str, Meta(min_length=1, max_length=100)]
+Url = Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+[^\s#]*$", max_length=2000)]
+
+
+class FeedJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    queue: Name
+    type: Name
+    priority: Annotated[int, Meta(ge=1, le=10)] = PRIORITY_USUAL
+    attempts_max: Annotated[int, Meta(ge=1, le=1000)] = ATTEMPTS_MAX
+    lease_seconds: Annotated[float, Meta(gt=0, le=DAY_SECONDS)] = LEASE_SECONDS
+
+    @property
+    def of_record(self) -> RecordJob:
+        return RecordJob(
+            queue=self.queue,
+            type=self.type,
+            priority=self.priority,
+            attempts_max=self.attempts_max,
+            lease_seconds=self.lease_seconds,
+        )
+
+
+class Mapping(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where in a page things are."""
+
+    items: Place = ""
+    next: Place | None = None
+    """The cursor of the next page. Without it, it is the id of the last record, or the highest of
+    them if they are whole numbers."""
+
+    id: Place = "id"
+    version: Place | None = None
+    """Without it a record has changed when anything in it has."""
+
+    deleted: Place | None = None
+    """Is anything but false, null, 0 or empty in a record that is deleted."""
+
+
+class Feed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    url: Url
+    headers: dict[Text, Annotated[str, Meta(max_length=8000)]] = {}
+    every_seconds: Annotated[float, Meta(ge=1, le=30 * DAY_SECONDS)] = 300.0
+    page_size: Annotated[int, Meta(ge=1, le=1000)] = 100
+    after_parameter: Text = "after"
+    page_size_parameter: Text = "page_size"
+    mapping: Mapping = Mapping()
+    overlap_records: Annotated[int, Meta(ge=0, le=100_000)] = 100
+    overlap_seconds: Annotated[float, Meta(ge=0, le=30 * DAY_SECONDS)] = 600.0
+    reconcile_seconds: Annotated[float, Meta(ge=1, le=365 * DAY_SECONDS)] | None = DAY_SECONDS
+    """None: only what the feed itself calls deleted is deleted."""
+
+    vanished_share_max: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    """When a larger share of the records seems to have vanished, the feed is not believed."""
+
+    job: FeedJob | None = None
+
+    @property
+    def overlap(self) -> Overlap:
+        return Overlap(self.overlap_records, self.overlap_seconds)
+
+    def __repr__(self) -> str:
+        """Without secrets, which address and headers may have in them."""
+        return f"Feed(every_seconds={self.every_seconds})"
+
+
+Feeds = dict[Name, Feed]
+
+
+def read_feeds(setting: str | None) -> Feeds:
+    """From the path of a TOML or JSON file, or from JSON itself. Raises SetupError."""
+    if not setting:
+        return {}
+    if setting.lstrip().startswith("{"):
+        return _decoded(setting.encode(), is_json=True)
+    path = Path(setting).expanduser()
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise SetupError(f"DAYBOOK_UPSTREAMS cannot be read: {error.strerror}.") from None
+    if len(content) > FILE_BYTES_MAX:
+        raise SetupError("The file of DAYBOOK_UPSTREAMS is too large.")
+    return _decoded(content, is_json=path.suffix == ".json")
+
+
+def _decoded(content: bytes, *, is_json: bool) -> Feeds:
+    try:
+        return convert(json.decode(content) if is_json else toml.decode(content), Feeds)
+    except ValidationError as error:
+        raise SetupError(f"DAYBOOK_UPSTREAMS does not fit: {error}.") from None
+    except (DecodeError, UnicodeDecodeError):
+        # Not in its own words, which might show what is secret.
+        kind = "JSON" if is_json else "TOML"
+        raise SetupError(f"DAYBOOK_UPSTREAMS is not {kind}.") from None

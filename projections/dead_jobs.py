@@ -1,0 +1,88 @@
+"""Dead jobs that may begin a new life: found oldest first, a stretch at a time, or only counted.
+
+Which of them have the error that is looked for is seen on the way, so that a search for what nobody
+has takes no longer than any other stretch.
+"""
+
+from datetime import datetime
+from uuid import UUID
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from projections.job_walks import OF_SOURCE, SOURCES
+
+_IS_MATCH = "(%(error)s::text IS NULL OR strpos(error, %(error)s) > 0)"
+
+FIND_DEAD_JOBS = f"""{SOURCES}
+SELECT number, id, {_IS_MATCH}, clock_timestamp()
+FROM sources, LATERAL (
+    SELECT number, id, error
+    FROM jobs
+    WHERE {OF_SOURCE} AND status = 'DEAD' AND number > %(after)s
+    ORDER BY number
+    LIMIT %(limit)s
+) AS dead
+ORDER BY number
+LIMIT %(limit)s
+"""
+
+COUNT_DEAD_JOBS = f"""{SOURCES}
+SELECT count(*) FILTER (WHERE {_IS_MATCH}), count(*)
+FROM (
+    SELECT error
+    FROM sources, LATERAL (
+        SELECT error FROM jobs WHERE {OF_SOURCE} AND status = 'DEAD' LIMIT %(limit)s
+    ) AS dead
+    LIMIT %(limit)s
+) AS walked
+"""
+
+
+class DeadFilter(Struct, frozen=True, gc=False):
+    """None means any."""
+
+    queue: str | None = None
+    type: str | None = None
+    error: str | None = None
+    """Contained in the job's own."""
+
+
+class Stretch(Struct, frozen=True):
+    """So many dead jobs one after another, and which of them are meant."""
+
+    ids: list[UUID]
+    last_number: int
+    is_last: bool
+    now: datetime | None
+    """Unless there were none."""
+
+
+async def find_dead(
+    connection: AsyncConnection[TupleRow], wanted: DeadFilter, *, after: int, limit: int
+) -> Stretch:
+    given = {**_given(wanted), "after": after, "limit": limit + 1}
+    rows = await (await connection.execute(FIND_DEAD_JOBS, given, binary=True)).fetchall()
+    # One more than asked for shows whether there is another stretch.
+    looked_at = rows[:limit]
+    return Stretch(
+        ids=[job_id for _, job_id, is_match, _ in looked_at if is_match],
+        last_number=looked_at[-1][0] if looked_at else after,
+        is_last=len(rows) <= limit,
+        now=rows[0][3] if rows else None,
+    )
+
+
+async def count_dead(
+    connection: AsyncConnection[TupleRow], wanted: DeadFilter, *, limit: int
+) -> tuple[int, bool]:
+    """How many are meant, and whether there are more dead ones than were looked at."""
+    given = {**_given(wanted), "limit": limit + 1}
+    rows = await connection.execute(COUNT_DEAD_JOBS, given, binary=True)
+    ((matched, looked_at),) = await rows.fetchall()
+    return matched, looked_at > limit
+
+
+def _given(wanted: DeadFilter) -> dict[str, str | None]:
+    return {"queue": wanted.queue, "type": wanted.type, "error": wanted.error}

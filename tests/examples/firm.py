@@ -1,0 +1,176 @@
+"""The firm of the example, with a Daybook service and stand-ins that really listen."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import date
+from typing import Any
+
+import httpx2
+from msgspec import Struct
+from msgspec.structs import replace
+
+from api.app import App
+from api.service import Service
+from daybook import AsyncClient, Job
+from examples.bookings import bookings, promotion, transfers
+from examples.bookings.bookings import Booking, NewBooking
+from examples.bookings.office import Office, open_office
+from examples.bookings.serving import listening
+from examples.bookings.settings import Settings
+from examples.bookings.standins import StandIns, new_standins
+from examples.bookings.transfers import Transfer
+from examples.bookings.web import signed, web_app
+from examples.bookings.worker import bookings_worker, transfers_worker
+from tests.api.http import some_settings
+
+ADMINS = ("office@example.com", "boss@example.com")
+SECONDS_MAX = 10.0
+FINISHED = ("COMPLETED", "DEAD", "CANCELLED")
+
+
+class Firm(Struct, frozen=True, kw_only=True):
+    office: Office
+    standins: StandIns
+    client: AsyncClient
+    web: httpx2.AsyncClient
+
+    def with_settings(self, **changes: Any) -> "Firm":
+        """As after a restart with other variables."""
+        settings = replace(self.office.settings, **changes)
+        return replace(self, office=replace(self.office, settings=settings))
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        await transfers.prepare_queue(self.client)
+        workers = [bookings_worker(self.office), transfers_worker(self.office)]
+        tasks = [asyncio.create_task(one.serve()) for one in workers]
+        try:
+            yield
+        finally:
+            for one in workers:
+                one.stop()
+            await asyncio.gather(*tasks)
+
+    async def book(self, **changes: Any) -> int:
+        new = NewBooking(
+            machine="Excavator",
+            starts_on=date(2030, 5, 2),
+            ends_on=date(2030, 5, 4),
+            customer_name="Ada",
+            customer_email="ada@example.com",
+            total_cents=12_300,
+        )
+        async with self.office.database.connection() as connection:
+            return await bookings.create(connection, replace(new, **changes))
+
+    async def promote(self, booking_id: int) -> bool:
+        async with self.office.database.connection() as connection:
+            return await promotion.promote_booking(
+                connection, booking_id, payment_intent_id=f"pi_{booking_id}"
+            )
+
+    async def paid(self, **changes: Any) -> int:
+        booking_id = await self.book(**changes)
+        assert await self.promote(booking_id)
+        return booking_id
+
+    async def announce_payment(
+        self, booking_id: int, *, age_seconds: float = 0, secret: str | None = None
+    ) -> httpx2.Response:
+        """As Stripe does it."""
+        session = {"payment_intent": f"pi_{booking_id}", "metadata": {"bookingId": str(booking_id)}}
+        event = {"type": "checkout.session.completed", "data": {"object": session}}
+        body, moment = json.dumps(event).encode(), str(int(time.time() - age_seconds))
+        signature = signed(body, moment, secret or self.office.settings.webhook_secret)
+        headers = {"Stripe-Signature": f"t={moment},v1={signature}"}
+        return await self.web.post("/api/stripe/webhook", content=body, headers=headers)
+
+    async def booking(self, booking_id: int) -> Booking:
+        async with self.office.database.connection() as connection:
+            found = await bookings.find(connection, booking_id)
+        assert found is not None
+        return found
+
+    async def transfer(self, transfer_id: int) -> Transfer:
+        async with self.office.database.connection() as connection:
+            found = await transfers.find(connection, transfer_id)
+        assert found is not None
+        return found
+
+    async def sent_emails(self, booking_id: int) -> dict[str, str]:
+        query = "SELECT kind, message_id FROM bookings.sent_emails WHERE booking_id = %s"
+        async with self.office.database.connection() as connection:
+            cursor = await connection.execute(query, [booking_id])
+            return dict(await cursor.fetchall())
+
+    async def jobs(self, subject: int, queue: str = promotion.QUEUE) -> dict[str, Job]:
+        """By type, of which a booking has one each."""
+        listed = self.client.list(queue=queue, subject=str(subject))
+        return {job.type: job async for job in listed}
+
+    async def finished(
+        self, subject: int, types: Sequence[str], queue: str = promotion.QUEUE
+    ) -> dict[str, Job]:
+        """Waits until the jobs of these types are there and over, and gives all there are."""
+        async with asyncio.timeout(SECONDS_MAX):
+            while True:
+                jobs = await self.jobs(subject, queue)
+                if all(type_ in jobs and jobs[type_].status in FINISHED for type_ in types):
+                    return jobs
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def open_firm(conninfo: str) -> AsyncIterator[Firm]:
+    """Everything but workers."""
+    standins = new_standins()
+    async with (
+        Service(conninfo) as service,
+        listening(App(service, some_settings())) as daybook_url,
+        listening(standins.app) as standins_url,
+        open_office(quick_settings(conninfo, daybook_url, standins_url)) as office,
+        listening(web_app(office)) as web_url,
+        AsyncClient(daybook_url) as client,
+        httpx2.AsyncClient(base_url=web_url, timeout=SECONDS_MAX) as web,
+    ):
+        yield Firm(office=office, standins=standins, client=client, web=web)
+        service.tail.end()
+        service.bell.end()
+
+
+def quick_settings(conninfo: str, daybook_url: str, standins_url: str) -> Settings:
+    return Settings(
+        database_url=conninfo,
+        daybook_url=daybook_url,
+        invoices_url=f"{standins_url}/invoices",
+        mail_url=f"{standins_url}/mail",
+        pos_url=f"{standins_url}/pos",
+        base_url="http://127.0.0.1:8080",
+        invoicing_enabled=True,
+        send_emails=True,
+        email_admin_to=ADMINS,
+        look_again_seconds=0.1,
+        retry_seconds=0.02,
+        answer_seconds_max=0.3,
+    )
+
+
+def variables_of(settings: Settings) -> dict[str, str]:
+    """For a process that is to work like this."""
+    return {
+        "DATABASE_URL": str(settings.database_url),
+        "BOOKINGS_DAYBOOK_URL": settings.daybook_url,
+        "INVOICES_URL": settings.invoices_url,
+        "MAIL_URL": settings.mail_url,
+        "POS_URL": settings.pos_url,
+        "INVOICING_ENABLED": "true" if settings.invoicing_enabled else "false",
+        "SEND_EMAILS": "true" if settings.send_emails else "false",
+        "EMAIL_ADMIN_TO": ",".join(settings.email_admin_to),
+        "BOOKINGS_LOOK_AGAIN_SECONDS": str(settings.look_again_seconds),
+        "BOOKINGS_RETRY_SECONDS": str(settings.retry_seconds),
+        "BOOKINGS_ANSWER_SECONDS_MAX": str(settings.answer_seconds_max),
+        "BOOKINGS_LEASE_SECONDS": str(settings.lease_seconds),
+    }
