@@ -96,12 +96,15 @@ class Past:
     async def _fold(self, rows: list[TupleRow]) -> None:
         await self._bring_back(rows)
         states = self.states
+        finished: set[UUID] = set()
         for _, aggregate_id, _, topic, stored in rows:
             decider = _MAPPER.decider_of(topic)
             after = decider.evolve(states.get(aggregate_id), _MAPPER.decode(topic, stored))
             states[aggregate_id] = after
-            if decider.finished(after):
-                del states[aggregate_id]
+            (finished.add if decider.finished(after) else finished.discard)(aggregate_id)
+        # Not earlier: what is finished may come back within the chunk.
+        for aggregate_id in finished:
+            del states[aggregate_id]
 
     async def _bring_back(self, rows: list[TupleRow]) -> None:
         """Aggregates that were finished, and to which something happens all the same."""

@@ -79,6 +79,8 @@ LIMIT %(limit)s
 
 class LiveUpstreamRecords(LiveTable[UpstreamRecord]):
     decider = UPSTREAM_RECORD
+    name = "upstream_records"
+    select = SELECT_RECORDS
     hold = HOLD_RECORDS
     insert = INSERT_RECORDS
     update = UPDATE_RECORDS

@@ -51,6 +51,8 @@ _poll = json.Decoder(Poll | None)
 
 class LiveUpstreams(LiveTable[Upstream]):
     decider = UPSTREAM
+    name = "upstream_cursors"
+    select = SELECT_UPSTREAMS
     hold = HOLD_UPSTREAMS
     insert = INSERT_UPSTREAMS
     update = UPDATE_UPSTREAMS

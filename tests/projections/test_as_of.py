@@ -1,0 +1,94 @@
+"""The past can be looked at: at any position it is what a fold from the beginning gives."""
+
+import random
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from uuid_utils.compat import uuid7
+
+from domain.kitchen import DeleteOrder, RestoreOrder
+from domain.order import OrderKind
+from domain.workshop import CancelJob, Outcome, RetryJob
+from eventlog.database import connect, reader_conninfo
+from projections.as_of import Past, position_of
+from projections.checkpoints import take_checkpoint
+from projections.registry import DECIDERS
+from tests.kitchen import MAPPER, open_kitchen, rows
+from tests.workshop import Workshop
+
+pytestmark = pytest.mark.anyio
+
+READ_LOG = """
+SELECT notification_id, originator_id, topic, state FROM stored_events ORDER BY notification_id
+"""
+
+
+def fold_from_zero(database: str, upto: int) -> dict[UUID, Any]:
+    states: dict[UUID, Any] = {}
+    for position, aggregate_id, topic, stored in rows(database, READ_LOG):
+        if position <= upto:
+            decider = MAPPER.decider_of(topic)
+            event = MAPPER.decode(topic, stored)
+            states[aggregate_id] = decider.evolve(states.get(aggregate_id), event)
+    return {
+        aggregate_id: state
+        for aggregate_id, state in states.items()
+        if not any(isinstance(state, d.state) and d.finished(state) for d in DECIDERS)
+    }
+
+
+async def a_day(database: str, seed: int) -> None:
+    """Orders that are cooked, deleted and restored; jobs that fail, are cancelled and retried."""
+    chance = random.Random(seed)
+    async with open_kitchen(database) as kitchen:
+        workshop = Workshop(kitchen)
+        bots = [await kitchen.bot() for _ in range(3)]
+        for _ in range(40):
+            order = await kitchen.order(chance.choice([*OrderKind]))
+            if chance.random() < 0.3:
+                await kitchen.submit(DeleteOrder(order_id=order.id))
+                if chance.random() < 0.7:
+                    await kitchen.submit(RestoreOrder(order_id=order.id))
+            taken = await kitchen.claim(bot := chance.choice(bots))
+            if taken is not None:
+                bots = [await kitchen.bot() if one is bot else one for one in bots]
+                if chance.random() < 0.8:
+                    await kitchen.complete(taken)
+            job = await workshop.job(subject=str(uuid7()))
+            if chance.random() < 0.3:
+                await workshop.submit(CancelJob(job.id))
+                await workshop.submit(RetryJob(job.id))
+            for claimed in await workshop.claim(1):
+                outcome = chance.choice([Outcome.DONE, Outcome.FAIL, Outcome.RETRY])
+                await workshop.finish(claimed, outcome, error="x", rest_seconds=0)
+
+
+@pytest.mark.parametrize("checkpoints", [0, 3])
+async def test_at_a_hundred_positions_it_equals_a_fold_from_the_beginning(
+    database: str, checkpoints: int
+) -> None:
+    # SX-03
+    async with await connect(reader_conninfo(database)) as reader:
+        for seed in range(max(checkpoints, 1)):
+            await a_day(database, seed)
+            if checkpoints:
+                ((settled,),) = rows(database, "SELECT max(position) FROM log")
+                await take_checkpoint(reader, settled)
+        await a_day(database, 99)
+        ((head,),) = rows(database, "SELECT max(position) FROM log")
+        for position in random.Random(7).sample(range(head + 1), 100 if checkpoints else 20):
+            past = await Past.at(reader, position)
+            assert past.states == fold_from_zero(database, position), position
+
+
+async def test_an_instant_means_the_last_event_recorded_until_then(database: str) -> None:
+    await a_day(database, 1)
+    moments = rows(database, "SELECT position, recorded_at FROM log ORDER BY position")
+    async with await connect(reader_conninfo(database)) as reader:
+        for position, recorded_at in random.Random(1).sample(moments, 30):
+            assert await position_of(reader, recorded_at) == position
+        first, last = moments[0], moments[-1]
+        assert await position_of(reader, first[1] - timedelta(seconds=1)) == 0
+        assert await position_of(reader, last[1] + timedelta(days=1)) == last[0]
