@@ -8,6 +8,7 @@ import orjson
 from api.shapes import Moment, moment
 from domain.job import Job, JobStatus, UniqueScope
 from domain.queue import Limits, Queue
+from projections.queue_standings import QueueStanding
 
 
 class JobJSON(TypedDict):
@@ -95,7 +96,7 @@ def job_json(job: Job) -> JobJSON:
     }
 
 
-def queue_json(queue: Queue) -> QueueJSON:
+def queue_json(queue: Queue | QueueStanding) -> QueueJSON:
     return {
         "name": queue.name,
         "paused": queue.paused,

@@ -54,7 +54,7 @@ class Read:
     def problems(self) -> list[HTTPStatus]:
         """With what it may answer instead."""
         others = {
-            HTTPStatus.NOT_FOUND: "{id}" in self.path,
+            HTTPStatus.NOT_FOUND: "{" in self.path,
             HTTPStatus.SERVICE_UNAVAILABLE: self.may_be_away,
         }
         return [HTTPStatus.BAD_REQUEST, *(status for status, may_be in others.items() if may_be)]

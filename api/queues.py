@@ -42,11 +42,8 @@ class QueueAnswer(TypedDict):
 
 def configure(body: QueueBody, call: Call) -> ConfigureQueue:
     """Pause or resume a queue, and limit how much of it runs."""
-    name = call.scope["path_params"]["name"]
-    if not NAME_PATTERN.fullmatch(name):
-        raise bad_request("bad_name", "The name of a queue is 1 to 100 of A-Z a-z 0-9 . _ : @ -.")
     return ConfigureQueue(
-        name=name,
+        name=read_name(call.scope["path_params"]["name"]),
         paused=body.paused,
         concurrency=body.concurrency,
         rate=_rate(body.rate) if isinstance(body.rate, RateBody) else body.rate,
@@ -54,6 +51,12 @@ def configure(body: QueueBody, call: Call) -> ConfigureQueue:
         if isinstance(body.per_subject, LimitsBody)
         else body.per_subject,
     )
+
+
+def read_name(text: str) -> str:
+    if not NAME_PATTERN.fullmatch(text):
+        raise bad_request("bad_name", "The name of a queue is 1 to 100 of A-Z a-z 0-9 . _ : @ -.")
+    return text
 
 
 def _rate(body: RateBody) -> Rate:

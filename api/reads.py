@@ -1,11 +1,13 @@
 """Reading orders and bots: nothing here writes, and every answer is current."""
 
-from typing import Annotated, TypedDict
+from typing import Annotated, NotRequired, TypedDict
 
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
+from api.as_of import AsOf, ThenJSON, read_then, then_json
+from api.clock import now
 from api.parameters import NoParameters, Parameters
 from api.queries import DatabaseRead
 from api.requests import bad_request, read_id
@@ -16,6 +18,7 @@ from domain.order import OrderStatus
 from projections.current import all_bots, one_bot, one_order
 from projections.order_list import read_orders
 from projections.page_cursor import CURSOR_LENGTH_MAX, BadCursorError
+from projections.past_lists import bots_as_of, orders_as_of
 
 PAGE_USUAL = 500
 PAGE_MAX = 5000
@@ -25,6 +28,7 @@ class OrderPageAnswer(TypedDict):
     orders: list[OrderJSON]
     nextCursor: str | None
     serverNow: Moment
+    asOf: NotRequired[ThenJSON]
 
 
 class OneOrderAnswer(TypedDict):
@@ -33,6 +37,7 @@ class OneOrderAnswer(TypedDict):
 
 class AllBotsAnswer(TypedDict):
     bots: list[BotJSON]
+    asOf: NotRequired[ThenJSON]
 
 
 class OneBotAnswer(TypedDict):
@@ -55,10 +60,17 @@ class Listing(Parameters, frozen=True):
         ]
         | None
     ) = None
+    as_of: AsOf | None = None
+
+
+class BotListing(Parameters, frozen=True):
+    as_of: AsOf | None = None
 
 
 async def list_orders(asked: Listing, request: Request) -> OrderPageAnswer:
     """Orders in the order of the board: waiting, being cooked, complete, dead."""
+    if asked.as_of is not None:
+        return await _past_orders(asked, asked.as_of, request)
     try:
         page = await _service(request).read(
             lambda reader: read_orders(
@@ -74,6 +86,25 @@ async def list_orders(asked: Listing, request: Request) -> OrderPageAnswer:
     }
 
 
+async def _past_orders(asked: Listing, then: str, request: Request) -> OrderPageAnswer:
+    """The past has one page, of the complete orders the latest."""
+    if asked.cursor is not None:
+        raise bad_request("bad_parameter", "The parameters asOf and cursor do not go together.")
+    moment_then, orders = await read_then(
+        request,
+        then,
+        lambda reader, position: orders_as_of(
+            reader, position, only=asked.status, limit=asked.limit
+        ),
+    )
+    return {
+        "orders": [order_json(order) for order in orders],
+        "nextCursor": None,
+        "serverNow": moment(moment_then.at) if moment_then.at else moment(now()),
+        "asOf": then_json(moment_then),
+    }
+
+
 async def get_order(_: NoParameters, request: Request) -> OneOrderAnswer:
     """One order, also when it is complete or deleted."""
     order_id = read_id(request.path_params["id"])
@@ -83,8 +114,11 @@ async def get_order(_: NoParameters, request: Request) -> OneOrderAnswer:
     return {"order": order_json(order)}
 
 
-async def list_bots(_: NoParameters, request: Request) -> AllBotsAnswer:
+async def list_bots(asked: BotListing, request: Request) -> AllBotsAnswer:
     """All bots that are not deleted, newest first."""
+    if asked.as_of is not None:
+        then, bots = await read_then(request, asked.as_of, bots_as_of)
+        return {"bots": [bot_json(bot) for bot in bots], "asOf": then_json(then)}
     return {"bots": [bot_json(bot) for bot in await _service(request).read(all_bots)]}
 
 
@@ -105,7 +139,7 @@ def _service(request: Request) -> Service:
 reads = (
     DatabaseRead("/api/orders", list_orders, parameters=Listing),
     DatabaseRead("/api/orders/{id}", get_order),
-    DatabaseRead("/api/bots", list_bots),
+    DatabaseRead("/api/bots", list_bots, parameters=BotListing),
     DatabaseRead("/api/bots/{id}", get_bot),
 )
 

@@ -32,6 +32,7 @@ from processors.duty import Duty
 from processors.qstash import QStash
 from processors.registry import all_processors
 from processors.runtime import STANDARD_KITCHEN, Kitchen, Processor, Runtime
+from processors.upstream_feeds import Feeds
 from projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS
 
 _log = logging.getLogger("daybook")
@@ -67,6 +68,7 @@ class Service:
         *,
         kitchen: Kitchen = STANDARD_KITCHEN,
         qstash: QStash | None = None,
+        feeds: Feeds | None = None,
         read_models: Sequence[Projection] = READ_MODELS,
         processors: Sequence[Processor] | None = None,
     ) -> None:
@@ -82,11 +84,12 @@ class Service:
         self.bell = JobBell(self.readers, self.wakeups)
         runtime = Runtime(
             instance=uuid7(),
+            conninfo=conninfo,
             committer=self.committer,
             wakeups=self.wakeups,
             kitchen=kitchen,
         )
-        chosen = all_processors(qstash) if processors is None else processors
+        chosen = all_processors(qstash, feeds) if processors is None else processors
         self._duty = Duty(conninfo, runtime, chosen)
         self._followers = {model.name: Follower(conninfo, model, mapper) for model in read_models}
         self._following: dict[str, asyncio.Task[None]] = {}

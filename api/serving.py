@@ -23,6 +23,7 @@ from eventlog.collector import spare_the_collector
 from eventlog.committer import DEADLINE_SECONDS
 from processors.qstash import QStash
 from processors.runtime import Kitchen
+from processors.upstream_feeds import read_feeds
 
 # A command is answered by its deadline, whatever happens; a second more for the answer's way.
 FINISH_SECONDS_MAX = int(DEADLINE_SECONDS) + 1
@@ -98,7 +99,12 @@ async def _serve(
     signals: StopSignals,
     announce: Say,
 ) -> None:
-    service = Service(conninfo, kitchen=kitchen_of(settings), qstash=_qstash(settings))
+    service = Service(
+        conninfo,
+        kitchen=kitchen_of(settings),
+        qstash=_qstash(settings),
+        feeds=read_feeds(settings.upstreams),
+    )
     app = App(service, settings)
     server = Server(uvicorn_config(app), lambda: announce(url_of(listener)))
 

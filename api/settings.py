@@ -137,6 +137,37 @@ class Settings(Struct, frozen=True, kw_only=True):
         ),
     ] = field(default=None, name="DAYBOOK_WEBHOOK_SECRETS")
 
+    upstreams: Annotated[
+        str | None,
+        Meta(
+            description="The feeds that Daybook polls: the path of a TOML or JSON file, or JSON "
+            "itself.",
+            extra=SECRET,
+        ),
+    ] = field(default=None, name="DAYBOOK_UPSTREAMS")
+
+    cron_secret: Annotated[
+        str | None,
+        Meta(
+            description="Who sends it as the header x-cron-secret may have jobs run by "
+            "POST /api/cron/process-jobs.",
+            extra=SECRET,
+        ),
+    ] = field(default=None, name="CRON_SECRET")
+
+    cron_secret_next: Annotated[
+        str | None,
+        Meta(description="Is taken as well, while the secret is being changed.", extra=SECRET),
+    ] = field(default=None, name="CRON_SECRET_NEXT")
+
+    cron_worker: Annotated[
+        str | None,
+        Meta(
+            description="The worker whose handlers that request runs, as module:worker. Without "
+            "it nothing is run, and only the counts are told."
+        ),
+    ] = field(default=None, name="DAYBOOK_CRON_WORKER")
+
     @property
     def callback_url(self) -> str | None:
         """Where callbacks arrive, as their senders know it."""

@@ -39,8 +39,8 @@ class Overlap(Struct, frozen=True, gc=False):
 class Poll(Struct, frozen=True, kw_only=True, gc=False):
     """A poll under way: whoever finds it goes on with it."""
 
-    is_full: bool
-    """Whether it reads everything, and tells what has vanished."""
+    reconciles: bool
+    """Whether it reads everything, and then tells what has vanished."""
 
     began_at: datetime
     cursor: str | None
@@ -69,7 +69,7 @@ class Upstream(Struct, frozen=True, kw_only=True, gc=False):
     """When the last poll that came to its end began."""
 
     reconciled_at: datetime | None = None
-    """The same of the last one that read everything."""
+    """The same of the last one that told what had vanished."""
 
     error: str | None = None
     """Why it cannot be read at the moment."""
@@ -115,14 +115,21 @@ def upstream_id(name: str) -> UUID:
     return uuid5(_UPSTREAMS, name)
 
 
-def begin(upstream: Upstream | None, *, overlap: Overlap, is_full: bool, now: datetime) -> Poll:
-    """The first poll reads everything, whether it is meant to or not."""
+def begin(
+    upstream: Upstream | None,
+    *,
+    overlap: Overlap,
+    may_reconcile: bool,
+    must_reconcile: bool,
+    now: datetime,
+) -> Poll:
+    """One that has to begin at the very beginning anyway reconciles too, if it may."""
     mark = None
-    if upstream is not None and not is_full:
+    if upstream is not None and not must_reconcile:
         mark = _begin_at(upstream, overlap)
     ordinal = upstream.ordinal if upstream else 0
     return Poll(
-        is_full=mark is None,
+        reconciles=may_reconcile and mark is None,
         began_at=now,
         cursor=mark.cursor if mark else None,
         again_count=ordinal - (mark.ordinal if mark else 0),
@@ -161,7 +168,7 @@ def read_page(
         cursor=cursor,
         again_count=poll.again_count - again_count,
         pages_count=poll.pages_count + 1,
-        is_read=is_last and poll.is_full,
+        is_read=is_last and poll.reconciles,
     )
     return Upstream.PageRead(
         at=now,
@@ -223,7 +230,7 @@ def _page_read(upstream: Upstream, event: Upstream.PageRead) -> Upstream:
     if event.is_mark:
         assert event.cursor is not None
         marks = (*marks, Mark(event.cursor, event.ordinal, event.at))
-    is_over = event.is_last and not event.poll.is_full
+    is_over = event.is_last and not event.poll.reconciles
     return upstream.after(
         event,
         ordinal=event.ordinal,

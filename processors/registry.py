@@ -1,5 +1,6 @@
 """The process managers, listed once. A new one is one line here."""
 
+from processors.checkpoints import Checkpoints
 from processors.completions import Completions
 from processors.dispatch import Dispatch
 from processors.forgetting import Forgetting
@@ -7,12 +8,24 @@ from processors.leases import Leases
 from processors.qstash import QStash
 from processors.recovery import Recovery
 from processors.runtime import Processor
+from processors.schedules import Schedules
 from processors.scheduling import GRACE_SECONDS, Scheduling
+from processors.upstream_feeds import Feeds
+from processors.upstreams import Upstreams
 
 
-def all_processors(qstash: QStash | None = None) -> list[Processor]:
+def all_processors(qstash: QStash | None = None, feeds: Feeds | None = None) -> list[Processor]:
     """With QStash, which calls back when an order is due, completions only do what it did not."""
-    built_in: list[Processor] = [Recovery(), Dispatch(), Leases(), Forgetting()]
+    built_in: list[Processor] = [
+        Recovery(),
+        Dispatch(),
+        Leases(),
+        Schedules(),
+        Forgetting(),
+        Checkpoints(),
+    ]
+    if feeds:
+        built_in.append(Upstreams(feeds))
     if qstash is None:
         return [Completions(), *built_in]
     return [Completions(GRACE_SECONDS), Scheduling(qstash), *built_in]

@@ -57,6 +57,7 @@ class Runtime(Struct, frozen=True, eq=False, kw_only=True):
     instance: UUID
     """This process, told from all others."""
 
+    conninfo: str
     committer: Committer
     wakeups: Wakeups
     kitchen: Kitchen

@@ -9,7 +9,7 @@ from domain.job import NULL
 from domain.upstream_record import Found
 from processors.upstream_feeds import Mapping
 
-RECORDS_MAX = 5000
+RECORDS_MAX = 1000
 RECORD_BYTES_MAX = 64 * 1024
 ID_CHARACTERS_MAX = 200
 REVISION_CHARACTERS_MAX = 200
@@ -41,9 +41,7 @@ def read_page(body: bytes, mapping: Mapping, *, asked: str | None) -> Page:
     cursor = _highest(found) if mapping.next is None else _next(body, mapping.next)
     # A feed may hand out short pages, so only an empty one is the last; or one after which nothing
     # else can be asked for.
-    return Page(
-        found=found, cursor=cursor, is_last=not found or cursor is None or cursor == asked
-    )
+    return Page(found=found, cursor=cursor, is_last=not found or cursor is None or cursor == asked)
 
 
 def _found(item: Raw, mapping: Mapping) -> Found:

@@ -34,8 +34,10 @@ LIMIT 1
 """
 # The row of a live table, out of what was copied.
 READ_ROWS = """
-FROM checkpoint_rows, jsonb_populate_record(NULL::{table}, data) AS {table}
-WHERE position = %(position)s AND kind = %(kind)s
+FROM (
+    SELECT data AS copied_data FROM checkpoint_rows
+    WHERE position = %(position)s AND kind = %(kind)s
+) AS copied, jsonb_populate_record(NULL::{table}, copied_data) AS {table}
 """
 READ_EVENTS = """
 SELECT notification_id, originator_id, originator_version, topic, state

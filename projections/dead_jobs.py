@@ -12,6 +12,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from projections.job_walks import OF_SOURCE, SOURCES
+from projections.snapshot import PLAN_BY_INDEX
 
 _IS_MATCH = "(%(error)s::text IS NULL OR strpos(error, %(error)s) > 0)"
 
@@ -62,9 +63,9 @@ class Stretch(Struct, frozen=True):
 async def find_dead(
     connection: AsyncConnection[TupleRow], wanted: DeadFilter, *, after: int, limit: int
 ) -> Stretch:
-    given = {**_given(wanted), "after": after, "limit": limit + 1}
-    rows = await (await connection.execute(FIND_DEAD_JOBS, given, binary=True)).fetchall()
     # One more than asked for shows whether there is another stretch.
+    given = {"after": after, "limit": limit + 1}
+    rows = await _read(connection, FIND_DEAD_JOBS, wanted, given)
     looked_at = rows[:limit]
     return Stretch(
         ids=[job_id for _, job_id, is_match, _ in looked_at if is_match],
@@ -77,12 +78,20 @@ async def find_dead(
 async def count_dead(
     connection: AsyncConnection[TupleRow], wanted: DeadFilter, *, limit: int
 ) -> tuple[int, bool]:
-    """How many are meant, and whether there are more dead ones than were looked at."""
-    given = {**_given(wanted), "limit": limit + 1}
-    rows = await connection.execute(COUNT_DEAD_JOBS, given, binary=True)
-    ((matched, looked_at),) = await rows.fetchall()
-    return matched, looked_at > limit
+    """How many are meant, and whether there may be more than the dead ones looked at."""
+    rows = await _read(connection, COUNT_DEAD_JOBS, wanted, {"limit": limit})
+    ((matched, looked_at),) = rows
+    return matched, looked_at == limit
 
 
-def _given(wanted: DeadFilter) -> dict[str, str | None]:
-    return {"queue": wanted.queue, "type": wanted.type, "error": wanted.error}
+async def _read(
+    connection: AsyncConnection[TupleRow],
+    statement: str,
+    wanted: DeadFilter,
+    given: dict[str, int],
+) -> list[TupleRow]:
+    filters = {"queue": wanted.queue, "type": wanted.type, "error": wanted.error}
+    async with connection.transaction():
+        await connection.execute(PLAN_BY_INDEX)
+        rows = await connection.execute(statement, {**filters, **given}, binary=True)
+        return await rows.fetchall()

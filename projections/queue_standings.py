@@ -7,10 +7,11 @@ limit for every type: however many jobs there are, the answer comes at once.
 from datetime import datetime
 
 from msgspec import Struct
+from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.queue import Queue
+from domain.queue import Limits
 from projections.queues import SELECT_QUEUES, LiveQueues
 from projections.snapshot import PLAN_BY_INDEX
 
@@ -84,9 +85,9 @@ _load = LiveQueues().load
 
 class QueueStanding(Struct, frozen=True, kw_only=True):
     name: str
-    settings: Queue | None
-    """None when nobody decided anything about it."""
-
+    paused: bool = False
+    limits: Limits = Limits()
+    per_subject: Limits = Limits()
     pending: int
     """Those that could be taken now, were the queue not paused or limited."""
 
@@ -116,10 +117,18 @@ async def read_standings(
 
 def _standing(row: TupleRow) -> QueueStanding:
     counts = dict(zip(("pending", "scheduled", "processing", "dead"), row[1:5], strict=True))
-    return QueueStanding(
+    standing = QueueStanding(
         name=row[0],
-        settings=None if row[10] is None else _load(row[10:]),
         **counts,
         at_least=tuple(name for name, is_more in zip(counts, row[5:9], strict=True) if is_more),
         oldest_pending_at=row[9],
+    )
+    if row[10] is None:
+        return standing
+    settings = _load(row[10:])
+    return replace(
+        standing,
+        paused=settings.paused,
+        limits=settings.limits,
+        per_subject=settings.per_subject,
     )

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.upstream_record import UPSTREAM_RECORD, UpstreamRecord
+from domain.upstream_record import UPSTREAM_RECORD, UpstreamRecord, record_uuid
 from eventlog.arrays import bigints, booleans, byteas, texts, timestamps, uuids
 from eventlog.live import LiveTable, Parameters
 
@@ -42,10 +42,10 @@ FROM unnest(
 WHERE upstream_records.id = new.id
 """
 
-READ_RECORD = f"{SELECT_RECORDS} WHERE (stream, record_id) = (%(stream)s, %(record)s)"
+READ_RECORD = f"{SELECT_RECORDS} WHERE id = %(id)s"
 READ_RECORDS = f"""{SELECT_RECORDS}
-WHERE stream = %(stream)s AND record_id > %(after)s
-ORDER BY record_id
+WHERE stream = %(stream)s AND id > %(after)s
+ORDER BY id
 LIMIT %(limit)s
 """
 
@@ -166,15 +166,15 @@ async def find_vanished(
 async def one_record(
     connection: AsyncConnection[TupleRow], stream: str, record_id: str
 ) -> UpstreamRecord | None:
-    parameters = {"stream": stream, "record": record_id}
+    parameters = {"id": record_uuid(stream, record_id)}
     row = await (await connection.execute(READ_RECORD, parameters, binary=True)).fetchone()
     return None if row is None else LiveUpstreamRecords().load(row)
 
 
 async def read_records(
-    connection: AsyncConnection[TupleRow], stream: str, *, after: str, limit: int
+    connection: AsyncConnection[TupleRow], stream: str, *, after: UUID, limit: int
 ) -> list[UpstreamRecord]:
-    """By the feed's ids, from behind that one on."""
+    """By our own ids, from behind that one on."""
     parameters = {"stream": stream, "after": after, "limit": limit}
     rows = await connection.execute(READ_RECORDS, parameters, binary=True)
     return [LiveUpstreamRecords().load(row) for row in await rows.fetchall()]

@@ -8,10 +8,10 @@ from datetime import date, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from msgspec.structs import asdict
 from psycopg import AsyncConnection
-from psycopg.rows import class_row
+from psycopg.rows import dict_row
 
 CREATE_BOOKING = """
 INSERT INTO bookings.bookings
@@ -104,9 +104,10 @@ async def create(connection: AsyncConnection[Any], new: NewBooking) -> int:
 
 
 async def find(connection: AsyncConnection[Any], booking_id: int) -> Booking | None:
-    async with connection.cursor(row_factory=class_row(Booking)) as cursor:
+    async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(READ_BOOKING, {"id": booking_id})
-        return await cursor.fetchone()
+        row = await cursor.fetchone()
+    return None if row is None else convert(row, Booking)
 
 
 async def confirm(

@@ -4,6 +4,7 @@ import logging
 from typing import Any
 
 from psycopg import AsyncConnection
+from psycopg.pq import TransactionStatus
 
 from daybook.enqueue import enqueue_async
 from examples.bookings import bookings
@@ -31,6 +32,8 @@ async def promote_booking(
         "send_customer_confirmation": {},
         "send_internal_confirmation": {},
     }
+    # Inside somebody else's transaction this would not be over when we say so.
+    assert connection.info.transaction_status is TransactionStatus.IDLE
     async with connection.transaction():
         if not await bookings.confirm(connection, booking_id, payment_intent_id):
             await _must_be_confirmed(connection, booking_id)

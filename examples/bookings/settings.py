@@ -81,7 +81,7 @@ def load(environ: Mapping[str, str]) -> Settings:
     return settings
 
 
-def _local_addresses(values: Mapping[str, Any]) -> dict[str, str]:
+def _local_addresses(values: Mapping[str, Any]) -> dict[str, Any]:
     """Of all that is not said to be elsewhere."""
     standins = f"http://127.0.0.1:{values.get('standins_port', STANDINS_PORT)}"
     addresses = {

@@ -7,9 +7,9 @@ ConsignmentSync that follows it takes over what the till then says.
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 from psycopg import AsyncConnection
-from psycopg.rows import class_row
+from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from daybook import AsyncClient, ClaimedJob, Fail, Limits, Snooze
@@ -135,9 +135,10 @@ async def consignment_sync(office: Office, job: ClaimedJob) -> Any:
 
 
 async def find(connection: AsyncConnection[Any], transfer_id: int) -> Transfer | None:
-    async with connection.cursor(row_factory=class_row(Transfer)) as cursor:
+    async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(READ_TRANSFER, {"id": transfer_id})
-        return await cursor.fetchone()
+        row = await cursor.fetchone()
+    return None if row is None else convert(row, Transfer)
 
 
 async def _transfer_of(office: Office, job: ClaimedJob) -> Transfer:

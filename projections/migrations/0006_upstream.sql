@@ -28,7 +28,7 @@ CREATE TABLE upstream_records (
     revision   text        NOT NULL,
     data       bytea       NOT NULL
 );
-CREATE UNIQUE INDEX upstream_records_list_idx ON upstream_records (stream, record_id);
+CREATE INDEX upstream_records_list_idx ON upstream_records (stream, id);
 
 -- When a full poll last found a record. No projection, since finding what is known is no event; it
 -- has rows of its own because they are written over and over.

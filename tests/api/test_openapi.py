@@ -146,6 +146,7 @@ async def test_the_parameters_of_the_list_of_orders_are_described(api: Api) -> N
         ("status", "query"),
         ("limit", "query"),
         ("cursor", "query"),
+        ("asOf", "query"),
     ]
     limit, cursor = parameters[1]["schema"], parameters[2]["schema"]
     assert (limit["minimum"], limit["maximum"], limit["default"]) == (1, PAGE_MAX, PAGE_USUAL)

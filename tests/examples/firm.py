@@ -3,10 +3,11 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import date
 from typing import Any
+from uuid import UUID
 
 import httpx2
 from msgspec import Struct
@@ -110,6 +111,14 @@ class Firm(Struct, frozen=True, kw_only=True):
         """By type, of which a booking has one each."""
         listed = self.client.list(queue=queue, subject=str(subject))
         return {job.type: job async for job in listed}
+
+    async def until(self, job_id: UUID, holds: Callable[[Job], bool]) -> Job:
+        async with asyncio.timeout(SECONDS_MAX):
+            while True:
+                job = await self.client.get(job_id)
+                if holds(job):
+                    return job
+                await asyncio.sleep(0.02)
 
     async def finished(
         self, subject: int, types: Sequence[str], queue: str = promotion.QUEUE

@@ -122,6 +122,7 @@ async def _complete_all(conninfo: str, kitchen: Kitchen) -> None:
     service = Service(conninfo, processors=())
     runtime = Runtime(
         instance=uuid7(),
+        conninfo=conninfo,
         committer=kitchen.committer,
         wakeups=service.wakeups,
         kitchen=STANDARD_KITCHEN,

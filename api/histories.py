@@ -1,0 +1,66 @@
+"""What happened to one order, bot or job, event by event."""
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, TypedDict
+
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.routing import Route
+
+from api.event_shapes import EventJSON, event_json
+from api.parameters import Parameters
+from api.queries import DatabaseRead
+from api.requests import read_id
+from domain.bot import BOT
+from domain.errors import NotFoundError
+from domain.event import Decider
+from domain.job import JOB
+from domain.order import ORDER
+from projections.history import read_history_page
+
+PAGE_MAX = 1000
+
+
+class HistoryAnswer(TypedDict):
+    events: list[EventJSON]
+    nextAfter: int | None
+    """With which `after` the next page is asked for; null when there is none."""
+
+
+class HistoryPage(Parameters, frozen=True):
+    after: Annotated[
+        int, Meta(ge=0, le=2**63 - 1, description="Only events behind this version.")
+    ] = 0
+    limit: Annotated[
+        int, Meta(ge=1, le=PAGE_MAX, description="How many events a page has at most.")
+    ] = PAGE_MAX
+
+
+def history_of(
+    decider: Decider[Any],
+) -> Callable[[HistoryPage, Request], Awaitable[HistoryAnswer]]:
+    async def history(asked: HistoryPage, request: Request) -> HistoryAnswer:
+        """What happened to it, event by event."""
+        wanted, limit = read_id(request.path_params["id"]), asked.limit
+        # One more than asked for shows whether there is another page.
+        events = await request.app.service.read(
+            lambda reader: read_history_page(
+                reader, decider, wanted, after=asked.after, limit=limit + 1
+            )
+        )
+        if events is None:
+            raise NotFoundError(decider.name, wanted)
+        return {
+            "events": [event_json(event) for event in events[:limit]],
+            "nextAfter": events[limit - 1].originator_version if len(events) > limit else None,
+        }
+
+    return history
+
+
+routes: list[Route] = [
+    DatabaseRead(
+        f"/api/{decider.name}s/{{id}}/history", history_of(decider), parameters=HistoryPage
+    ).route
+    for decider in (ORDER, BOT, JOB)
+]

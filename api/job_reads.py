@@ -1,0 +1,88 @@
+"""Reading jobs: nothing here writes, and every answer is current."""
+
+from typing import Annotated, TypedDict
+
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.routing import Route
+
+from api.job_shapes import JobJSON, job_json
+from api.jobs import JobAnswer, Name, Text
+from api.parameters import NoParameters, Parameters
+from api.queries import DatabaseRead
+from api.requests import bad_request, read_id
+from api.service import Service
+from api.shapes import Moment, moment
+from domain.errors import NotFoundError
+from domain.job import JobStatus
+from projections.current import one_job
+from projections.job_list import JobPage, read_jobs
+from projections.job_place import JobFilter
+from projections.page_cursor import CURSOR_LENGTH_MAX, BadCursorError
+
+PAGE_USUAL = 100
+PAGE_MAX = 1000
+
+QueueWanted = Annotated[Name, Meta(description="Only jobs of this queue.")]
+TypeWanted = Annotated[Name, Meta(description="Only jobs of this type.")]
+PageLimit = Annotated[int, Meta(ge=1, le=PAGE_MAX, description="How many jobs a page has at most.")]
+PageCursor = Annotated[
+    str,
+    # Not checked here: a cursor that is too long is as bad as any other.
+    Meta(
+        description="nextCursor of the page before.",
+        extra_json_schema={"minLength": 1, "maxLength": CURSOR_LENGTH_MAX},
+    ),
+]
+
+
+class JobPageAnswer(TypedDict):
+    jobs: list[JobJSON]
+    nextCursor: str | None
+    serverNow: Moment
+
+
+class JobListing(Parameters, frozen=True):
+    queue: QueueWanted | None = None
+    status: Annotated[JobStatus, Meta(description="Only jobs of this status.")] | None = None
+    type: TypeWanted | None = None
+    subject: Annotated[Text, Meta(description="Only jobs of this subject.")] | None = None
+    limit: PageLimit = PAGE_USUAL
+    cursor: PageCursor | None = None
+
+
+async def list_jobs(asked: JobListing, request: Request) -> JobPageAnswer:
+    """Jobs that wait and are worked on, oldest first; dead, completed and cancelled, newest first."""
+    wanted = JobFilter(asked.status, asked.queue, asked.type, asked.subject)
+    page = await read_page(request, wanted, asked.limit, asked.cursor)
+    return {
+        "jobs": [job_json(job) for job in page.jobs],
+        "nextCursor": page.next_cursor,
+        "serverNow": moment(page.now),
+    }
+
+
+async def get_job(_: NoParameters, request: Request) -> JobAnswer:
+    """One job, also when it is over."""
+    job_id = read_id(request.path_params["id"])
+    service: Service = request.app.service
+    job = await service.read(lambda reader: one_job(reader, job_id))
+    if job is None:
+        raise NotFoundError("job", job_id)
+    return {"job": job_json(job)}
+
+
+async def read_page(request: Request, wanted: JobFilter, limit: int, cursor: str | None) -> JobPage:
+    service: Service = request.app.service
+    try:
+        return await service.read(
+            lambda reader: read_jobs(reader, wanted, limit=limit, cursor=cursor)
+        )
+    except BadCursorError as error:
+        raise bad_request("bad_cursor", str(error)) from error
+
+
+routes: list[Route] = [
+    DatabaseRead("/api/jobs", list_jobs, parameters=JobListing).route,
+    DatabaseRead("/api/jobs/{id}", get_job).route,
+]

@@ -1,0 +1,28 @@
+"""Checkpoints: the live tables are copied now and then, so that the past is quickly found."""
+
+from typing import ClassVar
+
+from eventlog.database import connect, reader_conninfo
+from eventlog.horizon import READ_LAST_POSITION, Horizon
+from processors.runtime import POLL_SECONDS, Processor, Runtime, Session
+from projections.checkpoints import is_due, take_checkpoint
+
+
+class Checkpoints(Processor):
+    name: ClassVar[str] = "checkpoints"
+    pause_seconds: ClassVar[float] = POLL_SECONDS
+    deaf_seconds: ClassVar[float] = POLL_SECONDS
+
+    async def work(self, runtime: Runtime, session: Session) -> float:
+        if session.on_duty:
+            last = await session.connection.execute(READ_LAST_POSITION)
+            ((position,),) = await last.fetchall()
+            if await is_due(session.connection, position):
+                await _take(runtime.conninfo)
+        return POLL_SECONDS
+
+
+async def _take(conninfo: str) -> None:
+    """On a connection of its own: the session is shared, and this is a transaction."""
+    async with await connect(reader_conninfo(conninfo)) as connection:
+        await take_checkpoint(connection, await Horizon().look(connection))

@@ -1,0 +1,222 @@
+"""The polling of one feed: which page is asked for, and what becomes of it.
+
+The page is asked for beside the work; all else is decided from the log. A poll that was
+interrupted, wherever, is gone on with by whoever looks next. Of two who poll the same, one takes a
+page in and the other is refused.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid5
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from domain.desk import Command
+from domain.intake import FailPoll, RecordJob, TakeInPage, TakeInVanished
+from domain.job import Backoff
+from domain.upstream import Poll, Upstream, begin, upstream_id
+from domain.upstream_record import Found, is_news, record_uuid
+from processors.runtime import BATCH_MAX, Runtime
+from processors.upstream_client import FeedClient, FeedError
+from processors.upstream_feeds import Feed
+from processors.upstream_pages import Page
+from projections.upstream_records import (
+    Known,
+    check_records,
+    count_vanished,
+    find_vanished,
+    read_known,
+)
+
+_log = logging.getLogger("daybook")
+
+ACTOR = "system:upstreams"
+PAGES_MAX = 100_000
+# Fewer than these are believed to have vanished, whatever their share.
+VANISHED_DOUBT_MIN = 100
+
+Connection = AsyncConnection[TupleRow]
+
+
+class Asked(Struct, frozen=True, eq=False):
+    """A page that was asked for, and how the upstream stood then."""
+
+    version: int
+    poll: Poll
+    page: "asyncio.Task[Page]"
+
+
+class FeedPoll:
+    def __init__(
+        self,
+        stream: str,
+        feed: Feed,
+        *,
+        client: FeedClient,
+        backoff: Backoff,
+        chance: random.Random,
+    ) -> None:
+        self.stream = stream
+        self._feed = feed
+        self._client = client
+        self._backoff = backoff
+        self._chance = chance
+        self._asked: Asked | None = None
+        self._failures_count = 0
+        self._rested_at = 0.0
+        """By this process's own clock, which only measures how long it rests."""
+
+    @property
+    def page(self) -> "asyncio.Task[Page] | None":
+        return self._asked.page if self._asked else None
+
+    @property
+    def rest_seconds(self) -> float:
+        return max(0.0, self._rested_at - asyncio.get_running_loop().time())
+
+    async def go_on(
+        self,
+        runtime: Runtime,
+        connection: Connection,
+        upstream: Upstream | None,
+        *,
+        now: datetime,
+        standby_seconds: float,
+    ) -> bool:
+        """Takes in what came, and asks for what is next; returns whether there was anything."""
+        if self._asked is not None:
+            asked = self._asked
+            if not asked.page.done():
+                return False
+            self._asked = None
+            await self._take_in(runtime, connection, asked)
+            return True
+        silence = timedelta(seconds=standby_seconds)
+        if self.rest_seconds or not self._is_due(upstream, now - silence):
+            return False
+        poll = self._poll(upstream, now)
+        if upstream is not None and poll.is_read:
+            await self._reconcile(runtime, connection, upstream, poll)
+        else:
+            page = asyncio.create_task(self._client.page(self._feed, poll.cursor))
+            self._asked = Asked(upstream.version if upstream else 0, poll, page)
+        return True
+
+    def _is_due(self, upstream: Upstream | None, now: datetime) -> bool:
+        if upstream is None:
+            return True
+        if upstream.poll is not None or upstream.polled_at is None:
+            return upstream.updated_at <= now
+        every = timedelta(seconds=self._feed.every_seconds)
+        return max(upstream.polled_at + every, upstream.updated_at) <= now
+
+    def _poll(self, upstream: Upstream | None, now: datetime) -> Poll:
+        if upstream is not None and upstream.poll is not None:
+            return upstream.poll
+        seconds = self._feed.reconcile_seconds
+        reconciled_at = upstream.reconciled_at if upstream else None
+        return begin(
+            upstream,
+            overlap=self._feed.overlap,
+            may_reconcile=seconds is not None,
+            must_reconcile=seconds is not None
+            and (reconciled_at is None or reconciled_at + timedelta(seconds=seconds) <= now),
+            now=now,
+        )
+
+    async def _take_in(self, runtime: Runtime, connection: Connection, asked: Asked) -> None:
+        try:
+            page = asked.page.result()
+        except FeedError as error:
+            await self._fail(runtime, asked, error)
+            return
+        if asked.poll.pages_count >= PAGES_MAX:
+            await self._give_up(runtime, asked.version, f"The feed has no end: {PAGES_MAX} pages.")
+            return
+        self._failures_count = 0
+        ids = [record_uuid(self.stream, found.record_id) for found in page.found]
+        if asked.poll.reconciles:
+            await check_records(connection, ids)
+        known = await read_known(connection, ids)
+        command = TakeInPage(
+            stream=self.stream,
+            version=asked.version,
+            poll=asked.poll,
+            cursor=page.cursor or asked.poll.cursor,
+            is_last=page.is_last,
+            records_count=len(page.found),
+            news=_news(page.found, ids, known),
+            job=self._job,
+        )
+        await self._send(runtime, command, asked.version, "take in")
+
+    async def _reconcile(
+        self, runtime: Runtime, connection: Connection, upstream: Upstream, poll: Poll
+    ) -> None:
+        """A feed that seems to have lost most of its records has rather lost its mind."""
+        missing = await count_vanished(connection, self.stream, since=poll.began_at)
+        if missing.count > max(VANISHED_DOUBT_MIN, self._feed.vanished_share_max * missing.of):
+            reason = f"{missing.count} of {missing.of} records have vanished at once."
+            await self._give_up(runtime, upstream.version, reason)
+            return
+        ids = await find_vanished(connection, self.stream, since=poll.began_at, limit=BATCH_MAX)
+        command = TakeInVanished(
+            stream=self.stream,
+            version=upstream.version,
+            record_ids=ids,
+            is_last=len(ids) < BATCH_MAX,
+            job=self._job,
+        )
+        await self._send(runtime, command, upstream.version, "reconcile")
+
+    async def _fail(self, runtime: Runtime, asked: Asked, error: FeedError) -> None:
+        self._failures_count += 1
+        if self._failures_count == 1:
+            _log.warning("The upstream %s cannot be read: %s", self.stream, error)
+        seconds = self._feed.every_seconds
+        if error.retryable:
+            seconds = self._backoff.seconds(self._failures_count, self._chance.random())
+        self._rest(max(seconds, error.retry_after_seconds))
+        begins_anew = error.is_gone and asked.poll.cursor is not None
+        command = FailPoll(
+            stream=self.stream,
+            version=asked.version,
+            error=str(error),
+            is_over=begins_anew,
+            forgets_marks=begins_anew,
+        )
+        await self._send(runtime, command, asked.version, "fail")
+
+    async def _give_up(self, runtime: Runtime, version: int, reason: str) -> None:
+        _log.warning("The upstream %s is not believed: %s", self.stream, reason)
+        self._rest(self._feed.every_seconds)
+        command = FailPoll(stream=self.stream, version=version, error=reason, is_over=True)
+        await self._send(runtime, command, version, "give up")
+
+    async def _send(self, runtime: Runtime, command: Command[Any], version: int, deed: str) -> None:
+        """What is not taken is not missed: the next look shows where the upstream stands."""
+        cause = uuid5(upstream_id(self.stream), str(version))
+        await runtime.send([(command, runtime.origin(ACTOR, cause, deed))])
+
+    def _rest(self, seconds: float) -> None:
+        self._rested_at = asyncio.get_running_loop().time() + seconds
+
+    @property
+    def _job(self) -> RecordJob | None:
+        return self._feed.job.of_record if self._feed.job else None
+
+
+def _news(found: Sequence[Found], ids: Sequence[UUID], known: Mapping[UUID, Known]) -> list[Found]:
+    """Without what is certainly known: of a page that is read again there is mostly nothing."""
+    return [
+        one
+        for one, record_id in zip(found, ids, strict=True)
+        if (before := known.get(record_id)) is None
+        or is_news(one, revision=before.revision, deleted=before.deleted, vanished=before.vanished)
+    ]

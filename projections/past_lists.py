@@ -1,0 +1,133 @@
+"""The lists of orders, bots, jobs and queues as they were at a position of the log."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from domain.bot import Bot
+from domain.event import Event
+from domain.job import Job, JobStatus
+from domain.order import Order, OrderKind, OrderStatus
+from domain.queue import Queue
+from eventlog.history import fold_histories
+from eventlog.mapper import EventMapper
+from projections.as_of import READ_INSTANT, Past
+from projections.order_place import SECTIONS
+from projections.registry import DECIDERS
+
+# What was finished is found by walking back from the position.
+FIND_FINISHED = """
+SELECT DISTINCT originator_id
+FROM (
+    SELECT originator_id
+    FROM stored_events
+    WHERE notification_id <= %(position)s AND topic = ANY(%(topics)s)
+    ORDER BY notification_id DESC
+    LIMIT %(limit)s
+) AS latest
+"""
+
+_MAPPER = EventMapper(DECIDERS)
+
+Connection = AsyncConnection[TupleRow]
+S = TypeVar("S", Order, Job)
+
+
+class Moment(Struct, frozen=True):
+    """A position of the log, and when it was recorded; None before the first event."""
+
+    position: int
+    at: datetime | None
+
+
+class QueueThen(Struct, frozen=True):
+    name: str
+    settings: Queue | None
+    counts: Counter[JobStatus]
+
+
+async def moment_of(connection: Connection, position: int) -> Moment:
+    row = await (await connection.execute(READ_INSTANT, {"position": position})).fetchone()
+    return Moment(position, None if row is None else row[1])
+
+
+async def orders_as_of(
+    connection: Connection, position: int, *, only: OrderStatus | None, limit: int
+) -> list[Order]:
+    past = await Past.at(connection, position)
+    orders: list[Order] = [*past.of(Order)]
+    if only in (None, OrderStatus.COMPLETE):
+        orders += await _finished(connection, position, limit, (Order.Completed,), _is_complete)
+    wanted = SECTIONS if only is None else (only,)
+    listed: list[Order] = []
+    for section in wanted:
+        of_section = [order for order in orders if order.status is section]
+        listed += sorted(of_section, key=_order_key(section))
+    return listed[:limit]
+
+
+def _order_key(section: OrderStatus) -> Callable[[Order], Any]:
+    if section is OrderStatus.PENDING:
+        return lambda order: (order.kind is not OrderKind.VIP, order.number)
+    return lambda order: -order.number
+
+
+def _is_complete(order: Any) -> bool:
+    complete: bool = order.status is OrderStatus.COMPLETE and order.deleted_at is None
+    return complete
+
+
+async def bots_as_of(connection: Connection, position: int) -> list[Bot]:
+    past = await Past.at(connection, position)
+    return sorted(past.of(Bot), key=lambda bot: (bot.created_at, bot.id), reverse=True)
+
+
+async def jobs_as_of(
+    connection: Connection,
+    position: int,
+    *,
+    fits: Callable[[Job], bool],
+    sections: Sequence[JobStatus],
+    limit: int,
+) -> list[Job]:
+    past = await Past.at(connection, position)
+    jobs = [job for job in past.of(Job) if fits(job)]
+    if JobStatus.COMPLETED in sections or JobStatus.CANCELLED in sections:
+        over = await _finished(
+            connection, position, limit, (Job.Completed, Job.Cancelled), lambda job: job.is_over
+        )
+        jobs += filter(fits, over)
+    listed: list[Job] = []
+    for section in sections:
+        of_section = [job for job in jobs if job.status is section]
+        is_waiting = section in (JobStatus.PENDING, JobStatus.PROCESSING)
+        listed += sorted(of_section, key=lambda job: job.number, reverse=not is_waiting)
+    return listed[:limit]
+
+
+async def queues_as_of(connection: Connection, position: int) -> list[QueueThen]:
+    past = await Past.at(connection, position)
+    settings = {queue.name: queue for queue in past.of(Queue)}
+    counts: dict[str, Counter[JobStatus]] = {name: Counter() for name in settings}
+    for job in past.of(Job):
+        counts.setdefault(job.queue, Counter())[job.status] += 1
+    return [QueueThen(name, settings.get(name), counts[name]) for name in sorted(counts)]
+
+
+async def _finished(
+    connection: Connection,
+    position: int,
+    limit: int,
+    kinds: Iterable[type[Event]],
+    is_wanted: Callable[[Any], bool],
+) -> list[Any]:
+    wanted = {"position": position, "topics": _MAPPER.topics_of(kinds), "limit": limit}
+    found = await connection.execute(FIND_FINISHED, wanted)
+    ids = [row[0] for row in await found.fetchall()]
+    folded = await fold_histories(connection, _MAPPER, ids, upto=position)
+    return [state for state in folded.values() if is_wanted(state)]

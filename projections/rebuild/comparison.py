@@ -1,0 +1,142 @@
+"""Whether a copy says the same as the running tables, and if not, where they differ."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from psycopg.sql import SQL, Identifier
+
+from eventlog.database import SCHEMA
+from projections.rebuild.copies import Copy
+from projections.rebuild.targets import Connection
+
+NAMED_MAX = 20
+SHOWN_MAX = 60
+
+# A digest that does not depend on the order of rows: their number, and the sum of their hashes.
+DIGEST_ROWS = SQL("""
+SELECT count(*), coalesce(sum(hash_record_extended(ROW({columns}), 0)), 0) FROM {table}
+""")
+
+FIND_DIFFERENCES = SQL("""
+SELECT to_jsonb(running), to_jsonb(rebuilt), count(*) OVER ()
+FROM (SELECT {columns} FROM {running}) AS running
+FULL JOIN (SELECT {columns} FROM {rebuilt}) AS rebuilt USING ({key})
+WHERE running IS DISTINCT FROM rebuilt
+ORDER BY {key}
+LIMIT %(limit)s
+""")
+
+READ_COLUMNS = """
+SELECT attname, attnum = ANY(
+    (SELECT indkey FROM pg_index WHERE indrelid = attrelid AND indisprimary)::smallint[])
+FROM pg_attribute
+WHERE attrelid = %(table)s::regclass AND attnum > 0 AND NOT attisdropped
+ORDER BY attnum
+"""
+
+Row = Mapping[str, Any]
+
+
+class Difference(Struct, frozen=True):
+    """A row that is not what the log says."""
+
+    table: str
+    key: Row
+    running: Row | None
+    rebuilt: Row | None
+
+    def __str__(self) -> str:
+        name = ", ".join(f"{column} {value}" for column, value in self.key.items())
+        return f"{self.table}, {name}: {self._what()}"
+
+    def _what(self) -> str:
+        if self.running is None:
+            return "is missing"
+        if self.rebuilt is None:
+            return "should not be there"
+        wrong = [
+            f"{column} is {_shown(value)}, should be {_shown(self.rebuilt[column])}"
+            for column, value in self.running.items()
+            if value != self.rebuilt[column]
+        ]
+        return "; ".join(wrong)
+
+
+class Comparison(Struct, frozen=True):
+    """Of one projection at one moment."""
+
+    name: str
+    rows_count: int
+    """As the log says."""
+
+    differences: Sequence[Difference] = ()
+    """The first of them."""
+
+    differences_count: int = 0
+
+    @property
+    def is_equal(self) -> bool:
+        return self.differences_count == 0
+
+
+async def compare(connection: Connection, copy: Copy) -> Comparison:
+    """Both must be at the same position."""
+    rows_count, found, found_count = 0, list[Difference](), 0
+    for table in copy.target.tables:
+        columns, key = await _columns(connection, copy, table)
+        running = await _digest(connection, SCHEMA, table, columns)
+        rebuilt = await _digest(connection, copy.schema, table, columns)
+        rows_count += rebuilt[0]
+        if running != rebuilt:
+            some, count = await _differences(connection, copy.schema, table, columns, key)
+            found += some
+            found_count += count
+    return Comparison(copy.target.name, rows_count, found[:NAMED_MAX], found_count)
+
+
+async def _columns(connection: Connection, copy: Copy, table: str) -> tuple[list[str], list[str]]:
+    """What is compared, and what tells rows apart."""
+    rows = await connection.execute(READ_COLUMNS, {"table": f"{SCHEMA}.{table}"})
+    columns = await rows.fetchall()
+    compared = [name for name, _ in columns if name not in copy.target.unrecorded]
+    return compared, [name for name, is_key in columns if is_key]
+
+
+async def _digest(
+    connection: Connection, schema: str, table: str, columns: Sequence[str]
+) -> tuple[int, int]:
+    digest = DIGEST_ROWS.format(columns=_names(columns), table=Identifier(schema, table))
+    ((count, total),) = await (await connection.execute(digest)).fetchall()
+    return count, int(total)
+
+
+async def _differences(
+    connection: Connection, schema: str, table: str, columns: Sequence[str], key: Sequence[str]
+) -> tuple[list[Difference], int]:
+    find = FIND_DIFFERENCES.format(
+        columns=_names(columns),
+        key=_names(key),
+        running=Identifier(SCHEMA, table),
+        rebuilt=Identifier(schema, table),
+    )
+    rows = await (await connection.execute(find, {"limit": NAMED_MAX})).fetchall()
+    found = [_difference(table, key, *row[:2]) for row in rows]
+    return found, rows[0][2] if rows else 0
+
+
+def _difference(
+    table: str, key: Sequence[str], running: Row | None, rebuilt: Row | None
+) -> Difference:
+    known = running or rebuilt
+    assert known is not None
+    return Difference(table, {column: known[column] for column in key}, running, rebuilt)
+
+
+def _names(columns: Sequence[str]) -> Any:
+    return SQL(", ").join(map(Identifier, columns))
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"

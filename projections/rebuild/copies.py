@@ -1,0 +1,187 @@
+"""Tables like the running ones, in a schema of their own: made, recognized and dropped.
+
+PostgreSQL copies columns and their constraints (LIKE). What it leaves out, or names anew, is taken
+from the catalog, so that later migrations find everything under the names they know.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from msgspec import Struct
+from psycopg.sql import SQL, Composed, Identifier
+
+from eventlog.database import SCHEMA
+from eventlog.follower import Cursor
+from projections.rebuild.errors import RebuildError
+from projections.rebuild.targets import Connection, Target
+
+SHADOW: Final = "daybook_shadow"
+BEFORE: Final = "daybook_before"
+
+CREATE_LIKE = SQL("CREATE TABLE {copy} (LIKE {running} INCLUDING ALL EXCLUDING INDEXES)")
+DROP_TABLE = SQL("DROP TABLE IF EXISTS {table}")
+
+# Keys come first: until the last of the log is in, the other indexes would only cost time.
+WRITE_KEYS = """
+SELECT format('ALTER TABLE %%s ADD CONSTRAINT %%I %%s',
+              %(copy)s::text, conname, pg_get_constraintdef(oid))
+FROM pg_constraint
+WHERE conrelid = %(running)s::regclass AND contype IN ('p', 'u', 'x')
+ORDER BY conname
+"""
+WRITE_INDEXES = """
+SELECT replace(pg_get_indexdef(indexrelid),
+               format(' ON %%s USING ', %(running)s::text),
+               format(' ON %%s USING ', %(copy)s::text))
+FROM pg_index
+WHERE indrelid = %(running)s::regclass
+  AND NOT EXISTS (SELECT FROM pg_constraint WHERE conindid = indexrelid)
+  AND NOT EXISTS (
+      SELECT
+      FROM pg_index AS made JOIN pg_class AS made_name ON made_name.oid = made.indexrelid
+      WHERE made.indrelid = %(copy)s::regclass
+        AND made_name.relname = (SELECT relname FROM pg_class WHERE oid = pg_index.indexrelid))
+ORDER BY indexrelid
+"""
+# Room on the pages, whose it is, and who may use it.
+WRITE_REST = """
+WITH running AS (
+    SELECT oid, reloptions, relowner, relacl FROM pg_class WHERE oid = %(running)s::regclass
+)
+SELECT format('ALTER TABLE %%s SET (%%s)', %(copy)s::text, array_to_string(reloptions, ', '))
+FROM running WHERE reloptions IS NOT NULL
+UNION ALL
+SELECT format('ALTER TABLE %%s OWNER TO %%I', %(copy)s::text, pg_get_userbyid(relowner))
+FROM running WHERE pg_get_userbyid(relowner) <> current_user
+UNION ALL
+SELECT format('GRANT %%s ON %%s TO %%s%%s', privilege_type, %(copy)s::text,
+              CASE grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(grantee)) END,
+              CASE WHEN is_grantable THEN ' WITH GRANT OPTION' ELSE '' END)
+FROM running, aclexplode(relacl)
+WHERE grantee <> relowner
+"""
+
+# A table without columns does not exist.
+READ_LAYOUT = """
+SELECT attname, atttypid, atttypmod, attnotnull, attgenerated::text
+FROM pg_attribute
+WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped
+ORDER BY attnum
+"""
+
+# What stands on a table itself, and not on its name, would go on with the old one.
+FIND_DEPENDENTS = """
+SELECT DISTINCT pg_describe_object(classid, objid, 0)
+FROM pg_depend
+JOIN pg_class ON pg_class.oid = %(table)s::regclass AND refobjid IN (pg_class.oid, reltype)
+WHERE classid IN ('pg_rewrite'::regclass, 'pg_proc'::regclass, 'pg_trigger'::regclass,
+                  'pg_policy'::regclass, 'pg_publication_rel'::regclass)
+   OR classid = 'pg_constraint'::regclass AND deptype = 'n'
+ORDER BY 1
+"""
+
+READ_CURSORS = "SELECT name, position, count, digest FROM rebuilds WHERE schema = %(schema)s"
+STORE_CURSOR = """
+INSERT INTO rebuilds (schema, name, position, count, digest)
+VALUES (%(schema)s, %(name)s, %(position)s, %(count)s, %(digest)s)
+ON CONFLICT (schema, name) DO UPDATE
+SET position = excluded.position, count = excluded.count, digest = excluded.digest,
+    updated_at = clock_timestamp()
+"""
+FORGET_CURSOR = "DELETE FROM rebuilds WHERE (schema, name) = (%(schema)s, %(name)s)"
+
+
+class Copy(Struct, frozen=True):
+    """The tables of a projection in another schema, and how far they are."""
+
+    schema: str
+    target: Target
+    cursor: Cursor = Cursor()
+
+    @property
+    def position(self) -> int:
+        return self.cursor.position
+
+    @property
+    def tables(self) -> list[Identifier]:
+        return [Identifier(self.schema, table) for table in self.target.tables]
+
+
+async def find_copies(
+    connection: Connection, schema: str, targets: Iterable[Target]
+) -> list[Copy]:
+    """Those that are there and still like the running ones: migrations may have changed these."""
+    rows = await connection.execute(READ_CURSORS, {"schema": schema})
+    cursors = {name: Cursor(*where) for name, *where in await rows.fetchall()}
+    known = [Copy(schema, one, cursors[one.name]) for one in targets if one.name in cursors]
+    return [copy for copy in known if await _is_alike(connection, copy)]
+
+
+async def make_copy(connection: Connection, target: Target) -> Copy:
+    """An empty one, at the beginning of the log."""
+    copy = Copy(SHADOW, target)
+    async with connection.transaction():
+        await drop_copy(connection, copy)
+        for table in target.tables:
+            running, made = Identifier(SCHEMA, table), Identifier(SHADOW, table)
+            await connection.execute(CREATE_LIKE.format(copy=made, running=running))
+            await _write(connection, WRITE_REST, SHADOW, table)
+            await _write(connection, WRITE_KEYS, SHADOW, table)
+        await store_cursor(connection, copy)
+    return copy
+
+
+async def make_indexes(connection: Connection, copy: Copy) -> None:
+    """Those that are still missing."""
+    async with connection.transaction():
+        for table in copy.target.tables:
+            await _write(connection, WRITE_INDEXES, copy.schema, table)
+
+
+async def drop_copy(connection: Connection, copy: Copy) -> None:
+    async with connection.transaction():
+        for table in copy.tables:
+            await connection.execute(DROP_TABLE.format(table=table))
+        await forget_cursor(connection, copy)
+
+
+async def store_cursor(connection: Connection, copy: Copy) -> None:
+    cursor = copy.cursor
+    where = {"position": cursor.position, "count": cursor.count, "digest": cursor.digest}
+    await connection.execute(
+        STORE_CURSOR, {"schema": copy.schema, "name": copy.target.name, **where}
+    )
+
+
+async def forget_cursor(connection: Connection, copy: Copy) -> None:
+    await connection.execute(FORGET_CURSOR, {"schema": copy.schema, "name": copy.target.name})
+
+
+async def refuse_dependents(connection: Connection, target: Target) -> None:
+    for table in target.tables:
+        rows = await connection.execute(FIND_DEPENDENTS, {"table": f"{SCHEMA}.{table}"})
+        if dependents := [row[0] for row in await rows.fetchall()]:
+            raise RebuildError(
+                f"{SCHEMA}.{table} cannot be exchanged while something stands on it "
+                f"({'; '.join(dependents)}): drop that, rebuild, and make it anew."
+            )
+
+
+async def _is_alike(connection: Connection, copy: Copy) -> bool:
+    for table in copy.target.tables:
+        running = await _layout(connection, SCHEMA, table)
+        if running != await _layout(connection, copy.schema, table):
+            return False
+    return True
+
+
+async def _layout(connection: Connection, schema: str, table: str) -> Sequence[object]:
+    rows = await connection.execute(READ_LAYOUT, {"table": f"{schema}.{table}"})
+    return await rows.fetchall()
+
+
+async def _write(connection: Connection, writing: str, schema: str, table: str) -> None:
+    """Executes the statements that another one has written, from the catalog and no input."""
+    names = {"running": f"{SCHEMA}.{table}", "copy": f"{schema}.{table}"}
+    for (statement,) in await (await connection.execute(writing, names)).fetchall():
+        await connection.execute(Composed([SQL(statement)]))

@@ -1,0 +1,148 @@
+"""What can be rebuilt: live tables and read models.
+
+A target writes its tables by their plain names, so the session's search path says which ones: the
+statements that keep the running tables up to date rebuild them too.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+from psycopg.sql import SQL, Identifier
+
+from domain.event import State
+from eventlog.arrays import uuids
+from eventlog.follower import Cursor, Projection
+from eventlog.history import fold_histories
+from eventlog.live import LiveTable
+from eventlog.mapper import EventMapper, RecordedEvent
+from projections.rebuild.errors import UnfoldableEventError
+
+# A read model looks up what its events lack, all of a batch at once: this is what it has to hold.
+READ_MODEL_BATCH = 5_000
+
+# Whatever was touched is taken out and put in anew. Row by row, two bots that exchanged their
+# orders would for a moment both hold the same, which an index forbids.
+DELETE_ROWS = SQL("DELETE FROM {table} WHERE id = ANY(%(ids)s)")
+
+Connection = AsyncConnection[TupleRow]
+Events = Sequence[RecordedEvent]
+
+
+class Target:
+    """A projection, as whoever rebuilds it sees it."""
+
+    name: str
+    tables: tuple[str, ...]
+    topics: frozenset[str]
+    is_followed = False
+    """Whether its running tables are a follower's, and may be behind the log."""
+
+    unrecorded: Mapping[str, str] = {}
+    """As of a LiveTable."""
+
+    async def apply(self, connection: Connection, events: Events, *, after: int) -> None:
+        """Brings the tables from the position `after` to that of the last of these events."""
+        raise NotImplementedError
+
+    def passed(self, cursor: Cursor, events: Events, *, upto: int) -> Cursor:  # noqa: ARG002
+        """Where it stands after these events."""
+        return Cursor(upto)
+
+
+class ReadModelTarget(Target):
+    is_followed = True
+
+    def __init__(self, projection: Projection, mapper: EventMapper) -> None:
+        self._projection = projection
+        self.name = projection.name
+        self.tables = (projection.name,)
+        kinds = projection.kinds
+        self.topics = frozenset(mapper.known_topics if kinds is None else mapper.topics_of(kinds))
+
+    async def apply(self, connection: Connection, events: Events, *, after: int) -> None:  # noqa: ARG002
+        for first in range(0, len(events), READ_MODEL_BATCH):
+            await self._projection.apply(connection, events[first : first + READ_MODEL_BATCH])
+
+    def passed(self, cursor: Cursor, events: Events, *, upto: int) -> Cursor:
+        return cursor.past([event.position for event in events], upto=upto)
+
+
+class LiveTarget(Target):
+    def __init__(self, table: LiveTable[Any], mapper: EventMapper) -> None:
+        self._table = table
+        self._mapper = mapper
+        self.name = table.name
+        self.tables = (table.name, *table.beside)
+        self.topics = frozenset(mapper.topics_of(table.decider.events))
+        self.unrecorded = table.unrecorded
+
+    async def apply(self, connection: Connection, events: Events, *, after: int) -> None:
+        histories: dict[int, list[RecordedEvent]] = {}
+        for event in events:
+            histories.setdefault(event.originator_id.int, []).append(event)
+        firsts = [history[0] for history in histories.values()]
+        stored = await self._stored(connection, firsts)
+        before = stored | await self._folded(connection, firsts, stored, after)
+        states = [self._fold(before, history) for history in histories.values()]
+        await self._write(connection, stored, states)
+
+    async def _stored(self, connection: Connection, firsts: Events) -> dict[int, State]:
+        ids = uuids([event.originator_id for event in firsts])
+        rows = await connection.execute(self._table.hold, {"ids": ids}, binary=True)
+        states = map(self._table.load, await rows.fetchall())
+        return {state.id.int: state for state in states}
+
+    async def _folded(
+        self, connection: Connection, firsts: Events, stored: Mapping[int, State], after: int
+    ) -> dict[int, State]:
+        """Those that have a past which is not what is stored: they had finished and come back, or
+        were left in the middle of events that are told again."""
+
+        def continues(event: RecordedEvent) -> bool:
+            state = stored.get(event.originator_id.int)
+            version = 0 if state is None else state.version
+            return event.originator_version == version + 1
+
+        ids = [event.originator_id for event in firsts if not continues(event)]
+        if not ids:
+            return {}
+        found = await fold_histories(connection, self._mapper, ids, upto=after)
+        return {aggregate_id.int: found.get(aggregate_id) for aggregate_id in ids}
+
+    def _fold(self, before: Mapping[int, State | None], history: Events) -> State:
+        evolve = self._table.decider.evolve
+        state = before.get(history[0].originator_id.int)
+        for recorded in history:
+            try:
+                state = evolve(state, recorded.event)
+            except Exception as error:
+                raise UnfoldableEventError(recorded) from error
+            if state.version != recorded.originator_version:
+                raise UnfoldableEventError(recorded)
+        assert state is not None, "a history has events"
+        return state
+
+    async def _write(
+        self, connection: Connection, stored: Mapping[int, State], states: Iterable[State]
+    ) -> None:
+        finished = self._table.decider.finished
+        live = [state for state in states if not finished(state)]
+        # What a table keeps beside its rows is written when a row is inserted.
+        passing = self._noted(state for state in states if finished(state))
+        await self._delete(connection, [state.id for state in stored.values()])
+        if inserted := sorted([*live, *passing], key=lambda state: state.id.int):
+            await connection.execute(self._table.insert, self._table.inserted(inserted))
+        await self._delete(connection, [state.id for state in passing])
+
+    def _noted(self, finished: Iterable[State]) -> list[State]:
+        if not self._table.beside:
+            return []
+        return [*{self._table.noted(state): state for state in finished}.values()]
+
+    async def _delete(self, connection: Connection, ids: Sequence[UUID]) -> None:
+        if ids:
+            delete = DELETE_ROWS.format(table=Identifier(self._table.name))
+            await connection.execute(delete, {"ids": uuids(ids)})

@@ -1,0 +1,419 @@
+"""The worked example: a real Daybook, stand-ins that really listen and fail, real workers."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import jwt
+import pytest
+
+from daybook import JobStatus
+from examples.bookings import bookings, promotion
+from examples.bookings.bookings import BookingStatus
+from examples.bookings.invoicing import net_of
+from examples.bookings.links import LIFETIME, invoice_link
+from examples.bookings.standins.standin import How
+from tests.examples.firm import ADMINS, Firm, open_firm
+
+pytestmark = pytest.mark.anyio
+
+FIRST_THREE = ["issue_invoice", "send_customer_confirmation", "send_internal_confirmation"]
+ALL_FOUR = [*FIRST_THREE, "send_invoice_ready"]
+
+
+@pytest.fixture
+async def firm(own_database: str) -> AsyncIterator[Firm]:
+    async with open_firm(own_database) as opened:
+        yield opened
+
+
+@pytest.fixture
+def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "bookings")
+    caplog.set_level(logging.INFO, "daybook.worker")
+    return caplog
+
+
+def said(log: pytest.LogCaptureFixture, event: str, **fields: Any) -> list[dict[str, Any]]:
+    """What was logged under this name and with these fields."""
+    records = [vars(record) for record in log.records if record.getMessage() == event]
+    return [one for one in records if fields.items() <= one.items()]
+
+
+async def test_a_paid_booking_is_invoiced_and_everybody_is_told(firm: Firm) -> None:
+    # S4-08, S4-11, S4-12, S4-25, S4-28, S4-30, S4-31
+    async with firm.working():
+        booking_id = await firm.paid(customer_nif="500000001")
+        jobs = await firm.finished(booking_id, ALL_FOUR)
+
+    assert {job.status for job in jobs.values()} == {JobStatus.COMPLETED}
+    assert sorted(jobs) == sorted(ALL_FOUR)
+    (document,) = firm.standins.invoices.documents
+    assert (document["type"], document["reference"]) == ("FR", f"booking-{booking_id}")
+    assert document["items"] == [
+        {
+            "title": "Excavator, 2030-05-02 to 2030-05-04",
+            "quantity": 1,
+            "vatPercent": 23,
+            "netCents": 10_000,
+            "vatCents": 2_300,
+            "grossCents": 12_300,
+        }
+    ]
+    (client,) = firm.standins.invoices.clients
+    assert (client["id"], client["nif"]) == (document["clientId"], "500000001")
+    booking = await firm.booking(booking_id)
+    assert booking.status is BookingStatus.CONFIRMED
+    assert (booking.invoice_number, booking.invoice_pdf_url) == (
+        document["number"],
+        document["pdfUrl"],
+    )
+
+    mail = firm.standins.mail
+    (internal,) = mail.to(ADMINS[0])
+    assert internal["to"] == list(ADMINS)
+    assert len(mail.to("ada@example.com")) == 2
+    recorded = await firm.sent_emails(booking_id)
+    assert set(recorded) == {"customer_confirmation", "internal_confirmation", "invoice_ready"}
+    assert set(recorded.values()) == {message["id"] for message in mail.messages}
+    assert jobs["send_internal_confirmation"].result == {"messageId": internal["id"]}
+
+
+async def test_the_log_tells_the_story_in_the_words_of_the_source(
+    firm: Firm, log: pytest.LogCaptureFixture
+) -> None:
+    # S4-33, S4-34, S4-35, S4-36, S4-37
+    firm.standins.invoices.fail_next(1, How.ERROR)
+    async with firm.working():
+        booking_id = await firm.paid()
+        jobs = await firm.finished(booking_id, ALL_FOUR)
+
+    (created,) = said(log, "jobs:created")
+    assert (created["bookingId"], created["types"]) == (str(booking_id), FIRST_THREE)
+    invoice = {
+        "jobId": str(jobs["issue_invoice"].id),
+        "bookingId": str(booking_id),
+        "type": "issue_invoice",
+    }
+    assert [one["attempts"] for one in said(log, "job:processing", **invoice)] == [1, 2]
+    (failed,) = said(log, "job:failed", **invoice)
+    assert failed["attempts"] == 1
+    assert failed["error"].startswith("The invoice service answered 500")
+    (completed,) = said(log, "job:completed", **invoice)
+    assert completed["durationMs"] >= 0
+    sent = said(log, "email:sent", bookingId=str(booking_id))
+    assert {one["type"] for one in sent} == {*ALL_FOUR} - {"issue_invoice"}
+    assert all(one["messageId"] for one in sent)
+
+
+@pytest.mark.parametrize("how", [How.ERROR, How.BUSY, How.TIMEOUT, How.LOST])
+async def test_a_vendor_that_fails_twice_issues_one_invoice(firm: Firm, how: How) -> None:
+    # S4-02, S4-27, S1-26
+    invoices = firm.standins.invoices
+    invoices.fail_next(2, how, path="documents", retry_after_seconds=0)
+    async with firm.working():
+        booking_id = await firm.paid()
+        jobs = await firm.finished(booking_id, ALL_FOUR)
+
+    assert (jobs["issue_invoice"].status, jobs["issue_invoice"].attempts) == ("COMPLETED", 3)
+    assert len(invoices.documents) == 1
+    posted = [one for one in invoices.received if one.path == "documents"]
+    assert {one.key for one in posted} == {jobs["issue_invoice"].effect_key}
+    assert len(posted) == 3
+    correlations = {one.correlation for one in invoices.received + firm.standins.mail.received}
+    assert correlations == {f"bookings-{booking_id}"}
+
+
+async def test_after_three_attempts_a_person_decides_and_still_there_is_one_invoice(
+    firm: Firm,
+) -> None:
+    # S4-24, S4-27
+    invoices = firm.standins.invoices
+    invoices.fail_next(3, How.LOST, path="documents")
+    async with firm.working():
+        booking_id = await firm.paid()
+        dead = (await firm.finished(booking_id, FIRST_THREE))["issue_invoice"]
+        assert (dead.status, dead.attempts) == (JobStatus.DEAD, 3)
+        assert not (await firm.booking(booking_id)).is_invoiced
+
+        await firm.client.retry(dead.id)
+        jobs = await firm.finished(booking_id, ALL_FOUR)
+
+    assert (jobs["issue_invoice"].status, jobs["issue_invoice"].life) == ("COMPLETED", 2)
+    (document,) = invoices.documents
+    assert (await firm.booking(booking_id)).invoice_number == document["number"]
+
+
+async def test_what_the_vendor_refuses_is_not_tried_again(firm: Firm) -> None:
+    # D-72
+    firm.standins.invoices.fail_next(1, How.REFUSED, path="documents")
+    async with firm.working():
+        booking_id = await firm.paid()
+        jobs = await firm.finished(booking_id, FIRST_THREE)
+
+    assert (jobs["issue_invoice"].status, jobs["issue_invoice"].attempts) == (JobStatus.DEAD, 1)
+    assert "send_invoice_ready" not in jobs
+
+
+async def test_an_invoice_waits_for_its_register_to_open(firm: Firm) -> None:
+    # S4-25, S4-27
+    invoices = firm.standins.invoices
+    invoices.open_registers.clear()
+    slow = firm.with_settings(retry_seconds=1.0)
+    async with slow.working():
+        booking_id = await firm.paid()
+        waiting = (await firm.jobs(booking_id))["issue_invoice"]
+        failed = await firm.until(waiting.id, lambda job: job.failures == 1)
+        invoices.open_registers.add("online")
+        jobs = await firm.finished(booking_id, ALL_FOUR)
+
+    assert failed.error == "The register 'online' is closed."
+    assert jobs["issue_invoice"].status is JobStatus.COMPLETED
+
+
+async def test_a_customer_who_comes_again_is_found_and_not_entered_twice(firm: Firm) -> None:
+    # S4-25
+    async with firm.working():
+        for nif in (None, None, "500000001", "500000001"):
+            booking_id = await firm.paid(customer_nif=nif)
+            await firm.finished(booking_id, ALL_FOUR)
+
+    invoices = firm.standins.invoices
+    assert [one.get("nif") for one in invoices.clients] == [None, "500000001"]
+    used = [document["clientId"] for document in invoices.documents]
+    assert used == ["client-1", "client-1", "client-2", "client-2"]
+
+
+@pytest.mark.parametrize(
+    ("gross_cents", "net_cents"), [(12_300, 10_000), (1, 1), (2, 2), (3, 2), (100, 81), (101, 82)]
+)
+def test_net_is_gross_without_vat_to_the_nearest_cent(gross_cents: int, net_cents: int) -> None:
+    # S4-25
+    assert net_of(gross_cents) == net_cents
+
+
+async def test_an_address_that_is_none_fails_at_once_and_for_good(
+    firm: Firm, log: pytest.LogCaptureFixture
+) -> None:
+    # S4-29, S4-37, D-72
+    async with firm.working():
+        booking_id = await firm.paid(customer_email="ada at example.com")
+        jobs = await firm.finished(booking_id, ALL_FOUR)
+
+    for type_ in ("send_customer_confirmation", "send_invoice_ready"):
+        assert (jobs[type_].status, jobs[type_].attempts) == (JobStatus.DEAD, 1)
+        (error,) = said(log, "email:error", bookingId=str(booking_id), type=type_)
+        assert "Not an address" in error["error"]
+    assert jobs["issue_invoice"].status is JobStatus.COMPLETED
+    assert set(await firm.sent_emails(booking_id)) == {"internal_confirmation"}
+
+
+async def test_with_invoicing_off_the_invoice_is_put_off_and_issued_when_it_is_on(
+    firm: Firm,
+) -> None:
+    # S4-26, S4-43, D-70
+    async with firm.with_settings(invoicing_enabled=False).working():
+        booking_id = await firm.paid()
+        await firm.finished(booking_id, FIRST_THREE[1:])
+        await asyncio.sleep(0.25)
+    put_off = (await firm.jobs(booking_id))["issue_invoice"]
+    assert (put_off.status, put_off.failures) == (JobStatus.PENDING, 0)
+    assert firm.standins.invoices.received == []
+
+    async with firm.working():
+        jobs = await firm.finished(booking_id, ALL_FOUR)
+    assert (jobs["issue_invoice"].status, jobs["issue_invoice"].attempts) == ("COMPLETED", 1)
+    assert len(firm.standins.invoices.documents) == 1
+
+
+async def test_a_dry_run_sends_nothing_and_loses_nothing(
+    firm: Firm, log: pytest.LogCaptureFixture
+) -> None:
+    # S4-37, S4-42, S4-43, D-70
+    async with firm.with_settings(send_emails=False).working():
+        booking_id = await firm.paid()
+        await firm.finished(booking_id, ["issue_invoice"])
+        await asyncio.sleep(0.25)
+    skipped = said(log, "email:skipped", bookingId=str(booking_id), reason="dry run")
+    assert {one["type"] for one in skipped} == {*ALL_FOUR} - {"issue_invoice"}
+    assert firm.standins.mail.received == []
+
+    async with firm.working():
+        jobs = await firm.finished(booking_id, ALL_FOUR)
+    assert {job.attempts for job in jobs.values()} == {1}
+    assert len(firm.standins.mail.messages) == 3
+
+
+async def test_the_office_hears_of_it_as_soon_as_it_has_an_address(
+    firm: Firm, log: pytest.LogCaptureFixture
+) -> None:
+    # S4-30, S4-43
+    async with firm.with_settings(email_admin_to=()).working():
+        booking_id = await firm.paid()
+        await firm.finished(booking_id, ["send_customer_confirmation"])
+    async with firm.working():
+        await firm.finished(booking_id, ALL_FOUR)
+
+    assert said(log, "email:skipped", reason="EMAIL_ADMIN_TO is empty")
+    assert len(firm.standins.mail.to(ADMINS[1])) == 1
+
+
+async def test_an_invoice_that_is_not_there_yet_is_waited_for(firm: Firm) -> None:
+    # S4-32, D-73
+    booking_id = await firm.book()
+    async with firm.working():
+        early = await firm.client.enqueue(
+            promotion.QUEUE, "send_invoice_ready", {}, subject=str(booking_id), attempts_max=1
+        )
+        await asyncio.sleep(0.3)
+        waiting = await firm.client.get(early.id)
+        assert (waiting.status, waiting.failures) == (JobStatus.PENDING, 0)
+        assert waiting.attempts <= 1
+
+        async with firm.office.database.connection() as connection:
+            await bookings.record_invoice(connection, booking_id, number="FR 1", pdf_url="1.pdf")
+        done = await firm.until(early.id, lambda job: job.status is JobStatus.COMPLETED)
+    assert done.attempts == 1
+    assert [message["subject"] for message in firm.standins.mail.messages] == ["Your invoice FR 1"]
+
+
+async def test_a_mail_that_was_sent_is_not_sent_by_another_job(
+    firm: Firm, log: pytest.LogCaptureFixture
+) -> None:
+    # S4-28, S4-37
+    async with firm.working():
+        booking_id = await firm.paid()
+        await firm.finished(booking_id, ALL_FOUR)
+        again = await firm.client.enqueue(
+            promotion.QUEUE, "send_customer_confirmation", {}, subject=str(booking_id)
+        )
+        done = await firm.until(again.id, lambda job: job.status is JobStatus.COMPLETED)
+
+    recorded = await firm.sent_emails(booking_id)
+    assert done.result == {"messageId": recorded["customer_confirmation"]}
+    assert said(log, "email:skipped", jobId=str(again.id), reason="sent before")
+    assert len(firm.standins.mail.messages) == 3
+
+
+async def test_a_payment_that_is_announced_again_and_again_makes_nothing_twice(
+    firm: Firm, log: pytest.LogCaptureFixture
+) -> None:
+    # S4-05, S4-10, S4-33, D-62
+    booking_id = await firm.book()
+    async with firm.working():
+        answers = await asyncio.gather(*(firm.announce_payment(booking_id) for _ in range(5)))
+        before = await firm.finished(booking_id, ALL_FOUR)
+        answers.append(await firm.announce_payment(booking_id))
+        # Nor if some other program asks for the job of a booking that has one.
+        async with firm.office.database.connection() as connection:
+            await promotion.create_job(connection, booking_id, "issue_invoice", {})
+        after = await firm.jobs(booking_id)
+
+    assert {answer.status_code for answer in answers} == {200}
+    assert len(said(log, "jobs:created")) == 1
+    assert after == before
+    assert len(firm.standins.invoices.documents) == 1
+    assert len(firm.standins.mail.messages) == 3
+
+
+async def test_booking_and_jobs_are_there_together_or_not_at_all(
+    firm: Firm, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # S4-11, D-65
+    create_job = promotion.create_job
+
+    async def crash_at_the_last(connection: Any, booking_id: int, type_: str, body: Any) -> None:
+        if type_ == FIRST_THREE[-1]:
+            raise ConnectionError
+        await create_job(connection, booking_id, type_, body)
+
+    booking_id = await firm.book()
+    with monkeypatch.context() as patch:
+        patch.setattr(promotion, "create_job", crash_at_the_last)
+        with pytest.raises(ConnectionError):
+            await firm.promote(booking_id)
+    assert (await firm.booking(booking_id)).status is BookingStatus.PENDING
+    assert await firm.jobs(booking_id) == {}
+    assert said(log, "jobs:created") == []
+
+    assert await firm.promote(booking_id)
+    assert sorted(await firm.jobs(booking_id)) == sorted(FIRST_THREE)
+
+
+async def test_no_vendor_keeps_a_payment_from_being_confirmed(firm: Firm) -> None:
+    # S4-01, S4-02
+    for standin in (firm.standins.invoices, firm.standins.mail):
+        standin.fail_next(100, How.TIMEOUT)
+    async with firm.working():
+        booking_id = await firm.book()
+        started_at = time.monotonic()
+        answer = await firm.announce_payment(booking_id)
+        seconds = time.monotonic() - started_at
+
+    assert answer.status_code == 200
+    assert seconds < 1
+    assert (await firm.booking(booking_id)).status is BookingStatus.CONFIRMED
+
+
+async def test_only_the_payment_service_can_announce_payments(firm: Firm) -> None:
+    booking_id = await firm.book()
+
+    unsigned = await firm.web.post("/api/stripe/webhook", content=b"{}")
+    forged = await firm.announce_payment(booking_id, secret="of somebody else")
+    replayed = await firm.announce_payment(booking_id, age_seconds=301)
+    unknown = await firm.announce_payment(booking_id + 1)
+    large = await firm.web.post("/api/stripe/webhook", content=b" " * 70_000)
+
+    statuses = [one.status_code for one in (unsigned, forged, replayed, unknown, large)]
+    assert statuses == [400, 400, 400, 409, 413]
+    assert (await firm.booking(booking_id)).status is BookingStatus.PENDING
+    assert await firm.jobs(booking_id) == {}
+
+
+async def test_the_link_in_the_mail_shows_the_invoice_for_72_hours(firm: Firm) -> None:
+    # S4-31
+    settings = firm.office.settings
+    async with firm.working():
+        booking_id = await firm.paid()
+        await firm.finished(booking_id, ALL_FOUR)
+    text = firm.standins.mail.messages[-1]["text"]
+    (link,) = [line for line in text.splitlines() if line.startswith(settings.public_url)]
+    shown = await firm.web.get(link.removeprefix(settings.public_url))
+
+    assert (shown.status_code, shown.headers["content-type"]) == (200, "application/pdf")
+    number = str((await firm.booking(booking_id)).invoice_number)
+    assert shown.content.startswith(b"%PDF")
+    assert number.encode() in shown.content
+    claims = jwt.decode(link.partition("?t=")[2], options={"verify_signature": False})
+    left_seconds = claims["exp"] - datetime.now(UTC).timestamp()
+    assert LIFETIME.total_seconds() - 60 < left_seconds <= LIFETIME.total_seconds()
+
+
+async def test_no_other_link_shows_an_invoice(firm: Firm) -> None:
+    # S4-31
+    settings = firm.office.settings
+    async with firm.working():
+        booking_id = await firm.paid()
+        await firm.finished(booking_id, ALL_FOUR)
+    now = datetime.now(UTC)
+
+    async def status(link_id: int, until: datetime, secret: str = settings.link_secret) -> int:
+        link = invoice_link("", link_id, until=until, secret=secret)
+        return (await firm.web.get(link)).status_code
+
+    path = f"/api/invoices/{booking_id}/pdf"
+    elsewhere = invoice_link("", booking_id + 1, until=now + LIFETIME, secret=settings.link_secret)
+    unsigned = jwt.encode(
+        {"sub": str(booking_id), "aud": "invoice", "exp": now + LIFETIME}, "", algorithm="none"
+    )
+    assert await status(booking_id, now + timedelta(minutes=1)) == 200
+    assert await status(booking_id, now - timedelta(seconds=1)) == 401
+    assert await status(booking_id, now + LIFETIME, "of somebody else, who has a key too") == 403
+    assert (await firm.web.get(f"{path}?{elsewhere.partition('?')[2]}")).status_code == 403
+    assert (await firm.web.get(f"{path}?t={unsigned}")).status_code == 403
+    assert (await firm.web.get(path)).status_code == 403
+    # A link that is ours, to an invoice that is not there.
+    assert await status(booking_id + 1, now + LIFETIME) == 404
