@@ -45,14 +45,14 @@ async def read_then(
     """Lets a query look at the past, and tells which moment it was."""
 
     async def ask(reader: Reader) -> tuple[Moment, T]:
-        position = await _position(reader, text)
+        position = await position_named(reader, text)
         return await moment_of(reader, position), await query(reader, position)
 
     answer: tuple[Moment, T] = await request.app.service.read(ask)
     return answer
 
 
-async def _position(reader: Reader, text: str) -> int:
+async def position_named(reader: Reader, text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) <= POSITION_DIGITS_MAX:
         ((_, head),) = await (await reader.execute(READ_BOUNDS)).fetchall()
         if int(text) > head:

@@ -52,7 +52,7 @@ class JobListing(Parameters, frozen=True):
 
 
 async def list_jobs(asked: JobListing, request: Request) -> JobPageAnswer:
-    """Jobs that wait and are worked on, oldest first; dead, completed and cancelled, newest first."""
+    """What waits and is worked on, oldest first; what is dead or over, newest first."""
     wanted = JobFilter(asked.status, asked.queue, asked.type, asked.subject)
     page = await read_page(request, wanted, asked.limit, asked.cursor)
     return {

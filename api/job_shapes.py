@@ -61,6 +61,18 @@ class QueueJSON(TypedDict):
     perSubject: QueueLimitsJSON
 
 
+class QueueStandingJSON(QueueJSON):
+    """`pending` could be taken now, `scheduled` have their time still to come; `atLeast` names the
+    numbers at which counting stopped."""
+
+    pending: int
+    scheduled: int
+    processing: int
+    dead: int
+    atLeast: list[str]
+    oldestPendingAt: Moment | None
+
+
 def job_json(job: Job) -> JobJSON:
     lease = job.lease
     return {
@@ -102,6 +114,19 @@ def queue_json(queue: Queue | QueueStanding) -> QueueJSON:
         "paused": queue.paused,
         **_limits_json(queue.limits),
         "perSubject": _limits_json(queue.per_subject),
+    }
+
+
+def standing_json(standing: QueueStanding) -> QueueStandingJSON:
+    since = standing.oldest_pending_at
+    return {
+        **queue_json(standing),
+        "pending": standing.pending,
+        "scheduled": standing.scheduled,
+        "processing": standing.processing,
+        "dead": standing.dead,
+        "atLeast": [*standing.at_least],
+        "oldestPendingAt": moment(since) if since else None,
     }
 
 

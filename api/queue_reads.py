@@ -1,34 +1,21 @@
 """Reading queues: their settings, and how many of their jobs wait, run and are dead."""
 
-from typing import Literal, TypedDict
+from typing import TypedDict
 
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.job_shapes import QueueJSON, queue_json
+from api.job_shapes import QueueStandingJSON, standing_json
 from api.parameters import NoParameters
 from api.queries import DatabaseRead
 from api.queues import read_name
 from api.service import Service
-from api.shapes import Moment, moment
 from domain.errors import NotFoundError
 from projections.queue_standings import QueueStanding, read_standings
 
 # Of each type in a queue. To count a million takes a tenth of a second when the table has just
 # been vacuumed, and five seconds when it has not.
 COUNT_MAX = 1000
-
-
-class QueueStandingJSON(QueueJSON):
-    """`pending` could be taken now, `scheduled` have their time still to come; `atLeast` names the
-    numbers at which counting stopped."""
-
-    pending: int
-    scheduled: int
-    processing: int
-    dead: int
-    atLeast: list[Literal["pending", "scheduled", "processing", "dead"]]
-    oldestPendingAt: Moment | None
 
 
 class AllQueuesAnswer(TypedDict):
@@ -51,19 +38,6 @@ async def get_queue(_: NoParameters, request: Request) -> OneQueueAnswer:
     if not found:
         raise NotFoundError("queue", name)
     return {"queue": standing_json(found[0])}
-
-
-def standing_json(standing: QueueStanding) -> QueueStandingJSON:
-    since = standing.oldest_pending_at
-    return {
-        **queue_json(standing),
-        "pending": standing.pending,
-        "scheduled": standing.scheduled,
-        "processing": standing.processing,
-        "dead": standing.dead,
-        "atLeast": [*standing.at_least],
-        "oldestPendingAt": moment(since) if since else None,
-    }
 
 
 async def _read(request: Request, name: str | None) -> list[QueueStanding]:

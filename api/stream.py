@@ -1,13 +1,11 @@
-"""Changes of orders and bots as they happen, as server-sent events.
+"""Changes of orders, bots, jobs and queues as they happen, as server-sent events.
 
 The id of an event is its position in the log, so a browser that reconnects goes on where it was.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
-from functools import lru_cache
 from http import HTTPStatus
 from typing import Annotated, Any, ClassVar, TypedDict
 from uuid import UUID
@@ -22,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from api.event_shapes import members_json
 from api.parameters import Parameters, read_text
 from api.problems import unavailable
 from api.queries import Read
@@ -29,12 +28,15 @@ from api.requests import bad_request
 from api.shapes import Moment, moment
 from domain.bot import BOT
 from domain.event import Event
+from domain.job import JOB, Job, JobStatus
 from domain.order import ORDER
+from domain.queue import QUEUE
 from eventlog.errors import UnavailableError
 from eventlog.mapper import EventMapper, RecordedEvent
 from eventlog.subscription import Subscription, SubscriptionEndedError
 from eventlog.tail import Tail, TooManySubscriptionsError
 from eventlog.wakeups import Wakeups
+from projections.job_labels import JobLabel, read_labels
 
 HEARTBEAT_SECONDS = 15.0
 # A client that takes nothing for so long is gone, even if its connection is not.
@@ -54,8 +56,22 @@ HEADERS = {
     "x-accel-buffering": "no",
 }
 
-_DECIDERS = (ORDER, BOT)
+_DECIDERS = (ORDER, BOT, JOB, QUEUE)
 _NAMES = {kind: decider.name for decider in _DECIDERS for kind in decider.events}
+
+# How a job stands after each of its events.
+_STATUSES: Mapping[type[Event], JobStatus] = {
+    Job.Created: JobStatus.PENDING,
+    Job.Claimed: JobStatus.PROCESSING,
+    Job.Completed: JobStatus.COMPLETED,
+    Job.Failed: JobStatus.PENDING,
+    Job.Released: JobStatus.PENDING,
+    Job.Snoozed: JobStatus.PENDING,
+    Job.Requeued: JobStatus.PENDING,
+    Job.MovedToDLQ: JobStatus.DEAD,
+    Job.Cancelled: JobStatus.CANCELLED,
+}
+assert set(_STATUSES) == set(JOB.events), "every event of a job says how it stands"
 
 
 def changes(
@@ -72,7 +88,8 @@ def changes(
 
 
 class ChangeJSON(TypedDict):
-    """What happened to an order or a bot: `data` are the members of the event of that topic."""
+    """What happened: `data` are the members of the event of that topic. Of a job, whose payload
+    and result may be large, `data` says only its queue, type and status."""
 
     position: int
     topic: str
@@ -82,35 +99,36 @@ class ChangeJSON(TypedDict):
     data: dict[str, Any]
 
 
-def change_json(recorded: RecordedEvent) -> ChangeJSON:
+def change_json(recorded: RecordedEvent, labels: Mapping[UUID, JobLabel]) -> ChangeJSON:
     event = recorded.event
+    status = _STATUSES.get(type(event))
+    label = labels.get(recorded.originator_id)
     return {
         "position": recorded.position,
         "topic": event.topic,
         "id": recorded.originator_id,
         "version": recorded.originator_version,
         "recordedAt": moment(recorded.recorded_at),
-        "data": _fields(event),
+        "data": members_json(event) if status is None else _job_data(status, label),
     }
 
 
-def render(recorded: RecordedEvent) -> bytes:
-    name, data = _NAMES[type(recorded.event)].encode(), orjson.dumps(change_json(recorded))
+def _job_data(status: JobStatus, label: JobLabel | None) -> dict[str, Any]:
+    assert label is not None, "every job was created as something"
+    return {"queue": label.queue, "type": label.type, "status": status}
+
+
+async def render(
+    connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
+) -> list[bytes]:
+    jobs = {recorded.originator_id for recorded in events if type(recorded.event) in _STATUSES}
+    labels = await read_labels(connection, [*jobs]) if jobs else {}
+    return [_block(recorded, change_json(recorded, labels)) for recorded in events]
+
+
+def _block(recorded: RecordedEvent, change: ChangeJSON) -> bytes:
+    name, data = _NAMES[type(recorded.event)].encode(), orjson.dumps(change)
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (recorded.position, name, data)
-
-
-def _fields(event: Event) -> dict[str, Any]:
-    values = {name: getattr(event, name) for name in event.__struct_fields__}
-    return {
-        _camel(name): moment(value) if isinstance(value, datetime) else value
-        for name, value in values.items()
-    }
-
-
-@lru_cache(maxsize=256)
-def _camel(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(word.capitalize() for word in others)
 
 
 class EventStream(Response):
@@ -177,7 +195,7 @@ class Stream(Read):
 
     def __init__(self, path: str) -> None:
         super().__init__(path, change_json, parameters=Since)
-        self.summary = f"Changes of orders and bots, from now on or from behind {LAST_EVENT_ID}."
+        self.summary = f"All changes, from now on or from behind {LAST_EVENT_ID}."
 
     async def respond(self, request: Request) -> Response:
         asked = self.read(request)

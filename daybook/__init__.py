@@ -15,7 +15,7 @@ from daybook.errors import (
     ServerFault,
     Unavailable,
 )
-from daybook.held import FIVE_MINUTES, Lease
+from daybook.held import FIVE_MINUTE_LEASE, Lease
 from daybook.jobs import (
     Claim,
     ClaimedJob,
@@ -36,7 +36,7 @@ from daybook.outcomes import Fail, Retry, Snooze
 from daybook.worker import Worker
 
 __all__ = [
-    "FIVE_MINUTES",
+    "FIVE_MINUTE_LEASE",
     "AsyncClient",
     "Backoff",
     "Claim",

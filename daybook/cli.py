@@ -19,6 +19,7 @@ import bench
 from api.settings import Settings, flag_of, from_environment, help_of
 from api.stopping import StopSignals, stop_signals
 from daybook.errors import BadSetup, DaybookError
+from daybook.looking import COMMANDS
 from daybook.worker import Worker
 from eventlog.errors import SetupError
 
@@ -203,6 +204,11 @@ class Benches(click.Group):
 @cli.group("bench", cls=Benches, params=DATABASE_OPTIONS)
 def benches() -> None:
     """Measure how fast Daybook is on this machine."""
+
+
+for looking in COMMANDS:
+    looking.params += DATABASE_OPTIONS
+    cli.add_command(looking)
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ class Lease(Struct, frozen=True, kw_only=True):
         return self.heartbeat_seconds or self.seconds / 3
 
 
-FIVE_MINUTES = Lease(seconds=300, heartbeat_seconds=30)
+FIVE_MINUTE_LEASE = Lease(seconds=300, heartbeat_seconds=30)
 
 
 class Held:

@@ -142,6 +142,8 @@ def _begin_at(upstream: Upstream, overlap: Overlap) -> Mark | None:
     if upstream.polled_at is None:
         return None
     latest = upstream.polled_at - timedelta(seconds=overlap.seconds)
+    if not overlap.seconds:
+        latest = upstream.updated_at
     furthest = upstream.ordinal - overlap.records
     marks = [one for one in upstream.marks if one.at <= latest and one.ordinal <= furthest]
     return marks[-1] if marks else None

@@ -78,13 +78,11 @@ def record_uuid(stream: str, record_id: str) -> UUID:
 def is_news(found: Found, *, revision: str, deleted: bool, vanished: bool) -> bool:
     """Whether what was found tells more than that revision, alive or deleted, which we know."""
     order = _compare(found.revision, revision)
-    if not deleted:
-        # A deletion need not bring a new revision.
-        return order > 0 or (found.deleted and order == 0)
-    if found.deleted:
-        return False
-    # What a full poll did not find, and is there again, was never deleted or has been restored.
-    return vanished or order > 0
+    if order > 0:
+        return True
+    # A deletion need not bring a new revision. And what a full poll did not find, and is there
+    # again, was never deleted or has been restored.
+    return (found.deleted and not deleted and order == 0) or (vanished and not found.deleted)
 
 
 def take(

@@ -260,7 +260,7 @@ class RetryJobs(Struct, frozen=True, kw_only=True, gc=False):
         return Reads(names=tuple([(JOB, job_id) for job_id in self.job_ids]))
 
     def decide(self, desk: Desk) -> list[Settled]:
-        times = self.run_at or [None] * len(self.job_ids)
+        times: Sequence[datetime | None] = self.run_at or [None] * len(self.job_ids)
         settled: list[Settled] = []
         for job_id, run_at in zip(self.job_ids, times, strict=True):
             try:

@@ -8,7 +8,7 @@ nothing comes twice. Without subscribers the log is not looked at.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Self
 
@@ -37,6 +37,8 @@ START_SECONDS_MAX = 1.0
 PAUSE_SECONDS = 0.02
 
 Readers = AsyncConnectionPool[AsyncConnection[TupleRow]]
+Render = Callable[[AsyncConnection[TupleRow], Sequence[RecordedEvent]], Awaitable[Sequence[bytes]]]
+"""Makes of each event what is handed out, and may look up what else is to be told of it."""
 
 
 class TooManySubscriptionsError(Exception):
@@ -51,7 +53,7 @@ class Tail:
         *,
         mapper: EventMapper,
         kinds: Iterable[type[Event]],
-        render: Callable[[RecordedEvent], bytes],
+        render: Render,
         wakeups: Wakeups,
         readers: Readers,
     ) -> None:
@@ -184,8 +186,9 @@ class Tail:
         wanted = {"after": after, "horizon": upto, "limit": READ_MAX, "topics": self._topics}
         rows = await connection.execute(READ_EVENTS_OF_TOPICS, wanted, binary=True)
         events = [self._mapper.recorded(row) for row in await rows.fetchall()]
-        rendered = [Rendered(event.position, self._render(event)) for event in events]
-        return Stretch(rendered, upto if len(events) < READ_MAX else events[-1].position)
+        rendered = await self._render(connection, events)
+        told = [Rendered(e.position, data) for e, data in zip(events, rendered, strict=True)]
+        return Stretch(told, upto if len(events) < READ_MAX else events[-1].position)
 
     async def _connected(self) -> AsyncConnection[TupleRow]:
         if self._connection is None or self._connection.closed:

@@ -34,7 +34,10 @@ SELECT count(*) FILTER (WHERE {_IS_MATCH}), count(*)
 FROM (
     SELECT error
     FROM sources, LATERAL (
-        SELECT error FROM jobs WHERE {OF_SOURCE} AND status = 'DEAD' LIMIT %(limit)s
+        SELECT error
+        FROM jobs
+        WHERE {OF_SOURCE} AND status = 'DEAD' AND number > %(after)s
+        LIMIT %(limit)s
     ) AS dead
     LIMIT %(limit)s
 ) AS walked
@@ -76,10 +79,10 @@ async def find_dead(
 
 
 async def count_dead(
-    connection: AsyncConnection[TupleRow], wanted: DeadFilter, *, limit: int
+    connection: AsyncConnection[TupleRow], wanted: DeadFilter, *, after: int, limit: int
 ) -> tuple[int, bool]:
     """How many are meant, and whether there may be more than the dead ones looked at."""
-    rows = await _read(connection, COUNT_DEAD_JOBS, wanted, {"limit": limit})
+    rows = await _read(connection, COUNT_DEAD_JOBS, wanted, {"after": after, "limit": limit})
     ((matched, looked_at),) = rows
     return matched, looked_at == limit
 

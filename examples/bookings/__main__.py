@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,7 +14,7 @@ from rich.console import Console
 from daybook import AsyncClient, DaybookError, JSONLines, Worker
 from examples.bookings import demo, transfers
 from examples.bookings.office import Office, open_office
-from examples.bookings.serving import listening
+from examples.bookings.serving import answering, listen
 from examples.bookings.settings import BadSettings, Settings, from_environment
 from examples.bookings.standins import StandIns, new_standins
 from examples.bookings.web import web_app
@@ -111,18 +111,21 @@ async def show_newest(settings: Settings, count: int) -> None:
 @asynccontextmanager
 async def open_firm(settings: Settings, standins: StandIns) -> AsyncIterator[Office]:
     """Everything that listens and works, for as long as the context lasts."""
-    async with (
-        open_office(settings) as office,
-        listening(standins.app, settings.standins_port),
-        listening(web_app(office), settings.web_port),
-    ):
-        workers = await make_workers(office)
-        working = [asyncio.create_task(one.serve()) for one in workers]
-        try:
-            yield office
-        finally:
-            _stop(workers)
-            await asyncio.gather(*working)
+    with listen(settings.web_port) as web, listen(settings.standins_port) as others:
+        async with open_office(settings) as office:
+            apps = {web: web_app(office), others: standins.app}
+            async with answering(apps), working(await make_workers(office)):
+                yield office
+
+
+@asynccontextmanager
+async def working(workers: Sequence[Worker]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(one.serve()) for one in workers]
+    try:
+        yield
+    finally:
+        _stop(workers)
+        await asyncio.gather(*tasks)
 
 
 async def make_workers(office: Office) -> list[Worker]:
@@ -131,12 +134,12 @@ async def make_workers(office: Office) -> list[Worker]:
     return [bookings_worker(office), transfers_worker(office)]
 
 
-def _stop(workers: list[Worker]) -> None:
+def _stop(workers: Sequence[Worker]) -> None:
     for one in workers:
         one.stop()
 
 
-def _on_signal(stop: Any) -> None:
+def _on_signal(stop: Callable[[], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop)
 

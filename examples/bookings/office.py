@@ -1,11 +1,11 @@
 """The office: what handlers and web pages need to do their work, opened and closed in one place."""
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
@@ -14,7 +14,7 @@ from daybook import ClaimedJob, Fail
 from examples.bookings import bookings
 from examples.bookings.bookings import Booking
 from examples.bookings.settings import BadSettings, Settings
-from examples.bookings.vendor import Vendor, open_vendor
+from examples.bookings.vendor import Vendor
 
 SCHEMA = Path(__file__).with_name("schema.sql")
 CONNECTIONS_MAX = 10
@@ -41,18 +41,17 @@ class Office(Struct, frozen=True, kw_only=True):
 
 @asynccontextmanager
 async def open_office(settings: Settings) -> AsyncIterator[Office]:
-    vendor = partial(open_vendor, seconds_max=settings.answer_seconds_max)
-    async with AsyncExitStack() as stack:
-        enter = stack.enter_async_context
-        database = await enter(_pool(settings))
+    # A proxy of the environment is not for services on the inside.
+    http = httpx2.AsyncClient(timeout=settings.answer_seconds_max, trust_env=False)
+    async with http, _pool(settings) as database:
         async with database.connection() as connection:
             await connection.execute(SCHEMA.read_bytes())
         yield Office(
             settings=settings,
             database=database,
-            invoices=await enter(vendor("invoice", settings.invoices_url)),
-            mail=await enter(vendor("mail", settings.mail_url)),
-            pos=await enter(vendor("POS", settings.pos_url)),
+            invoices=Vendor("invoice", settings.invoices_url, http),
+            mail=Vendor("mail", settings.mail_url, http),
+            pos=Vendor("POS", settings.pos_url, http),
         )
 
 

@@ -5,8 +5,6 @@ connects all that is done for one booking, every write carries the job's effect 
 answer is a value, a reason to try again, or a reason not to.
 """
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
 
@@ -26,9 +24,11 @@ REST_SECONDS_MAX = 3600.0
 
 
 class Vendor:
-    def __init__(self, name: str, client: httpx2.AsyncClient) -> None:
+    def __init__(self, name: str, url: str, http: httpx2.AsyncClient) -> None:
+        """`http` knows how long an answer may take."""
         self._name = name
-        self._client = client
+        self._url = url.rstrip("/")
+        self._http = http
 
     async def get(self, path: str, *, job: ClaimedJob, **parameters: str) -> Any:
         return (await self._ask("GET", path, _about(job), params=parameters)).json()
@@ -50,14 +50,16 @@ class Vendor:
                 return found["items"][0]
         return await self.post(path, {**body, "reference": reference}, job=job)
 
-    async def download(self, url: str) -> bytes:
-        return (await self._ask("GET", url, {})).content
+    async def download(self, path: str) -> bytes:
+        return (await self._ask("GET", path, {})).content
 
     async def _ask(
         self, method: str, path: str, headers: dict[str, str], **content: Any
     ) -> httpx2.Response:
         try:
-            answer = await self._client.request(method, path, headers=headers, **content)
+            answer = await self._http.request(
+                method, f"{self._url}/{path}", headers=headers, **content
+            )
         except httpx2.TransportError as error:
             reason = type(error).__name__
             raise Retry(f"The {self._name} service did not answer: {reason}.") from error
@@ -68,13 +70,6 @@ class Vendor:
         if answer.is_server_error or answer.status_code in PASSING:
             raise Retry(reason, after=_wished_seconds(answer))
         raise Fail(reason)
-
-
-@asynccontextmanager
-async def open_vendor(name: str, url: str, *, seconds_max: float) -> AsyncIterator[Vendor]:
-    # A proxy of the environment is not for services on the inside.
-    async with httpx2.AsyncClient(base_url=url, timeout=seconds_max, trust_env=False) as client:
-        yield Vendor(name, client)
 
 
 def _about(job: ClaimedJob, part: str = "") -> dict[str, str]:

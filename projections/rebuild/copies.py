@@ -107,9 +107,7 @@ class Copy(Struct, frozen=True):
         return [Identifier(self.schema, table) for table in self.target.tables]
 
 
-async def find_copies(
-    connection: Connection, schema: str, targets: Iterable[Target]
-) -> list[Copy]:
+async def find_copies(connection: Connection, schema: str, targets: Iterable[Target]) -> list[Copy]:
     """Those that are there and still like the running ones: migrations may have changed these."""
     rows = await connection.execute(READ_CURSORS, {"schema": schema})
     cursors = {name: Cursor(*where) for name, *where in await rows.fetchall()}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from daybook import (
-    FIVE_MINUTES,
+    FIVE_MINUTE_LEASE,
     ClaimedJob,
     Fail,
     JSONLines,
@@ -307,7 +307,7 @@ async def test_a_job_that_has_a_short_lease_of_its_own_keeps_it(
 
 
 def test_a_heartbeat_is_a_third_of_the_lease_unless_it_is_said_otherwise() -> None:  # S1-04
-    usual, patient = Held(make_job(), None), Held(make_job(), FIVE_MINUTES)
+    usual, patient = Held(make_job(), None), Held(make_job(), FIVE_MINUTE_LEASE)
 
     assert (usual.lease.seconds, usual.lease.beat_seconds) == (90, 30)
     assert (patient.lease.seconds, patient.lease.beat_seconds) == (300, 30)

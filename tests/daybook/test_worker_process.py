@@ -49,6 +49,9 @@ if __name__ == "__main__":
 """
 
 
+DOCUMENTED = "http://127.0.0.1:8000"
+
+
 class Working:
     """A worker process, and what it says."""
 
@@ -317,3 +320,25 @@ def test_what_a_worker_says_are_lines_of_json(start: Start, standin: StandIn) ->
     ]
     processing = lines[1]
     assert (processing["jobId"], processing["subject"]) == (job["id"], "booking-42")
+
+
+def test_the_worker_of_the_documentation_works(
+    start: Start, standin: StandIn, shared_address: Address, tmp_path: Path
+) -> None:
+    text = (ROOT / "docs" / "worker.md").read_text()
+    worker_text, client_text = (part.partition("```")[0] for part in text.split("```python\n")[1:])
+    (tmp_path / "mymodule.py").write_text(worker_text)
+    (tmp_path / "client.py").write_text(client_text.replace(DOCUMENTED, shared_address.url))
+    refused = {"to": "nobody", "invoice": 7}
+    bad = standin.add("send_customer_confirmation", payload=refused)
+
+    assert start(["client.py"]).wait() == 0
+    (good,) = [job for job in standin.jobs.values() if job is not bad]
+    good["payload"]["invoice"] = 7
+    worker = start(["-m", "daybook", "worker", "mymodule:worker", "--url", shared_address.url])
+
+    assert becomes(good, "COMPLETED")
+    assert becomes(bad, "DEAD")
+    assert (good["subject"], good["result"]["sent"]) == ("booking-42", "ada@example.com")
+    worker.signal(signal.SIGTERM)
+    assert worker.wait() == 0

@@ -1,4 +1,4 @@
-"""When cron expressions are due: every day of the year, also the two on which clocks are changed."""
+"""When cron expressions are due: on every day, also the two on which clocks are changed."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
@@ -69,8 +69,19 @@ def test_the_next_is_never_the_moment_itself() -> None:
 
 
 EXPRESSIONS = st.sampled_from(
-    ["30 2 * * *", "0,30 2 * * *", "*/30 2 * * *", "0 2,3 * * *", "0 */2 * * *", "* * * * *"]
-    + ["15 1-3 * * *", "0 0 * * SUN", "5 0 1 * *", "0 0 29 2 *", "0 12 L * *"]
+    [
+        "30 2 * * *",
+        "0,30 2 * * *",
+        "*/30 2 * * *",
+        "0 2,3 * * *",
+        "0 */2 * * *",
+        "15 1-3 * * *",
+        "* * * * *",
+        "0 0 * * SUN",
+        "5 0 1 * *",
+        "0 0 29 2 *",
+        "0 12 L * *",
+    ]
 )
 ZONES = st.sampled_from([BERLIN, "America/New_York", "Australia/Lord_Howe", "Asia/Kolkata", "UTC"])
 CHANGES = st.sampled_from([SPRING, AUTUMN, datetime(2026, 4, 4, 12, tzinfo=UTC)])

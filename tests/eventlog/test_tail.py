@@ -1,7 +1,7 @@
 """The tail of the log: every subscriber gets every event once, in order, from where it asks."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 
@@ -34,8 +34,8 @@ SELECT query_start FROM pg_stat_activity WHERE application_name = 'tail' AND dat
 """
 
 
-def render(event: RecordedEvent) -> bytes:
-    return b"%d %b" % (event.position, event.topic.encode())
+async def render(_: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]) -> list[bytes]:
+    return [b"%d %b" % (event.position, event.topic.encode()) for event in events]
 
 
 @asynccontextmanager

@@ -19,13 +19,14 @@ from daybook import AsyncClient, Job
 from examples.bookings import bookings, promotion, transfers
 from examples.bookings.bookings import Booking, NewBooking
 from examples.bookings.office import Office, open_office
-from examples.bookings.serving import listening
+from examples.bookings.serving import answering, listen, url_of
 from examples.bookings.settings import Settings
 from examples.bookings.standins import StandIns, new_standins
 from examples.bookings.transfers import Transfer
 from examples.bookings.web import signed, web_app
 from examples.bookings.worker import bookings_worker, transfers_worker
 from tests.api.http import some_settings
+from tests.kitchen import rows
 
 ADMINS = ("office@example.com", "boss@example.com")
 SECONDS_MAX = 10.0
@@ -51,7 +52,8 @@ class Firm(Struct, frozen=True, kw_only=True):
         try:
             yield
         finally:
-            for one in workers:
+            # Twice, for a quick end: some tests leave them waiting for a vendor.
+            for one in [*workers, *workers]:
                 one.stop()
             await asyncio.gather(*tasks)
 
@@ -133,37 +135,39 @@ class Firm(Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def open_firm(conninfo: str) -> AsyncIterator[Firm]:
-    """Everything but workers."""
+async def open_firm(conninfo: str, **changes: Any) -> AsyncIterator[Firm]:
+    """Everything but workers; `changes` are of its settings."""
     standins = new_standins()
-    async with (
-        Service(conninfo) as service,
-        listening(App(service, some_settings())) as daybook_url,
-        listening(standins.app) as standins_url,
-        open_office(quick_settings(conninfo, daybook_url, standins_url)) as office,
-        listening(web_app(office)) as web_url,
-        AsyncClient(daybook_url) as client,
-        httpx2.AsyncClient(base_url=web_url, timeout=SECONDS_MAX) as web,
-    ):
-        yield Firm(office=office, standins=standins, client=client, web=web)
-        service.tail.end()
-        service.bell.end()
+    with listen() as ours, listen() as others, listen() as daybook:
+        settings = quick_settings(conninfo, *map(url_of, (ours, others, daybook)))
+        settings = replace(settings, **changes)
+        async with Service(conninfo) as service, open_office(settings) as office:
+            app = App(service, some_settings())
+            apps = {ours: web_app(office), others: standins.app, daybook: app}
+            async with (
+                answering(apps),
+                AsyncClient(settings.daybook_url) as client,
+                httpx2.AsyncClient(base_url=settings.base_url, timeout=SECONDS_MAX) as web,
+            ):
+                yield Firm(office=office, standins=standins, client=client, web=web)
+                service.tail.end()
+                service.bell.end()
+    rows(conninfo, "DROP SCHEMA bookings CASCADE")
 
 
-def quick_settings(conninfo: str, daybook_url: str, standins_url: str) -> Settings:
+def quick_settings(conninfo: str, base_url: str, standins_url: str, daybook_url: str) -> Settings:
     return Settings(
         database_url=conninfo,
         daybook_url=daybook_url,
         invoices_url=f"{standins_url}/invoices",
         mail_url=f"{standins_url}/mail",
         pos_url=f"{standins_url}/pos",
-        base_url="http://127.0.0.1:8080",
+        base_url=base_url,
         invoicing_enabled=True,
         send_emails=True,
         email_admin_to=ADMINS,
         look_again_seconds=0.1,
         retry_seconds=0.02,
-        answer_seconds_max=0.3,
     )
 
 

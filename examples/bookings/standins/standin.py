@@ -15,6 +15,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 KEY_TAKEN = {"error": "The key was used for another request."}
 
@@ -34,7 +35,7 @@ class How(StrEnum):
     """Nothing is done, and nobody answers."""
 
     LOST = "lost"
-    """It is done, but the answer never arrives: the case that keys are for."""
+    """It is done, but the connection is cut before the answer: the case that keys are for."""
 
 
 class Failure(Struct):
@@ -61,6 +62,14 @@ class Refusal(Exception):
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.answer: Answer = (status, {"error": reason})
+
+
+class Cut(Response):
+    """Begins, and never ends: the connection is closed."""
+
+    async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
+        headers = [(b"content-length", b"1")]
+        await send({"type": "http.response.start", "status": self.status_code, "headers": headers})
 
 
 class StandIn:
@@ -158,9 +167,11 @@ async def _received(request: Request) -> Received:
 
 
 async def _failed(request: Request, failure: Failure) -> Response:
-    if failure.how in (How.TIMEOUT, How.LOST):
+    if failure.how is How.LOST:
+        return Cut()
+    if failure.how is How.TIMEOUT:
         await _hung_up(request)
-        return Response(status_code=504)
+        return Cut()
     headers = {}
     if failure.how is How.BUSY:
         headers["Retry-After"] = str(failure.retry_after_seconds)

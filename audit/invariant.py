@@ -1,0 +1,77 @@
+"""The common shape of all invariants: each sees the log pass by, and gives its verdict."""
+
+from enum import StrEnum
+from typing import ClassVar
+
+from msgspec import Struct
+
+from audit.entries import Earlier
+from audit.service import Service
+from audit.testimony import Testimony
+from audit.world import Step, World
+from domain.event import Event
+
+
+class Verdict(StrEnum):
+    VALID = "valid"
+    INVALID = "invalid"
+    UNKNOWN = "unknown"
+    """Nothing was seen that it is about."""
+
+
+class Violation(Struct, frozen=True):
+    reason: str
+    place: int | None = None
+    """Of the event in the log, from 0; None when it is not about one event."""
+
+    position: int | None = None
+
+
+class Case(Struct, frozen=True, eq=False, kw_only=True):
+    """What there is to judge by."""
+
+    world: World
+    earlier: Earlier | None = None
+    testimony: Testimony | None = None
+    service: Service | None = None
+
+
+class Invariant:
+    id: ClassVar[str]
+    statement: ClassVar[str]
+    kinds: ClassVar[tuple[type[Event], ...]] = ()
+    """The events it is about."""
+
+    sees_all: ClassVar[bool] = False
+    """Whether it is about every event, even those that cannot be decoded."""
+
+    is_picky: ClassVar[bool] = False
+    """Whether it is about some of those events only: then it sets `seen` itself."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.seen = False
+        """Whether anything came by that it is about."""
+
+        self.violation: Violation | None = None
+
+    def see(self, step: Step) -> str | None:  # noqa: ARG002 (some only judge at the end)
+        """What is wrong with this event; None when nothing is."""
+        return None
+
+    def end(self) -> None:
+        """For what only the end of the log shows."""
+
+    def accuse(self, reason: str, place: int | None = None, position: int | None = None) -> None:
+        """Keeps the first."""
+        known = self.violation
+        if known is None or (place or 0) < (known.place or 0):
+            self.violation = Violation(reason, place, position)
+
+    def accuse_step(self, step: Step, reason: str) -> None:
+        self.accuse(reason, step.place, step.entry.position)
+
+    def verdict(self) -> Verdict:
+        if self.violation is not None:
+            return Verdict.INVALID
+        return Verdict.VALID if self.seen else Verdict.UNKNOWN

@@ -1,0 +1,123 @@
+"""What an auditor must remember of all of history, on disk: memory stays flat, however long it is.
+
+What has finished may go on after all (a deleted order is restored), and an id must never be used
+twice. Both are kept in a temporary file that nobody else sees and that is gone with the process.
+"""
+
+import sqlite3
+from bisect import bisect_left, bisect_right
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct
+from msgspec.json import Decoder, encode
+
+from domain.event import Decider
+
+BUFFER_MAX = 5000
+
+OPEN = """
+PRAGMA journal_mode = OFF;
+PRAGMA cache_size = -65536;
+PRAGMA temp_store = FILE;
+BEGIN;
+CREATE TABLE states (id BLOB PRIMARY KEY, version INTEGER, kind TEXT, state BLOB);
+CREATE TABLE facts (kind TEXT, key BLOB, mark TEXT, place INTEGER, position INTEGER);
+"""
+KEEP_STATES = "INSERT OR REPLACE INTO states VALUES (?, ?, ?, ?)"
+FIND_STATE = "SELECT version, kind, state FROM states WHERE id = ?"
+ADD_FACTS = "INSERT INTO facts VALUES (?, ?, ?, ?, ?)"
+# The first that contradicts what was said of the same key before.
+FIND_CLASH = """
+SELECT place, position
+FROM (
+    SELECT place, position, mark,
+           first_value(mark) OVER (PARTITION BY key ORDER BY place) AS first_mark
+    FROM facts
+    WHERE kind = ?
+)
+WHERE mark <> first_mark
+ORDER BY place
+LIMIT 1
+"""
+
+
+class Standing(Struct, frozen=True, gc=False):
+    """An aggregate as the log has told it so far."""
+
+    version: int
+    state: Any
+
+
+class Memory:
+    def __init__(self, deciders: dict[str, Decider[Any]]) -> None:
+        # Without a name: SQLite makes a file of its own and deletes it.
+        self.disk = sqlite3.connect("", isolation_level=None)
+        self.disk.executescript(OPEN)
+        self._decoders = {name: Decoder(one.state).decode for name, one in deciders.items()}
+        self._states: dict[UUID, tuple[str, Standing]] = {}
+        self._facts: list[tuple[str, bytes, str, int, int]] = []
+
+    def keep(self, aggregate_id: UUID, kind: str, standing: Standing) -> None:
+        self._states[aggregate_id] = kind, standing
+        if len(self._states) >= BUFFER_MAX:
+            rows = [
+                (one.bytes, kept.version, name, encode(kept.state))
+                for one, (name, kept) in self._states.items()
+            ]
+            self.disk.executemany(KEEP_STATES, rows)
+            self._states.clear()
+
+    def find(self, aggregate_id: UUID) -> Standing | None:
+        recent = self._states.get(aggregate_id)
+        if recent is not None:
+            return recent[1]
+        row = self.disk.execute(FIND_STATE, (aggregate_id.bytes,)).fetchone()
+        return None if row is None else Standing(row[0], self._decoders[row[1]](row[2]))
+
+    def note(self, kind: str, key: bytes, mark: str, place: int, position: int) -> None:
+        """A fact: under this kind, the key stands for the mark, and always must."""
+        self._facts.append((kind, key, mark, place, position))
+        if len(self._facts) >= BUFFER_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        self.disk.executemany(ADD_FACTS, self._facts)
+        self._facts.clear()
+
+    def clash(self, kind: str) -> tuple[int, int] | None:
+        """Place and position of the first fact that contradicts an earlier one."""
+        self.flush()
+        found: tuple[int, int] | None = self.disk.execute(FIND_CLASH, (kind,)).fetchone()
+        return found
+
+
+class Numbers:
+    """A set of numbers that mostly follow each other: kept as the stretches without a gap."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def __contains__(self, number: int) -> bool:
+        place = bisect_right(self._starts, number) - 1
+        return place >= 0 and number <= self._ends[place]
+
+    def add(self, number: int) -> bool:
+        """Whether it is new."""
+        starts, ends = self._starts, self._ends
+        if ends and number == ends[-1] + 1:
+            ends[-1] = number
+            return True
+        if number in self:
+            return False
+        place = bisect_left(starts, number)
+        starts.insert(place, number)
+        ends.insert(place, number)
+        if place + 1 < len(starts) and starts[place + 1] == number + 1:
+            ends[place] = ends.pop(place + 1)
+            del starts[place + 1]
+        if place > 0 and ends[place - 1] == number - 1:
+            ends[place - 1] = ends.pop(place)
+            del starts[place]
+        return True

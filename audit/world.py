@@ -1,0 +1,105 @@
+"""What the log says: its events decoded, and every aggregate folded along with it."""
+
+import importlib
+import pkgutil
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct
+
+import domain
+from audit.entries import Entry
+from audit.memory import Memory, Standing
+from domain.event import Decider, Event
+from eventlog.mapper import EventMapper
+
+
+def find_deciders() -> dict[str, Decider[Any]]:
+    """Every aggregate that the domain knows: a new one is checked without a line here."""
+    names = [f"domain.{module.name}" for module in pkgutil.iter_modules(domain.__path__)]
+    found = [one for name in names for one in vars(importlib.import_module(name)).values()]
+    return {one.name: one for one in found if isinstance(one, Decider)}
+
+
+class Step(Struct, frozen=True, gc=False):
+    """One event of the log, with its aggregate before and after it."""
+
+    place: int
+    """The how-manieth of the log it is, from 0."""
+
+    entry: Entry
+    version_before: int
+    event: Any
+    """None when it cannot be decoded or folded; `fault` says why."""
+
+    before: Any
+    after: Any
+    fault: str | None = None
+
+
+class World:
+    def __init__(self) -> None:
+        deciders = find_deciders()
+        self.memory = Memory(deciders)
+        self.mapper = EventMapper(deciders.values())
+        self.live: dict[UUID, Standing] = {}
+        """Everything that has not finished."""
+
+        self._deciders = {kind: one for one in deciders.values() for kind in one.events}
+        self._command: tuple[Any, ...] = ()
+        self._command_end = (0, 0)
+
+    def get(self, aggregate_id: UUID) -> Any:
+        """The state of what has not finished; None for all else."""
+        standing = self.live.get(aggregate_id)
+        return None if standing is None else standing.state
+
+    def take(self, place: int, entry: Entry) -> Step:
+        standing = self.live.get(entry.aggregate) or self.memory.find(entry.aggregate) or NOTHING
+        before = standing.state
+        try:
+            event = self.mapper.decode(entry.topic, entry.data)
+            decider = self._deciders[type(event)]
+            after = _fold(decider, before, event)
+        except Exception as error:
+            # Whatever it is: the log holds something that its own code cannot read.
+            self.live[entry.aggregate] = Standing(entry.version, before)
+            reason = f"{type(error).__name__}: {error}"
+            return Step(place, entry, standing.version, None, before, before, reason)
+        self._put(entry, decider, after)
+        self._follow_command(place, entry, event.at)
+        return Step(place, entry, standing.version, event, before, after)
+
+    def end(self) -> None:
+        self._note_command()
+
+    def _follow_command(self, place: int, entry: Entry, at: datetime) -> None:
+        """The events of one command have all of this in common: they were decided as one."""
+        who = entry.command_id, at, entry.actor, entry.correlation_id, entry.causation_id
+        if who != self._command:
+            self._note_command()
+            self._command = who
+        self._command_end = place, entry.position
+
+    def _note_command(self) -> None:
+        if self._command:
+            command_id, *rest = self._command
+            self.memory.note("command", command_id.bytes, str(rest), *self._command_end)
+
+    def _put(self, entry: Entry, decider: Decider[Any], after: Any) -> None:
+        standing = Standing(entry.version, after)
+        if decider.finished(after):
+            self.live.pop(entry.aggregate, None)
+            self.memory.keep(entry.aggregate, decider.name, standing)
+        else:
+            self.live[entry.aggregate] = standing
+
+
+NOTHING = Standing(0, None)
+
+
+def _fold(decider: Decider[Any], before: Any, event: Event) -> Any:
+    if before is not None and not isinstance(before, decider.state):
+        raise TypeError(f"{event.topic} about something that is no {decider.name}")
+    return decider.evolve(before, event)

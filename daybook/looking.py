@@ -1,0 +1,176 @@
+"""Commands that look: `explain`, `as-of`, `diff`, `doctor`. None of them changes anything."""
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+    from psycopg.rows import TupleRow
+
+    from daybook.cli import Choice
+
+T = TypeVar("T")
+Look = Callable[["AsyncConnection[TupleRow]"], Awaitable[T]]
+
+KINDS = ("orders", "bots", "jobs", "queues")
+DISK_FREE_PART_MIN = 0.1
+CLOCK_SECONDS_MAX = 1.0
+
+
+def _look(choice: "Choice", query: Look[T]) -> T:
+    """Lets a query look at the database of the choice."""
+    from api.problems import BadInputError
+    from eventlog.database import connect, reader_conninfo
+    from eventlog.errors import SetupError
+
+    async def look(conninfo: str) -> T:
+        async with await connect(reader_conninfo(conninfo)) as connection:
+            return await query(connection)
+
+    with choice.conninfo(lambda line: click.echo(line, err=True)) as conninfo:
+        try:
+            return asyncio.run(look(conninfo))
+        except BadInputError as error:
+            raise SetupError(str(error)) from error
+
+
+@click.command("explain")
+@click.argument("wanted", metavar="ID", type=click.UUID)
+@click.option("--json", "as_json", is_flag=True, help="As the API answers.")
+@click.pass_obj
+def explain_command(choice: "Choice", wanted: Any, as_json: bool) -> None:
+    """Why an order, a bot or a job is where it is, and what comes next."""
+    from projections.explain import explain
+
+    told = _look(choice, lambda connection: explain(connection, wanted))
+    if told is None:
+        click.echo(f"There is nothing with the id {wanted}.", err=True)
+        sys.exit(1)
+    from api.explain import explanation_json
+
+    answer: Any = explanation_json(told)
+    if as_json:
+        _print_json(answer)
+        return
+    click.echo(f"{answer['kind']} {answer['id']} is {answer['status']}")
+    for reason in answer["reasons"]:
+        click.echo(f"  because  {reason['detail']} [{reason['code']}]")
+    at = f" ({answer['next']['at']})" if answer["next"]["at"] else ""
+    click.echo(f"  next     {answer['next']['what']}{at}")
+    for event in answer["events"]:
+        when = f"{event['position']:>9}  {event['recordedAt']}"
+        click.echo(f"  {when}  {event['topic']:<20} {event['actor']}")
+
+
+@click.command("as-of")
+@click.argument("when", metavar="WHEN")
+@click.option("--kind", type=click.Choice(KINDS), default="orders", show_default=True)
+@click.option("--limit", default=500, show_default=True, type=click.IntRange(1, 5000))
+@click.option("--json", "as_json", is_flag=True, help="As the API answers.")
+@click.pass_obj
+def as_of_command(choice: "Choice", when: str, kind: str, limit: int, as_json: bool) -> None:
+    """Orders, bots, jobs or queues as they were at WHEN: an instant or a position."""
+    from daybook.past import listed
+
+    then, rows = _look(choice, lambda connection: listed(connection, when, kind, limit))
+    if as_json:
+        _print_json({"asOf": then, kind: rows})
+        return
+    click.echo(f"As of position {then['position']}, {then['at'] or 'before the first event'}:")
+    for row in rows:
+        click.echo("  " + "  ".join(str(row[name]) for name in SHOWN[kind]))
+    click.echo(f"{len(rows)} {kind}")
+
+
+SHOWN = {
+    "orders": ("orderNumber", "type", "status", "id"),
+    "bots": ("status", "currentOrderId", "id"),
+    "jobs": ("queue", "type", "priority", "status", "attempts", "id"),
+    "queues": ("name", "paused", "pending", "processing", "dead"),
+}
+
+
+@click.command("diff")
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(0))
+@click.option("--json", "as_json", is_flag=True)
+@click.pass_obj
+def diff_command(choice: "Choice", first: str, second: str, limit: int, as_json: bool) -> None:
+    """What changed between two moments, each an instant or a position."""
+    from daybook.past import difference
+
+    told = _look(choice, lambda connection: difference(connection, first, second, limit))
+    if as_json:
+        _print_json(told)
+        return
+    click.echo(f"From position {told['from']['position']} to {told['to']['position']}:")
+    for topic, count in told["topics"].items():
+        click.echo(f"  {count:>9}  {topic}")
+    for change in told["changes"]:
+        click.echo(f"  {change['kind']} {change['id']}: {change['before']} → {change['after']}")
+    if told["more"]:
+        click.echo(f"  … and {told['more']} more")
+
+
+@click.command("doctor")
+@click.pass_obj
+def doctor_command(choice: "Choice") -> None:
+    """Look for what may be wrong, and say what to do. Exit code 1 when something is."""
+    findings = _look(choice, _findings)
+    findings += _local_findings(choice)
+    for finding in findings:
+        mark = {"good": "ok", "notice": "--", "bad": "!!"}[finding.health]
+        click.echo(f"{mark}  {finding.what:<16} {finding.sentence}")
+        if finding.next_step:
+            click.echo(f"    {'':<16} → {finding.next_step}")
+    if any(finding.health == "bad" for finding in findings):
+        sys.exit(1)
+
+
+async def _findings(connection: "AsyncConnection[TupleRow]") -> list[Any]:
+    from projections.doctor import examine
+
+    return [finding async for finding in examine(connection)] + [await _clock(connection)]
+
+
+async def _clock(connection: "AsyncConnection[TupleRow]") -> Any:
+    from api.clock import now
+    from projections.doctor import Finding, Health
+
+    before = now()
+    ((theirs,),) = await (await connection.execute("SELECT clock_timestamp()")).fetchall()
+    apart = abs((theirs - before).total_seconds())
+    if apart > CLOCK_SECONDS_MAX:
+        sentence = f"This machine's clock and the database's are {apart:.1f} s apart."
+        return Finding("clocks", Health.NOTICE, sentence, "Set both by NTP; only ours is wrong.")
+    return Finding("clocks", Health.GOOD, "This machine and the database agree on the time.")
+
+
+def _local_findings(choice: "Choice") -> list[Any]:
+    from projections.doctor import Finding, Health
+
+    settings = choice.settings()
+    if settings.database_url is not None or not settings.data_dir.exists():
+        return []
+    usage = shutil.disk_usage(settings.data_dir)
+    part = usage.free / usage.total
+    sentence = f"{usage.free / 1e9:.1f} GB ({part:.0%}) are free at {settings.data_dir}."
+    if part < DISK_FREE_PART_MIN:
+        step = "Make room: a full disk stops all writes."
+        return [Finding("disk", Health.BAD, sentence, step)]
+    return [Finding("disk", Health.GOOD, sentence)]
+
+
+def _print_json(answer: Any) -> None:
+    import orjson
+
+    click.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode())
+
+
+COMMANDS = (explain_command, as_of_command, diff_command, doctor_command)

@@ -1,0 +1,120 @@
+"""What the commands that look at the past show, in the shapes of the API."""
+
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from api.as_of import position_named, then_json
+from api.job_shapes import job_json
+from api.shapes import bot_json, order_json
+from domain.bot import Bot
+from domain.job import Job, JobStatus
+from domain.order import Order
+from eventlog.history import fold_histories
+from eventlog.mapper import EventMapper
+from projections.as_of import Past
+from projections.job_place import SECTIONS
+from projections.past_lists import (
+    QueueThen,
+    bots_as_of,
+    jobs_as_of,
+    moment_of,
+    orders_as_of,
+    queues_as_of,
+)
+from projections.registry import DECIDERS
+
+READ_TOUCHED = """
+SELECT originator_id, count(*)
+FROM stored_events
+WHERE notification_id > %(after)s AND notification_id <= %(upto)s
+GROUP BY originator_id
+ORDER BY min(notification_id)
+"""
+COUNT_TOPICS = """
+SELECT topic, count(*)
+FROM stored_events
+WHERE notification_id > %(after)s AND notification_id <= %(upto)s
+GROUP BY topic
+ORDER BY count(*) DESC, topic
+"""
+
+_MAPPER = EventMapper(DECIDERS)
+
+Connection = AsyncConnection[TupleRow]
+
+
+async def listed(connection: Connection, when: str, kind: str, limit: int) -> tuple[Any, list[Any]]:
+    position = await position_named(connection, when)
+    then = then_json(await moment_of(connection, position))
+    rows: list[Any]
+    match kind:
+        case "orders":
+            orders = await orders_as_of(connection, position, only=None, limit=limit)
+            rows = [order_json(order) for order in orders]
+        case "bots":
+            rows = [bot_json(bot) for bot in await bots_as_of(connection, position)][:limit]
+        case "jobs":
+            jobs = await jobs_as_of(
+                connection, position, fits=lambda _: True, sections=SECTIONS, limit=limit
+            )
+            rows = [job_json(job) for job in jobs]
+        case _:
+            rows = [_queue(queue) for queue in await queues_as_of(connection, position)][:limit]
+    return then, rows
+
+
+def _queue(queue: QueueThen) -> dict[str, Any]:
+    return {
+        "name": queue.name,
+        "paused": queue.settings.paused if queue.settings else False,
+        "pending": queue.counts[JobStatus.PENDING],
+        "processing": queue.counts[JobStatus.PROCESSING],
+        "dead": queue.counts[JobStatus.DEAD],
+    }
+
+
+async def difference(connection: Connection, first: str, second: str, limit: int) -> Any:
+    """How every aggregate that something happened to stood before and stands after."""
+    one, other = await position_named(connection, first), await position_named(connection, second)
+    after, upto = min(one, other), max(one, other)
+    span = {"after": after, "upto": upto}
+    past = await Past.at(connection, after)
+    before = dict(past.states)
+    touched = await (await connection.execute(READ_TOUCHED, span)).fetchall()
+    shown: list[UUID] = [row[0] for row in touched[:limit]]
+    ended = await fold_histories(connection, _MAPPER, shown, upto=upto)
+    topics = await (await connection.execute(COUNT_TOPICS, span)).fetchall()
+    return {
+        "from": then_json(await moment_of(connection, after)),
+        "to": then_json(await moment_of(connection, upto)),
+        "topics": dict(topics),  # type: ignore[arg-type]
+        "changes": [
+            {
+                "id": aggregate_id,
+                "kind": type(ended[aggregate_id]).__name__.lower(),
+                "before": standing(before.get(aggregate_id)),
+                "after": standing(ended[aggregate_id]),
+            }
+            for aggregate_id in shown
+        ],
+        "more": max(0, len(touched) - limit),
+    }
+
+
+def standing(state: Any) -> str:
+    """How it stands, in a word. What was finished already is not looked up again."""
+    match state:
+        case None:
+            return "not there"
+        case Order() if state.deleted_at is not None:
+            return "deleted"
+        case Order() | Job():
+            return str(state.status.value)
+        case Bot() if state.deleted_at is not None:
+            return "deleted"
+        case Bot():
+            return "IDLE" if state.order_id is None else "PROCESSING"
+    return "there"

@@ -1,0 +1,115 @@
+"""The log, chunk by chunk, into copies of the tables that are derived from it.
+
+A chunk and the note of how far it goes are one transaction, so a replay that is killed is taken up
+where it was. Only what a chunk touches is held in memory.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+from psycopg.sql import SQL, Composed, Identifier
+
+from eventlog.database import SCHEMA
+from eventlog.follower import READ_CURSOR, READ_EVENTS, READ_EVENTS_OF_TOPICS, Cursor
+from eventlog.mapper import EventMapper, RecordedEvent
+from projections.rebuild.copies import Copy, store_cursor
+from projections.rebuild.targets import Connection, Events, Target
+
+CHUNK = 20_000
+END_OF_LOG = 2**63 - 1
+
+# The copies first, then what they are made from.
+SEEK_TABLES = SQL("SET LOCAL search_path = {copies}, {running}")
+# Were a copy not there, the search path would lead to the running table: locked by its full name,
+# it is there, and stays.
+HOLD_TABLES = SQL("LOCK TABLE {tables} IN ROW EXCLUSIVE MODE")
+
+Goals = Mapping[str, int]
+"""Up to which position each copy is to be brought, by name."""
+
+
+def goals_at(copies: Sequence[Copy], position: int, followed: Mapping[str, Cursor]) -> Goals:
+    """What is followed is brought no further than its running tables are: there it is compared."""
+    names = [copy.target.name for copy in copies]
+    ends = {name: cursor.position for name, cursor in followed.items()}
+    return {name: min(position, ends.get(name, position)) for name in names}
+
+
+async def running_cursors(connection: Connection, targets: Sequence[Target]) -> dict[str, Cursor]:
+    """How far the tables that are followed are."""
+    cursors: dict[str, Cursor] = {}
+    for target in targets:
+        if target.is_followed:
+            rows = await connection.execute(READ_CURSOR, {"name": target.name}, binary=True)
+            cursors[target.name] = Cursor(*(await rows.fetchone() or ()))
+    return cursors
+
+
+async def replay_all(
+    connection: Connection, mapper: EventMapper, copies: Sequence[Copy], goals: Goals
+) -> list[Copy]:
+    """In the caller's transaction, whose snapshot then says which events there are."""
+    while any(_is_behind(copy, goals) for copy in copies):
+        copies = await replay_chunk(connection, mapper, copies, goals)
+    return [*copies]
+
+
+async def replay_chunk(
+    connection: Connection, mapper: EventMapper, copies: Sequence[Copy], goals: Goals
+) -> list[Copy]:
+    """The next events for those that are furthest behind; returns where all of them are then."""
+    behind = [copy for copy in copies if _is_behind(copy, goals)]
+    after = min(copy.position for copy in behind)
+    horizon = max(goals[copy.target.name] for copy in behind)
+    async with connection.transaction():
+        await _enter(connection, behind)
+        events = await _read(connection, mapper, behind, after, horizon)
+        reached = horizon if len(events) < CHUNK else events[-1].position
+        moved = {
+            copy.target.name: await _take(
+                connection, copy, events, min(reached, goals[copy.target.name])
+            )
+            for copy in behind
+        }
+    return [moved.get(copy.target.name, copy) for copy in copies]
+
+
+def _is_behind(copy: Copy, goals: Goals) -> bool:
+    return copy.position < goals[copy.target.name]
+
+
+async def _enter(connection: Connection, copies: Sequence[Copy]) -> None:
+    (schema,) = {copy.schema for copy in copies}
+    path = SEEK_TABLES.format(copies=Identifier(schema), running=Identifier(SCHEMA))
+    await connection.execute(path)
+    await connection.execute(HOLD_TABLES.format(tables=_listed(copies)))
+
+
+def _listed(copies: Sequence[Copy]) -> Composed:
+    return SQL(", ").join([table for copy in copies for table in copy.tables])
+
+
+async def _read(
+    connection: Connection, mapper: EventMapper, copies: Sequence[Copy], after: int, horizon: int
+) -> list[RecordedEvent]:
+    wanted = {"after": after, "horizon": horizon, "limit": CHUNK}
+    topics = frozenset[str]().union(*(copy.target.topics for copy in copies))
+    if topics == mapper.known_topics:
+        # All of them, so that what nobody knows is not passed over.
+        rows = await connection.execute(READ_EVENTS, wanted, binary=True)
+    else:
+        of_topics = {**wanted, "topics": [*topics]}
+        rows = await connection.execute(READ_EVENTS_OF_TOPICS, of_topics, binary=True)
+    return [mapper.recorded(row) for row in await rows.fetchall()]
+
+
+async def _take(connection: Connection, copy: Copy, events: Events, upto: int) -> Copy:
+    target, after = copy.target, copy.position
+    if upto <= after:
+        return copy
+    own = [one for one in events if one.topic in target.topics and after < one.position <= upto]
+    if own:
+        await target.apply(connection, own, after=after)
+    moved = replace(copy, cursor=target.passed(copy.cursor, own, upto=upto))
+    await store_cursor(connection, moved)
+    return moved

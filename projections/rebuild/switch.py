@@ -1,0 +1,163 @@
+"""The moment at which a copy takes the place of the running tables, which are kept.
+
+Writers wait for one short transaction: the tables are locked, the last events are folded in, and
+names change hands. Whoever waited finds the new tables under the old names and goes on. A lock that
+is not to be had at once is given up and tried again, because others would wait behind it.
+"""
+
+import time
+
+from msgspec import Struct
+from psycopg import errors
+from psycopg.sql import SQL, Identifier
+
+from eventlog.database import SCHEMA
+from eventlog.follower import ENROL_FOLLOWER, HOLD_CURSOR, MOVE_CURSOR, Cursor
+from eventlog.mapper import EventMapper
+from projections.rebuild.comparison import Comparison, compare
+from projections.rebuild.copies import (
+    BEFORE,
+    SHADOW,
+    Copy,
+    drop_copy,
+    forget_cursor,
+    store_cursor,
+)
+from projections.rebuild.replay import END_OF_LOG, goals_at, replay_all
+from projections.rebuild.targets import Connection
+
+# Somebody who was stopped in the middle of it holds the writers up no longer than this.
+SWITCH_SECONDS_MAX = 2.0
+
+LIMIT_WAITS = """
+SELECT set_config('lock_timeout', %(lock)s, true), set_config('statement_timeout', %(all)s, true),
+       set_config('idle_in_transaction_session_timeout', %(all)s, true)
+"""
+# Whoever reads in one snapshot has locked this before taking it: see projections/snapshot.py.
+LOCK_SNAPSHOTS = "LOCK TABLE rebuilds IN ACCESS EXCLUSIVE MODE"
+LOCK_RUNNING = SQL("LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")
+MOVE_TABLE = SQL("ALTER TABLE {table} SET SCHEMA {schema}")
+
+# What was moved by something else than events, where that still holds.
+CARRY_OVER = SQL("""
+UPDATE {copy} AS rebuilt
+SET {column} = running.{column}
+FROM {running} AS running
+WHERE rebuilt.id = running.id
+  AND rebuilt.{holds} IS NOT NULL AND running.{holds} IS NOT NULL
+  AND rebuilt.{holds} = running.{holds}
+  AND rebuilt.{column} IS DISTINCT FROM running.{column}
+""")
+
+FIND_HOLDERS = """
+SELECT DISTINCT format('process %%s of %%s, %%s', pid, application_name, state)
+FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE relation = ANY(%(tables)s::text[]::regclass[]) AND granted AND pid <> pg_backend_pid()
+LIMIT 3
+"""
+
+_NOT_NOW = (errors.LockNotAvailable, errors.QueryCanceled, errors.DeadlockDetected)
+
+
+class Switched(Struct, frozen=True):
+    comparison: Comparison | None
+    """As of the moment of the switch, if there was time for it."""
+
+    seconds: float
+    """For how long writers waited, at most."""
+
+
+async def try_switch(
+    connection: Connection,
+    mapper: EventMapper,
+    copy: Copy,
+    *,
+    lock_seconds: float,
+    compares: bool,
+) -> Switched | None:
+    """None when somebody was in the way."""
+    began = time.monotonic()
+    try:
+        async with connection.transaction():
+            comparison = await _switch(connection, mapper, copy, lock_seconds, compares)
+    except _NOT_NOW:
+        return None
+    return Switched(comparison, time.monotonic() - began)
+
+
+async def _switch(
+    connection: Connection, mapper: EventMapper, copy: Copy, lock_seconds: float, compares: bool
+) -> Comparison | None:
+    limits = {"lock": _milliseconds(lock_seconds), "all": _milliseconds(SWITCH_SECONDS_MAX)}
+    await connection.execute(LIMIT_WAITS, limits)
+    await connection.execute(LOCK_SNAPSHOTS)
+    left = await _hold_running(connection, copy)
+    # What the running tables lack, they lack for good only up to where all is settled.
+    followed = {copy.target.name: left} if copy.target.is_followed else {}
+    goals = goals_at([copy], END_OF_LOG, followed)
+    (complete,) = await replay_all(connection, mapper, [copy], goals)
+    await _carry_over(connection, complete)
+    comparison = await compare(connection, complete) if compares else None
+    await _exchange(connection, complete)
+    if copy.target.is_followed:
+        await _move_follower(connection, complete)
+    await forget_cursor(connection, complete)
+    await store_cursor(connection, Copy(BEFORE, copy.target, left))
+    return comparison
+
+
+async def _hold_running(connection: Connection, copy: Copy) -> Cursor:
+    """In the order in which followers and writers take their locks. Returns where the running
+    tables are; those that no follower keeps are ahead of what is settled."""
+    left = Cursor(copy.position)
+    if copy.target.is_followed:
+        name = {"name": copy.target.name}
+        await connection.execute(ENROL_FOLLOWER, name)
+        held = await connection.execute(HOLD_CURSOR, name, binary=True)
+        left = Cursor(*(await held.fetchone() or ()))
+    tables = [Identifier(SCHEMA, table) for table in copy.target.tables]
+    await connection.execute(LOCK_RUNNING.format(tables=SQL(", ").join(tables)))
+    return left
+
+
+async def _carry_over(connection: Connection, copy: Copy) -> None:
+    for column, holds in copy.target.unrecorded.items():
+        carry = CARRY_OVER.format(
+            copy=copy.tables[0],
+            running=Identifier(SCHEMA, copy.target.tables[0]),
+            column=Identifier(column),
+            holds=Identifier(holds),
+        )
+        await connection.execute(carry)
+
+
+async def _exchange(connection: Connection, copy: Copy) -> None:
+    """The running tables go where nobody is in their way, and end among those that are kept."""
+    aside = BEFORE if copy.schema == SHADOW else SHADOW
+    await drop_copy(connection, Copy(aside, copy.target))
+    for table in copy.target.tables:
+        await _move(connection, table, SCHEMA, aside)
+        await _move(connection, table, copy.schema, SCHEMA)
+        if aside != BEFORE:
+            await _move(connection, table, aside, BEFORE)
+
+
+async def _move(connection: Connection, table: str, origin: str, destination: str) -> None:
+    moved = MOVE_TABLE.format(table=Identifier(origin, table), schema=Identifier(destination))
+    await connection.execute(moved)
+
+
+async def _move_follower(connection: Connection, copy: Copy) -> None:
+    cursor = copy.cursor
+    where = {"position": cursor.position, "count": cursor.count, "digest": cursor.digest}
+    await connection.execute(MOVE_CURSOR, {"name": copy.target.name, **where})
+
+
+async def describe_holders(connection: Connection, copy: Copy) -> str:
+    tables = ["rebuilds", *(f"{SCHEMA}.{table}" for table in copy.target.tables)]
+    rows = await connection.execute(FIND_HOLDERS, {"tables": tables})
+    return "; ".join(row[0] for row in await rows.fetchall()) or "nobody any more"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.0f}ms"

@@ -1,0 +1,58 @@
+"""Operators ask why, when and what is wrong, and are told in sentences."""
+
+import json
+
+import pytest
+
+from tests.kitchen import open_kitchen, rows
+from tests.processes import daybook
+from tests.workshop import Workshop
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_explain_tells_why_an_order_waits_and_what_led_there(database: str) -> None:
+    async with open_kitchen(database) as kitchen:
+        order = await kitchen.order()
+    told = daybook("explain", str(order.id), DATABASE_URL=database)
+    assert told.returncode == 0, told.stderr
+    assert f"order {order.id} is PENDING" in told.stdout
+    assert "[NoIdleBot]" in told.stdout
+    assert "order.created" in told.stdout
+
+
+def test_explain_of_nothing_says_so(database: str) -> None:
+    nothing = "00000000-0000-7000-8000-000000000000"
+    told = daybook("explain", nothing, DATABASE_URL=database)
+    assert (told.returncode, told.stdout) == (1, "")
+    assert nothing in told.stderr
+
+
+async def test_as_of_and_diff_show_the_past(database: str) -> None:
+    # SX-03
+    async with open_kitchen(database) as kitchen:
+        order = await kitchen.order()
+        taken = await kitchen.claim(await kitchen.bot())
+        assert taken is not None
+        await kitchen.complete(taken)
+        await Workshop(kitchen).job()
+    past = daybook("as-of", "1", "--json", DATABASE_URL=database)
+    assert [one["status"] for one in json.loads(past.stdout)["orders"]] == ["PENDING"]
+    jobs = daybook("as-of", "2100-01-01T00:00:00Z", "--kind", "jobs", DATABASE_URL=database)
+    assert "1 jobs" in jobs.stdout
+    changed = daybook("diff", "1", "6", DATABASE_URL=database)
+    assert f"order {order.id}: PENDING → COMPLETE" in changed.stdout
+    assert daybook("as-of", "soon", DATABASE_URL=database).returncode == 2
+
+
+async def test_the_doctor_names_what_is_wrong_and_the_next_step(database: str) -> None:
+    # S4-41, SX-05
+    async with open_kitchen(database) as kitchen:
+        order = await kitchen.order()
+    rows(database, "UPDATE orders SET attempts = 7")
+    told = daybook("doctor", DATABASE_URL=database)
+    assert told.returncode == 1
+    assert f"order {order.id} differs in attempts" in told.stdout
+    assert "daybook rebuild orders" in told.stdout
+    assert "No service looks after due times" in told.stdout
+    assert "PostgreSQL" in told.stdout
