@@ -13,6 +13,7 @@ from api import (
     claims,
     completion,
     config,
+    cron,
     dlq,
     explain,
     health,
@@ -26,7 +27,9 @@ from api import (
     queues,
     reads,
     redrive,
+    schedules,
     stream,
+    upstreams,
 )
 from api.lookup import Lookup
 from api.problems import (
@@ -56,6 +59,9 @@ ROUTES: list[Route] = [
     *queue_reads.routes,
     *histories.routes,
     *reads.routes,
+    *schedules.routes,
+    *upstreams.routes,
+    *cron.routes,
     *explain.routes,
     *stream.routes,
     *config.routes,
@@ -82,6 +88,7 @@ class App(Starlette):
         self.service = service
         self.settings = settings
         self.callback_keys = completion.callback_keys(settings)
+        self.cron_access = cron.cron_access(settings)
         self._lookup = Lookup(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

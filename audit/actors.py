@@ -11,6 +11,7 @@ from domain.order import Order
 SYSTEM = "system:"
 # Everybody, as long as the house is open: whatever the API offers.
 OPEN = "open"
+DISPATCH = "system:dispatch"
 
 # What each process manager brings about.
 PROCESSORS: dict[str, frozenset[str]] = {
@@ -18,7 +19,7 @@ PROCESSORS: dict[str, frozenset[str]] = {
     "system:recovery": frozenset(
         {Order.Released.topic, Order.MovedToDLQ.topic, Bot.Released.topic}
     ),
-    "system:dispatch": frozenset({Order.Claimed.topic, Bot.Claimed.topic}),
+    DISPATCH: frozenset({Order.Claimed.topic, Bot.Claimed.topic}),
     "system:leases": frozenset({Job.Failed.topic, Job.MovedToDLQ.topic}),
     "system:schedules": frozenset({"schedule.fired", "schedule.missed", Job.Created.topic}),
 }

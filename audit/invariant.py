@@ -1,5 +1,6 @@
 """The common shape of all invariants: each sees the log pass by, and gives its verdict."""
 
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import ClassVar
 
@@ -34,6 +35,8 @@ class Case(Struct, frozen=True, eq=False, kw_only=True):
     earlier: Earlier | None = None
     testimony: Testimony | None = None
     service: Service | None = None
+    calm_since: datetime = datetime.min.replace(tzinfo=UTC)
+    """When the last known fault was over: what is promised to happen soon, is from then on."""
 
 
 class Invariant:
@@ -42,7 +45,7 @@ class Invariant:
     kinds: ClassVar[tuple[type[Event], ...]] = ()
     """The events it is about."""
 
-    sees_all: ClassVar[bool] = False
+    sees_all: bool = False
     """Whether it is about every event, even those that cannot be decoded."""
 
     is_picky: ClassVar[bool] = False

@@ -18,7 +18,8 @@ from domain.order import Order, OrderKind, OrderStatus
 TOLERANCE = timedelta(milliseconds=50)
 # A command that has not been committed after this time never is.
 COMMIT_SECONDS_MAX = timedelta(seconds=5)
-SWEEP_SECONDS = timedelta(seconds=1)
+# As far as a claim is followed in what it left behind: one that leaves more is wrong anyhow.
+PASSED_MAX = 1000
 
 ORDER_ENDS = (Order.Completed, Order.Failed, Order.Released)
 BOT_ENDS = (Bot.Completed, Bot.Failed, Bot.Released)
@@ -172,16 +173,6 @@ class Waiting:
         return self.key < other.key
 
 
-class Passed:
-    """A claim that left a more urgent order behind."""
-
-    __slots__ = ("order_id", "step")
-
-    def __init__(self, order_id: UUID, step: Step) -> None:
-        self.order_id = order_id
-        self.step = step
-
-
 class Urgency(Invariant):
     """The relaxed form: claims at the same moment keep off each other's orders, so an order may be
     passed over while another claim holds it that has begun and is not recorded yet. What such a
@@ -204,26 +195,25 @@ class Urgency(Invariant):
         self._queue: list[Waiting] = []
         self._pending: dict[UUID, Waiting] = {}
         self._passed: dict[UUID, Step] = {}
-        self._now: datetime | None = None
+        """Orders that were left behind, each with the claim that did."""
 
     def see(self, step: Step) -> str | None:
-        self._now = step.entry.recorded_at
         self._settle(step)
         if step.entry.actor == DISPATCH and isinstance(step.event, Order.Claimed):
             self.seen = True
-            self._claimed(step)
+            self._passed |= {one.order.id: step for one in self._left_behind(step)}
+        self._pending.pop(step.entry.aggregate, None)
         if step.after.is_ready:
             waiting = Waiting(step.after, step.entry.recorded_at)
-            self._pending[step.after.id] = waiting
+            self._pending[step.entry.aggregate] = waiting
             heappush(self._queue, waiting)
-        else:
-            self._pending.pop(step.entry.aggregate, None)
+        while self._queue and not self._is_pending(self._queue[0]):
+            heappop(self._queue)
         return None
 
     def end(self) -> None:
         for claim in self._passed.values():
-            assert self._now is not None
-            if self._now > claim.entry.recorded_at + COMMIT_SECONDS_MAX:
+            if self.case.world.now > claim.entry.recorded_at + COMMIT_SECONDS_MAX:
                 self._accuse(claim)
 
     def _settle(self, step: Step) -> None:
@@ -235,26 +225,26 @@ class Urgency(Invariant):
     def _accuse(self, claim: Step) -> None:
         self.accuse_step(claim, "a more urgent order was passed over")
 
-    def _claimed(self, step: Step) -> None:
+    def _left_behind(self, step: Step) -> list[Waiting]:
         mine = Waiting(step.before, step.entry.recorded_at)
-        seen: list[Waiting] = []
-        while self._queue and self._queue[0] < mine:
-            first = heappop(self._queue)
-            if self._pending.get(first.order.id) is first:
-                seen.append(first)
-                if self._was_passed_over(first, step):
-                    self._passed.setdefault(first.order.id, step)
-        for one in seen:
+        before: list[Waiting] = []
+        while self._queue and self._queue[0] < mine and len(before) < PASSED_MAX:
+            before.append(heappop(self._queue))
+        for one in before:
             heappush(self._queue, one)
+        return [one for one in before if self._is_pending(one) and _was_passed(one, step)]
 
-    @staticmethod
-    def _was_passed_over(waiting: Waiting, step: Step) -> bool:
-        if waiting.since + COMMIT_SECONDS_MAX > step.event.at:
-            return False  # It may have been committed after the claim had looked.
-        if not step.event.aged:
-            return True
-        older = waiting.order.created_at <= step.before.created_at
-        return older and waiting.order.kind is step.before.kind
+    def _is_pending(self, waiting: Waiting) -> bool:
+        return self._pending.get(waiting.order.id) is waiting
+
+
+def _was_passed(waiting: Waiting, claim: Step) -> bool:
+    if waiting.since + COMMIT_SECONDS_MAX > claim.event.at:
+        return False  # It may have been committed after the claim had looked.
+    if not claim.event.aged:
+        return True
+    is_older = waiting.order.created_at <= claim.before.created_at
+    return is_older and waiting.order.kind is claim.before.kind
 
 
 class OrderNumbers(Invariant):
@@ -301,15 +291,13 @@ class Timers(Invariant):
         return f"{early.total_seconds():.3f} s too early" if early > timedelta(0) else None
 
 
-class NothingStuck(Invariant):
-    id = "I-38"
-    statement = "No claim is open long after it was due."
-    kinds = (Order.Claimed,)
-
-    def __init__(self, case: Case) -> None:
-        super().__init__(case)
-        self._open: dict[UUID, Step] = {}
-
-    def see(self, step: Step) -> str | None:
-        self._open[step.entry.aggregate] = step
-        return None
+INVARIANTS = (
+    OneHolder,
+    OneOrder,
+    Agreement,
+    NoDanglingHolder,
+    CompletedOnce,
+    Urgency,
+    OrderNumbers,
+    Timers,
+)

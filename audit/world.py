@@ -2,7 +2,7 @@
 
 import importlib
 import pkgutil
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -46,6 +46,9 @@ class World:
         self.live: dict[UUID, Standing] = {}
         """Everything that has not finished."""
 
+        self.now = datetime.min.replace(tzinfo=UTC)
+        """When the last event was recorded, by the database's clock."""
+
         self._deciders = {kind: one for one in deciders.values() for kind in one.events}
         self._command: tuple[Any, ...] = ()
         self._command_end = (0, 0)
@@ -58,6 +61,7 @@ class World:
     def take(self, place: int, entry: Entry) -> Step:
         standing = self.live.get(entry.aggregate) or self.memory.find(entry.aggregate) or NOTHING
         before = standing.state
+        self.now = max(self.now, entry.recorded_at)
         try:
             event = self.mapper.decode(entry.topic, entry.data)
             decider = self._deciders[type(event)]
@@ -72,11 +76,13 @@ class World:
         return Step(place, entry, standing.version, event, before, after)
 
     def end(self) -> None:
+        """After the last event: what was noted can be asked for."""
         self._note_command()
+        self.memory.flush()
 
     def _follow_command(self, place: int, entry: Entry, at: datetime) -> None:
         """The events of one command have all of this in common: they were decided as one."""
-        who = entry.command_id, at, entry.actor, entry.correlation_id, entry.causation_id
+        who = entry.command_id, entry.actor, at, entry.correlation_id, entry.causation_id
         if who != self._command:
             self._note_command()
             self._command = who
@@ -85,7 +91,8 @@ class World:
     def _note_command(self) -> None:
         if self._command:
             command_id, *rest = self._command
-            self.memory.note("command", command_id.bytes, str(rest), *self._command_end)
+            mark = " ".join(map(str, rest))
+            self.memory.note("command", command_id.bytes, mark, *self._command_end)
 
     def _put(self, entry: Entry, decider: Decider[Any], after: Any) -> None:
         standing = Standing(entry.version, after)

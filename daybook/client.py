@@ -14,7 +14,7 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from daybook import requests
 from daybook.jobs import Job, Page
-from daybook.requests import Request
+from daybook.request import Request
 
 P = ParamSpec("P")
 T = TypeVar("T")

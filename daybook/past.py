@@ -90,7 +90,7 @@ async def difference(connection: Connection, first: str, second: str, limit: int
     return {
         "from": then_json(await moment_of(connection, after)),
         "to": then_json(await moment_of(connection, upto)),
-        "topics": dict(topics),  # type: ignore[arg-type]
+        "topics": dict(topics),
         "changes": [
             {
                 "id": aggregate_id,

@@ -1,16 +1,11 @@
-"""What the service can be asked: one function for each request, and none of them sends it.
-
-A request is a small value that says how it looks and how its answer is read; sending it, with or
-without `await`, is the same for all of them and stands in the transports.
-"""
+"""What the service can be asked: one function for each request, and none of them sends it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar
-from urllib.parse import quote
+from typing import Any, TypeVar
 from uuid import UUID
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, UnsetType
 from msgspec.json import encode
 from msgspec.structs import replace
 
@@ -47,28 +42,12 @@ from daybook.jobs import (
     Result,
     UniqueScope,
 )
+from daybook.request import ANSWER_SECONDS_MAX, Request, given, reading, segment, writing
 
-ANSWER_SECONDS_MAX = 10.0
 PAGE_SIZE = 100
 
 T = TypeVar("T")
 AnyClaim = Claim | ClaimedJob
-
-
-class Request(Struct, Generic[T], frozen=True, kw_only=True):
-    method: str
-    path: str
-    read: Callable[[bytes], T]
-    content: bytes = b""
-    parameters: Mapping[str, str] = {}
-    headers: Mapping[str, str] = {}
-    needs_key: bool = False
-    """Whether it may be sent again only with the Idempotency-Key it had the first time."""
-
-    answer_seconds_max: float = ANSWER_SECONDS_MAX
-
-    def page_after(self, cursor: str) -> "Request[T]":
-        return replace(self, parameters={**self.parameters, "cursor": cursor})
 
 
 def enqueue(
@@ -99,17 +78,17 @@ def enqueue(
         run_at=run_at,
         partition=partition,
     )
-    return _write("/api/jobs", job, read_job)
+    return writing("/api/jobs", job, read_job)
 
 
 def enqueue_many(jobs: Iterable[NewJob]) -> Request[list[Job]]:
     """Make up to 1,000 jobs, all or none."""
-    return _write("/api/jobs", {"jobs": list(jobs)}, read_jobs)
+    return writing("/api/jobs", {"jobs": list(jobs)}, read_jobs)
 
 
 def enqueue_ids(jobs: Iterable[NewJob]) -> Request[list[UUID]]:
     """The same, for those who need only the ids: the answer is a tenth of the size."""
-    request = _write("/api/jobs", {"jobs": list(jobs)}, read_ids)
+    request = writing("/api/jobs", {"jobs": list(jobs)}, read_ids)
     return replace(request, headers={"Prefer": "return=minimal"})
 
 
@@ -133,7 +112,7 @@ def claim(
     }
     # It has no key, under which the service would have to keep every job a second time. When an
     # answer is lost, its jobs come back at the end of their leases.
-    request = _write("/api/jobs/claim", _given(body), read_claimed_jobs)
+    request = writing("/api/jobs/claim", given(body), read_claimed_jobs)
     seconds_max = ANSWER_SECONDS_MAX + wait_seconds
     return replace(request, needs_key=False, answer_seconds_max=seconds_max)
 
@@ -152,7 +131,7 @@ def heartbeat_many(
     beats = [
         Heartbeat(id=one.id, claim_id=one.claim_id, lease_seconds=lease_seconds) for one in claims
     ]
-    request = _write("/api/jobs/heartbeat", {"claims": beats}, read_heartbeats)
+    request = writing("/api/jobs/heartbeat", {"claims": beats}, read_heartbeats)
     return replace(request, needs_key=False)
 
 
@@ -200,21 +179,21 @@ def report_encoded(results: Iterable[bytes]) -> Request[list[Reported]]:
 
 def cancel(job_id: UUID | str) -> Request[Job]:
     """Nobody is to do this job any more, nor to finish it."""
-    return _write(f"/api/jobs/{_segment(job_id)}/cancel", {}, read_job)
+    return writing(f"/api/jobs/{segment(job_id)}/cancel", {}, read_job)
 
 
 def retry(job_id: UUID | str) -> Request[Job]:
     """A dead or cancelled job begins a new life."""
-    return _write(f"/api/jobs/{_segment(job_id)}/retry", {}, read_job)
+    return writing(f"/api/jobs/{segment(job_id)}/retry", {}, read_job)
 
 
 def get(job_id: UUID | str) -> Request[Job]:
-    return _read(f"/api/jobs/{_segment(job_id)}", {}, read_job)
+    return reading(f"/api/jobs/{segment(job_id)}", {}, read_job)
 
 
 def history(job_id: UUID | str) -> Request[list[dict[str, Any]]]:
     """Everything that happened to a job, oldest first."""
-    return _read(f"/api/jobs/{_segment(job_id)}/history", {}, read_history)
+    return reading(f"/api/jobs/{segment(job_id)}/history", {}, read_history)
 
 
 def list_jobs(
@@ -227,14 +206,14 @@ def list_jobs(
 ) -> Request[Page]:
     """All jobs that fit, read page by page."""
     chosen = {"queue": queue, "status": status, "type": type, "subject": subject}
-    return _read("/api/jobs", {**chosen, "limit": page_size}, read_page)
+    return reading("/api/jobs", {**chosen, "limit": page_size}, read_page)
 
 
 def dlq(
     *, queue: str | None = None, type: str | None = None, page_size: int = PAGE_SIZE
 ) -> Request[Page]:
     """The dead letters, read page by page."""
-    return _read("/api/dlq", {"queue": queue, "type": type, "limit": page_size}, read_page)
+    return reading("/api/dlq", {"queue": queue, "type": type, "limit": page_size}, read_page)
 
 
 def redrive(
@@ -246,9 +225,9 @@ def redrive(
     dry_run: bool = False,
 ) -> Request[Redriven]:
     """Dead letters begin a new life, so many in a second; a dry run only counts them."""
-    chosen = _given({"queue": queue, "type": type, "error": error})
+    chosen = given({"queue": queue, "type": type, "error": error})
     body = {"filter": chosen or None, "ratePerSecond": rate_per_second, "dryRun": dry_run}
-    return _write("/api/dlq/redrive", _given(body), read_redriven)
+    return writing("/api/dlq/redrive", given(body), read_redriven)
 
 
 def set_queue(
@@ -263,33 +242,16 @@ def set_queue(
     settings = QueueSettings(
         paused=paused, concurrency=concurrency, rate=rate, per_subject=per_subject
     )
-    return replace(_write(f"/api/queues/{_segment(name)}", settings, read_queue), method="PUT")
+    return replace(writing(f"/api/queues/{segment(name)}", settings, read_queue), method="PUT")
 
 
 def queues() -> Request[list[Queue]]:
     """All queues, with their settings and how many jobs stand where."""
-    return _read("/api/queues", {}, read_queues)
-
-
-def _write(path: str, body: Any, read: Callable[[bytes], T]) -> Request[T]:
-    return Request(method="POST", path=path, content=encode(body), read=read, needs_key=True)
+    return reading("/api/queues", {}, read_queues)
 
 
 def _report(
     claim: AnyClaim, deed: str, body: Mapping[str, Any], read: Callable[[bytes], T]
 ) -> Request[T]:
-    full = {"claimId": claim.claim_id, **_given(body)}
-    return _write(f"/api/jobs/{_segment(claim.id)}/{deed}", full, read)
-
-
-def _read(path: str, parameters: Mapping[str, Any], read: Callable[[bytes], T]) -> Request[T]:
-    texts = {name: str(value) for name, value in _given(parameters).items()}
-    return Request(method="GET", path=path, parameters=texts, read=read)
-
-
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def _segment(text: UUID | str) -> str:
-    return quote(str(text), safe="")
+    full = {"claimId": claim.claim_id, **given(body)}
+    return writing(f"/api/jobs/{segment(claim.id)}/{deed}", full, read)

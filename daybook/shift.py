@@ -23,6 +23,7 @@ from daybook.jobs import ClaimedJob, Result
 from daybook.logs import JobLog, logger
 from daybook.outcomes import Fail, Retry, Snooze
 from daybook.reporter import Reporter
+from daybook.request import Request
 
 CLAIM_MAX = 1000
 WAIT_SECONDS = 20.0
@@ -116,7 +117,7 @@ class Shift:
             self._changed.clear()
             await self._changed.wait()
 
-    def _claim(self, room: int) -> requests.Request[list[ClaimedJob]]:
+    def _claim(self, room: int) -> Request[list[ClaimedJob]]:
         plan = self._plan
         return requests.claim(
             plan.queues,

@@ -18,7 +18,7 @@ from uuid_utils.compat import uuid7
 from daybook.answers import Answer, value_of
 from daybook.backoff import Backoff
 from daybook.errors import BadSetup, Unavailable
-from daybook.requests import Request
+from daybook.request import Request
 
 T = TypeVar("T")
 

@@ -27,6 +27,8 @@ from eventlog.submission import Submission
 
 DEADLINE_SECONDS = 5.0
 WEIGHT_MAX = 500
+# With so much waiting, one more connection is worth its while.
+PLENTY = 400
 REPEATS_MAX = 20
 
 
@@ -66,7 +68,7 @@ class Committer:
         *,
         tables: Sequence[LiveTable[Any]],
         mapper: EventMapper,
-        lanes: int = 1,
+        lanes: int = 2,
         deadline_seconds: float = DEADLINE_SECONDS,
         on_commit: Callable[[int], None] = lambda _position: None,
     ) -> None:
@@ -77,12 +79,15 @@ class Committer:
         self._deadline_seconds = deadline_seconds
         self._on_commit = on_commit
         self._queue: deque[Waiting] = deque()
+        self._queued_weight = 0
         self._arrived = asyncio.Event()
+        self._plenty = asyncio.Event()
         self._lanes: list[asyncio.Task[None]] = []
         self._closing = False
 
     async def __aenter__(self) -> Self:
-        self._lanes = [asyncio.create_task(self._work()) for _ in range(self._lane_count)]
+        bells = [self._arrived] + [self._plenty] * (self._lane_count - 1)
+        self._lanes = [asyncio.create_task(self._work(bell)) for bell in bells]
         self._expiry = asyncio.create_task(self._expire())
         return self
 
@@ -90,6 +95,7 @@ class Committer:
         """Commits what is waiting, then stops."""
         self._closing = True
         self._arrived.set()
+        self._plenty.set()
         await asyncio.gather(*self._lanes)
         self._expiry.cancel()
 
@@ -102,13 +108,19 @@ class Committer:
             waiting.tell(UnavailableError("The service is shutting down."))
         else:
             self._queue.append(waiting)
-            self._arrived.set()
+            self._ring(waiting.reads.weight)
         return waiting.future
 
-    async def _work(self) -> None:
+    def _ring(self, weight: int) -> None:
+        self._queued_weight += weight
+        self._arrived.set()
+        if self._queued_weight >= PLENTY:
+            self._plenty.set()
+
+    async def _work(self, bell: asyncio.Event) -> None:
         lane = Lane(self._conninfo, self._new_batch, self._settle)
         try:
-            while waiting := await self._next_batch():
+            while waiting := await self._next_batch(bell):
                 try:
                     await lane.commit(waiting)
                 except Exception as defect:
@@ -119,21 +131,33 @@ class Committer:
         finally:
             await lane.close()
 
-    async def _next_batch(self) -> list[Waiting]:
-        """Whatever waits, up to a limit: one large request must not hold up the small ones."""
-        while not self._queue:
-            if self._closing:
+    async def _next_batch(self, bell: asyncio.Event) -> list[Waiting]:
+        """Whatever waits, up to a limit: one large request must not hold up the small ones.
+
+        The first lane takes what there is. The others come in when there is plenty: small batches
+        on several lanes would cost more than they gain."""
+        while not bell.is_set() or not self._queue:
+            if self._closing and not self._queue:
                 return []
-            self._arrived.clear()
-            await self._arrived.wait()
-        batch = [self._queue.popleft()]
+            bell.clear()
+            await bell.wait()
+        batch = [self._take()]
         weight = batch[0].reads.weight
         while self._queue:
             weight += self._queue[0].reads.weight
             if weight > WEIGHT_MAX:
                 break
-            batch.append(self._queue.popleft())
+            batch.append(self._take())
+        if not self._queue:
+            self._arrived.clear()
+        if self._queued_weight < PLENTY and not self._closing:
+            self._plenty.clear()
         return batch
+
+    def _take(self) -> Waiting:
+        waiting = self._queue.popleft()
+        self._queued_weight -= waiting.reads.weight
+        return waiting
 
     async def _expire(self) -> None:
         """Answers those who waited in vain while no lane was free; the oldest stand in front."""
@@ -142,7 +166,7 @@ class Committer:
             now = asyncio.get_running_loop().time()
             while self._queue and self._queue[0].deadline < now:
                 too_late = UnavailableError("The database did not take the command in time.")
-                self._queue.popleft().tell(too_late)
+                self._take().tell(too_late)
 
     def _new_batch(self, waiting: Sequence[Waiting]) -> Batch:
         return Batch(waiting, self._tables, self._mapper)
@@ -161,4 +185,4 @@ class Committer:
             self._on_commit(batch.position)
         if again:
             self._queue.extendleft(reversed(again))
-            self._arrived.set()
+            self._ring(sum(one.reads.weight for one in again))

@@ -4,7 +4,7 @@ A live table holds the state of every unfinished aggregate of one kind, as the f
 events, written in the transaction of those events. It is never stale, and claims read it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, ClassVar, Generic
 
 from psycopg.rows import TupleRow
@@ -41,6 +41,13 @@ class LiveTable(Generic[S]):
     update: ClassVar[str]
     delete: ClassVar[str]
 
+    beside: ClassVar[tuple[str, ...]] = ()
+    """Tables in which `insert` notes something beside the rows themselves."""
+
+    unrecorded: ClassVar[Mapping[str, str]] = {}
+    """Columns that are moved by what is no event, and for each the column that says how long that
+    counts: as long as it is the same."""
+
     def held_first(self, among: Any) -> Sequence[tuple[str, Parameters]]:  # noqa: ARG002
         """Statements that hold what else must not change while ready rows are picked."""
         return ()
@@ -58,6 +65,10 @@ class LiveTable(Generic[S]):
     def selection(self, among: Any) -> Parameters:  # noqa: ARG002 (most tables have one kind)
         """Parameters of `overlooked`, beside the ids."""
         return {}
+
+    def noted(self, state: S) -> Hashable:
+        """What `insert` notes of a state in the tables beside."""
+        raise NotImplementedError
 
     def load(self, row: TupleRow) -> S:
         raise NotImplementedError

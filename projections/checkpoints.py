@@ -13,13 +13,13 @@ from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier, Literal
 
 from projections.registry import LIVE_TABLES
+from projections.snapshot import begin_snapshot
 
 # Folding so many events takes less than a second; a checkpoint of few rows takes milliseconds.
 EVENTS_BETWEEN = 50_000
 # And where there are many rows, copies of them must not outgrow the log itself.
 EVENTS_PER_ROW = 5
 
-IN_ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
 READ_LATEST = "SELECT coalesce(max(position), 0) FROM checkpoints WHERE position <= %(upto)s"
 READ_HEAD = "SELECT coalesce(max(notification_id), 0) FROM stored_events"
 # Only what is newer than the settled horizon can be missing.
@@ -69,7 +69,7 @@ async def is_due(connection: Connection, settled: int) -> bool:
 async def take_checkpoint(connection: Connection, settled: int) -> Checkpoint:
     """`settled` is a position up to which nothing will ever be added."""
     async with connection.transaction():
-        await connection.execute(IN_ONE_SNAPSHOT)
+        await begin_snapshot(connection)
         ((head,),) = await (await connection.execute(READ_HEAD)).fetchall()
         ((missing,),) = await (
             await connection.execute(FIND_MISSING, {"settled": settled, "head": head})

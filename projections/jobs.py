@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 from msgspec import Raw
@@ -91,6 +91,9 @@ class LiveJobs(LiveTable[Job]):
     insert = INSERT_JOBS
     update = UPDATE_JOBS
     delete = DELETE_JOBS
+    beside = ("job_types",)
+    # Moved by heartbeats, as long as the claim holds.
+    unrecorded: ClassVar[Parameters] = {"lease_until": "claim_id"}
 
     def held_first(self, among: Selector) -> Sequence[tuple[str, Parameters]]:
         wanted = self.selection(among)
@@ -108,6 +111,9 @@ class LiveJobs(LiveTable[Job]):
 
     def selection(self, among: Selector) -> Parameters:
         return selection([among])
+
+    def noted(self, state: Job) -> tuple[str, str]:
+        return state.queue, state.type
 
     def load(self, row: TupleRow) -> Job:
         status = _STATUSES[row[7]]

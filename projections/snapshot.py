@@ -12,7 +12,13 @@ TAIL_MAX = 20_000
 # What has finished is folded in steps of a few milliseconds, between which others have their turn.
 FOLD_MAX = 500
 
-IN_ONE_SNAPSHOT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+# A rebuild exchanges tables, and in a snapshot from before that the new ones would be as they were
+# while they were made. So whoever wants a snapshot waits for the exchange first, behind a lock:
+# that, unlike a query, takes none.
+IN_ONE_SNAPSHOT = """
+SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
+LOCK TABLE rebuilds IN ACCESS SHARE MODE
+"""
 
 # Every statement of a list walks an index and stops at its limit; the planner, whose statistics
 # are always old where rows come and go this fast, would rather read and sort whole tables.
@@ -36,11 +42,16 @@ class ListBehindError(Exception):
         super().__init__("The list of what has finished is still catching up with the log.")
 
 
+async def begin_snapshot(connection: AsyncConnection[TupleRow]) -> None:
+    """As the first thing in a transaction that reads several tables as they were at one moment."""
+    await connection.execute(IN_ONE_SNAPSHOT, prepare=False)
+
+
 async def enter_snapshot(
     connection: AsyncConnection[TupleRow], read_model: str
 ) -> tuple[datetime, int]:
     """At the beginning of a transaction: what time it is, and how far the read model is."""
-    await connection.execute(IN_ONE_SNAPSHOT)
+    await begin_snapshot(connection)
     standing = await connection.execute(READ_STANDING, {"name": read_model})
     ((*_, now, position),) = await standing.fetchall()
     return now, position

@@ -11,8 +11,8 @@ from msgspec import Struct
 from psycopg.sql import SQL
 
 from eventlog.database import connect, owner_conninfo
-from eventlog.horizon import Horizon
-from eventlog.mapper import EventMapper
+from eventlog.follower import SETTLING_SECONDS
+from eventlog.horizon import READ_LAST_POSITION, Horizon
 from projections.rebuild.comparison import Comparison, compare
 from projections.rebuild.copies import (
     BEFORE,
@@ -35,11 +35,12 @@ from projections.rebuild.replay import (
 )
 from projections.rebuild.switch import Switched, describe_holders, try_switch
 from projections.rebuild.targets import Connection, Target
-from projections.snapshot import IN_ONE_SNAPSHOT
+from projections.snapshot import begin_snapshot
 
 # What is still to come when there is so little of it is left to the transaction that compares or
 # switches.
 TAIL_MAX = 5_000
+SETTLE_SECONDS_MAX = 1.0
 
 LOCK_SECONDS_FIRST = 0.05
 LOCK_SECONDS_MAX = 0.2
@@ -86,9 +87,8 @@ class Rebuilt(Struct, frozen=True):
 class Rebuild:
     """One at a time in a database: it owns the shadow schema."""
 
-    def __init__(self, connection: Connection, mapper: EventMapper, watcher: Watcher) -> None:
+    def __init__(self, connection: Connection, watcher: Watcher) -> None:
         self._connection = connection
-        self._mapper = mapper
         self._watcher = watcher
         self._horizon = Horizon()
 
@@ -153,25 +153,38 @@ class Rebuild:
     async def _replay(self, copies: Sequence[Copy], goals: Goals) -> list[Copy]:
         goal = max(goals.values())
         while min(copy.position - goals[copy.target.name] for copy in copies) < 0:
-            copies = await replay_chunk(self._connection, self._mapper, copies, goals)
+            copies = await replay_chunk(self._connection, copies, goals)
             self._watcher.reach(min(copy.position for copy in copies), goal)
         return [*copies]
 
     async def _settled_goals(self, copies: Sequence[Copy]) -> Goals:
-        settled = await self._horizon.look(self._connection)
+        settled = await self._settled()
         targets = [copy.target for copy in copies]
         return goals_at(copies, settled, await running_cursors(self._connection, targets))
+
+    async def _settled(self) -> int:
+        """What has been drawn so far, once that is settled. A writer who takes his time is not
+        waited for: what comes after him is left to the transaction that compares or switches."""
+        last = await self._last_position()
+        until = time.monotonic() + SETTLE_SECONDS_MAX
+        while await self._horizon.look(self._connection) < last and time.monotonic() < until:
+            await asyncio.sleep(SETTLING_SECONDS)
+        return self._horizon.settled
+
+    async def _last_position(self) -> int:
+        ((position,),) = await (await self._connection.execute(READ_LAST_POSITION)).fetchall()
+        return int(position)
 
     async def _compare(self, copies: Sequence[Copy]) -> list[tuple[Comparison, float]]:
         """All at one moment, without a lock: in a snapshot, which shows the events and the rows of
         a transaction together. What it brings into the copies is taken back."""
         compared: list[tuple[Comparison, float]] = []
         async with self._connection.transaction(force_rollback=True):
-            await self._connection.execute(IN_ONE_SNAPSHOT, prepare=False)
+            await begin_snapshot(self._connection)
             targets = [copy.target for copy in copies]
             followed = await running_cursors(self._connection, targets)
             goals = goals_at(copies, END_OF_LOG, followed)
-            for copy in await replay_all(self._connection, self._mapper, copies, goals):
+            for copy in await replay_all(self._connection, copies, goals):
                 self._watcher.begin(f"comparing {copy.target.name}")
                 began = time.monotonic()
                 comparison = await compare(self._connection, copy)
@@ -192,7 +205,7 @@ class Rebuild:
         while True:
             (copy,) = await self._catch_up([copy])
             switched = await try_switch(
-                self._connection, self._mapper, copy, lock_seconds=lock_seconds, compares=is_quick
+                self._connection, copy, lock_seconds=lock_seconds, compares=is_quick
             )
             if switched is not None:
                 return _rebuilt(copy, before, switched)
@@ -215,14 +228,12 @@ def _rebuilt(copy: Copy, before: Comparison, switched: Switched) -> Rebuilt:
 
 
 @asynccontextmanager
-async def rebuilding(
-    conninfo: str, mapper: EventMapper, watcher: Watcher
-) -> AsyncIterator[Rebuild]:
+async def rebuilding(conninfo: str, watcher: Watcher) -> AsyncIterator[Rebuild]:
     """As the owner of the tables."""
     async with await connect(owner_conninfo(conninfo)) as connection:
         await connection.execute(SET_UP_SESSION)
         await _be_alone(connection)
-        yield Rebuild(connection, mapper, watcher)
+        yield Rebuild(connection, watcher)
 
 
 async def _be_alone(connection: Connection) -> None:

@@ -11,9 +11,9 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from eventlog.database import SCHEMA
 from eventlog.follower import READ_CURSOR, READ_EVENTS, READ_EVENTS_OF_TOPICS, Cursor
-from eventlog.mapper import EventMapper, RecordedEvent
+from eventlog.mapper import RecordedEvent
 from projections.rebuild.copies import Copy, store_cursor
-from projections.rebuild.targets import Connection, Events, Target
+from projections.rebuild.targets import MAPPER, Connection, Events, Target
 
 CHUNK = 20_000
 END_OF_LOG = 2**63 - 1
@@ -45,25 +45,21 @@ async def running_cursors(connection: Connection, targets: Sequence[Target]) -> 
     return cursors
 
 
-async def replay_all(
-    connection: Connection, mapper: EventMapper, copies: Sequence[Copy], goals: Goals
-) -> list[Copy]:
+async def replay_all(connection: Connection, copies: Sequence[Copy], goals: Goals) -> list[Copy]:
     """In the caller's transaction, whose snapshot then says which events there are."""
     while any(_is_behind(copy, goals) for copy in copies):
-        copies = await replay_chunk(connection, mapper, copies, goals)
+        copies = await replay_chunk(connection, copies, goals)
     return [*copies]
 
 
-async def replay_chunk(
-    connection: Connection, mapper: EventMapper, copies: Sequence[Copy], goals: Goals
-) -> list[Copy]:
+async def replay_chunk(connection: Connection, copies: Sequence[Copy], goals: Goals) -> list[Copy]:
     """The next events for those that are furthest behind; returns where all of them are then."""
     behind = [copy for copy in copies if _is_behind(copy, goals)]
     after = min(copy.position for copy in behind)
     horizon = max(goals[copy.target.name] for copy in behind)
     async with connection.transaction():
         await _enter(connection, behind)
-        events = await _read(connection, mapper, behind, after, horizon)
+        events = await _read(connection, behind, after, horizon)
         reached = horizon if len(events) < CHUNK else events[-1].position
         moved = {
             copy.target.name: await _take(
@@ -90,17 +86,17 @@ def _listed(copies: Sequence[Copy]) -> Composed:
 
 
 async def _read(
-    connection: Connection, mapper: EventMapper, copies: Sequence[Copy], after: int, horizon: int
+    connection: Connection, copies: Sequence[Copy], after: int, horizon: int
 ) -> list[RecordedEvent]:
     wanted = {"after": after, "horizon": horizon, "limit": CHUNK}
     topics = frozenset[str]().union(*(copy.target.topics for copy in copies))
-    if topics == mapper.known_topics:
+    if topics == MAPPER.known_topics:
         # All of them, so that what nobody knows is not passed over.
         rows = await connection.execute(READ_EVENTS, wanted, binary=True)
     else:
         of_topics = {**wanted, "topics": [*topics]}
         rows = await connection.execute(READ_EVENTS_OF_TOPICS, of_topics, binary=True)
-    return [mapper.recorded(row) for row in await rows.fetchall()]
+    return [MAPPER.recorded(row) for row in await rows.fetchall()]
 
 
 async def _take(connection: Connection, copy: Copy, events: Events, upto: int) -> Copy:

@@ -13,7 +13,6 @@ from psycopg.sql import SQL, Identifier
 
 from eventlog.database import SCHEMA
 from eventlog.follower import ENROL_FOLLOWER, HOLD_CURSOR, MOVE_CURSOR, Cursor
-from eventlog.mapper import EventMapper
 from projections.rebuild.comparison import Comparison, compare
 from projections.rebuild.copies import (
     BEFORE,
@@ -69,7 +68,6 @@ class Switched(Struct, frozen=True):
 
 async def try_switch(
     connection: Connection,
-    mapper: EventMapper,
     copy: Copy,
     *,
     lock_seconds: float,
@@ -79,14 +77,14 @@ async def try_switch(
     began = time.monotonic()
     try:
         async with connection.transaction():
-            comparison = await _switch(connection, mapper, copy, lock_seconds, compares)
+            comparison = await _switch(connection, copy, lock_seconds, compares)
     except _NOT_NOW:
         return None
     return Switched(comparison, time.monotonic() - began)
 
 
 async def _switch(
-    connection: Connection, mapper: EventMapper, copy: Copy, lock_seconds: float, compares: bool
+    connection: Connection, copy: Copy, lock_seconds: float, compares: bool
 ) -> Comparison | None:
     limits = {"lock": _milliseconds(lock_seconds), "all": _milliseconds(SWITCH_SECONDS_MAX)}
     await connection.execute(LIMIT_WAITS, limits)
@@ -95,7 +93,7 @@ async def _switch(
     # What the running tables lack, they lack for good only up to where all is settled.
     followed = {copy.target.name: left} if copy.target.is_followed else {}
     goals = goals_at([copy], END_OF_LOG, followed)
-    (complete,) = await replay_all(connection, mapper, [copy], goals)
+    (complete,) = await replay_all(connection, [copy], goals)
     await _carry_over(connection, complete)
     comparison = await compare(connection, complete) if compares else None
     await _exchange(connection, complete)

@@ -19,6 +19,9 @@ from eventlog.history import fold_histories
 from eventlog.live import LiveTable
 from eventlog.mapper import EventMapper, RecordedEvent
 from projections.rebuild.errors import UnfoldableEventError
+from projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS
+
+MAPPER = EventMapper(DECIDERS)
 
 # A read model looks up what its events lack, all of a batch at once: this is what it has to hold.
 READ_MODEL_BATCH = 5_000
@@ -55,12 +58,12 @@ class Target:
 class ReadModelTarget(Target):
     is_followed = True
 
-    def __init__(self, projection: Projection, mapper: EventMapper) -> None:
+    def __init__(self, projection: Projection) -> None:
         self._projection = projection
         self.name = projection.name
         self.tables = (projection.name,)
         kinds = projection.kinds
-        self.topics = frozenset(mapper.known_topics if kinds is None else mapper.topics_of(kinds))
+        self.topics = frozenset(MAPPER.known_topics if kinds is None else MAPPER.topics_of(kinds))
 
     async def apply(self, connection: Connection, events: Events, *, after: int) -> None:  # noqa: ARG002
         for first in range(0, len(events), READ_MODEL_BATCH):
@@ -71,12 +74,11 @@ class ReadModelTarget(Target):
 
 
 class LiveTarget(Target):
-    def __init__(self, table: LiveTable[Any], mapper: EventMapper) -> None:
+    def __init__(self, table: LiveTable[Any]) -> None:
         self._table = table
-        self._mapper = mapper
         self.name = table.name
         self.tables = (table.name, *table.beside)
-        self.topics = frozenset(mapper.topics_of(table.decider.events))
+        self.topics = frozenset(MAPPER.topics_of(table.decider.events))
         self.unrecorded = table.unrecorded
 
     async def apply(self, connection: Connection, events: Events, *, after: int) -> None:
@@ -85,7 +87,7 @@ class LiveTarget(Target):
             histories.setdefault(event.originator_id.int, []).append(event)
         firsts = [history[0] for history in histories.values()]
         stored = await self._stored(connection, firsts)
-        before = stored | await self._folded(connection, firsts, stored, after)
+        before = {**stored, **await self._folded(connection, firsts, stored, after)}
         states = [self._fold(before, history) for history in histories.values()]
         await self._write(connection, stored, states)
 
@@ -97,7 +99,7 @@ class LiveTarget(Target):
 
     async def _folded(
         self, connection: Connection, firsts: Events, stored: Mapping[int, State], after: int
-    ) -> dict[int, State]:
+    ) -> dict[int, State | None]:
         """Those that have a past which is not what is stored: they had finished and come back, or
         were left in the middle of events that are told again."""
 
@@ -109,7 +111,7 @@ class LiveTarget(Target):
         ids = [event.originator_id for event in firsts if not continues(event)]
         if not ids:
             return {}
-        found = await fold_histories(connection, self._mapper, ids, upto=after)
+        found = await fold_histories(connection, MAPPER, ids, upto=after)
         return {aggregate_id.int: found.get(aggregate_id) for aggregate_id in ids}
 
     def _fold(self, before: Mapping[int, State | None], history: Events) -> State:
@@ -126,7 +128,7 @@ class LiveTarget(Target):
         return state
 
     async def _write(
-        self, connection: Connection, stored: Mapping[int, State], states: Iterable[State]
+        self, connection: Connection, stored: Mapping[int, State], states: Sequence[State]
     ) -> None:
         finished = self._table.decider.finished
         live = [state for state in states if not finished(state)]
@@ -146,3 +148,9 @@ class LiveTarget(Target):
         if ids:
             delete = DELETE_ROWS.format(table=Identifier(self._table.name))
             await connection.execute(delete, {"ids": uuids(ids)})
+
+
+TARGETS: tuple[Target, ...] = (
+    *(LiveTarget(table) for table in LIVE_TABLES),
+    *(ReadModelTarget(model) for model in READ_MODELS),
+)

@@ -1,7 +1,9 @@
 """Services with a PostgreSQL of their own, and the data directories they work on."""
 
 import json
+import logging
 import os
+import random
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -14,7 +16,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from daybook import Worker
 from tests.conftest import reachable_directory
+from tests.daybook.standin import Address, StandIn, stand_in
+from tests.daybook.working import Events
 from tests.processes import SECONDS_MAX, Running, daybook, eventually
 
 
@@ -107,3 +112,39 @@ def own_serving(used_directory: Path) -> Iterator[Serving]:
         yield one
     finally:
         one.end()
+
+
+@pytest.fixture(scope="session")
+def shared_address() -> Iterator[Address]:
+    with stand_in() as address:
+        yield address
+
+
+@pytest.fixture
+def address(shared_address: Address, monkeypatch: pytest.MonkeyPatch) -> Address:
+    """Where a stand-in for the service listens, which knows of nothing yet. It is close by: a
+    claim that gets a job gets it at once."""
+    monkeypatch.setattr("daybook.shift.SETTLE_SECONDS_MAX", 0.05)
+    shared_address.standin.empty()
+    return shared_address
+
+
+@pytest.fixture
+def standin(address: Address) -> StandIn:
+    return address.standin
+
+
+@pytest.fixture
+def worker(address: Address) -> Worker:
+    return Worker(address.url, queues=["email"], worker_id="w1", chance=random.Random(7))
+
+
+@pytest.fixture
+def events(caplog: pytest.LogCaptureFixture) -> Events:
+    """What a worker has said under a name."""
+    caplog.set_level(logging.INFO, "daybook")
+
+    def find(event: str) -> list[dict[str, Any]]:
+        return [vars(record) for record in caplog.records if record.message == event]
+
+    return find

@@ -30,26 +30,14 @@ from daybook import (
 from daybook.answers import Answer, error_of, retry_after_seconds
 from daybook.errors import BadSetup
 from daybook.transport import Tries
-from tests.daybook.standin import Address, Fault, StandIn, stand_in
+from tests.daybook.standin import Address, Fault, StandIn
 from tests.processes import ROOT
 
 SHORT_SECONDS = 0.5
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[Address]:
-    with stand_in() as address:
-        yield address
-
-
 @pytest.fixture
-def standin(address: Address) -> StandIn:
-    address.standin.empty()
-    return address.standin
-
-
-@pytest.fixture
-def client(address: Address, standin: StandIn) -> Iterator[Client]:  # noqa: ARG001 (it must be empty)
+def client(address: Address) -> Iterator[Client]:
     with Client(address.url, chance=random.Random(7)) as client:
         yield client
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.daybook.standin import Address, Body, StandIn, stand_in
+from tests.daybook.standin import Address, Body, StandIn
 from tests.processes import ROOT, SECONDS_MAX, environment, eventually
 
 # What every worker of these tests can do. How long a job takes stands in its payload.
@@ -93,20 +93,8 @@ class Working:
 Start = Callable[..., Working]
 
 
-@pytest.fixture(scope="module")
-def shared_address() -> Iterator[Address]:
-    with stand_in() as address:
-        yield address
-
-
 @pytest.fixture
-def standin(shared_address: Address) -> StandIn:
-    shared_address.standin.empty()
-    return shared_address.standin
-
-
-@pytest.fixture
-def start(shared_address: Address, tmp_path: Path) -> Iterator[Start]:
+def start(address: Address, tmp_path: Path) -> Iterator[Start]:
     """Starts a worker, and ends all of them afterwards."""
     started: list[Working] = []
 
@@ -114,7 +102,7 @@ def start(shared_address: Address, tmp_path: Path) -> Iterator[Start]:
         arguments: list[str] | None = None, *, lease_seconds: float = 90, grace_seconds: float = 20
     ) -> Working:
         text = MODULE.format(
-            url=shared_address.url, lease_seconds=lease_seconds, grace_seconds=grace_seconds
+            url=address.url, lease_seconds=lease_seconds, grace_seconds=grace_seconds
         )
         (tmp_path / "naps.py").write_text(text)
         started.append(Working(arguments or ["-m", "naps"], tmp_path))
@@ -265,14 +253,14 @@ def test_three_workers_do_each_job_once(start: Start, standin: StandIn) -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_starts_before_the_service_waits_for_it(
-    start: Start, shared_address: Address, standin: StandIn
+    start: Start, address: Address, standin: StandIn
 ) -> None:
-    shared_address.close()
+    address.close()
     job = standin.add("nap", payload=0)
     worker = start()
     assert worker.says("worker:unavailable")
 
-    shared_address.open()
+    address.open()
 
     assert becomes(job, "COMPLETED")
     worker.signal(signal.SIGTERM)
@@ -323,19 +311,19 @@ def test_what_a_worker_says_are_lines_of_json(start: Start, standin: StandIn) ->
 
 
 def test_the_worker_of_the_documentation_works(
-    start: Start, standin: StandIn, shared_address: Address, tmp_path: Path
+    start: Start, standin: StandIn, address: Address, tmp_path: Path
 ) -> None:
     text = (ROOT / "docs" / "worker.md").read_text()
     worker_text, client_text = (part.partition("```")[0] for part in text.split("```python\n")[1:])
     (tmp_path / "mymodule.py").write_text(worker_text)
-    (tmp_path / "client.py").write_text(client_text.replace(DOCUMENTED, shared_address.url))
+    (tmp_path / "client.py").write_text(client_text.replace(DOCUMENTED, address.url))
     refused = {"to": "nobody", "invoice": 7}
     bad = standin.add("send_customer_confirmation", payload=refused)
 
     assert start(["client.py"]).wait() == 0
     (good,) = [job for job in standin.jobs.values() if job is not bad]
     good["payload"]["invoice"] = 7
-    worker = start(["-m", "daybook", "worker", "mymodule:worker", "--url", shared_address.url])
+    worker = start(["-m", "daybook", "worker", "mymodule:worker", "--url", address.url])
 
     assert becomes(good, "COMPLETED")
     assert becomes(bad, "DEAD")

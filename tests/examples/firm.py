@@ -175,6 +175,7 @@ def variables_of(settings: Settings) -> dict[str, str]:
     """For a process that is to work like this."""
     return {
         "DATABASE_URL": str(settings.database_url),
+        "BASE_URL": settings.base_url,
         "BOOKINGS_DAYBOOK_URL": settings.daybook_url,
         "INVOICES_URL": settings.invoices_url,
         "MAIL_URL": settings.mail_url,

@@ -1,0 +1,283 @@
+"""Schedules over HTTP: jobs that are created again and again, when a cron expression is due."""
+
+from http import HTTPStatus
+from typing import Annotated, Any, TypedDict
+
+import orjson
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+from starlette.requests import Request
+from starlette.routing import Route
+
+from api.commands import Body, Call, Nothing, Write, stored
+from api.job_reads import PageCursor
+from api.jobs import NAME_PATTERN, PAYLOAD_BYTES_MAX, LeaseSeconds, Name, Text
+from api.parameters import NoParameters, Parameters
+from api.problems import problem_of
+from api.queries import DatabaseRead
+from api.requests import KILOBYTE, bad_request, unprocessable
+from api.service import Service
+from api.shapes import Moment, moment
+from domain.errors import NotFoundError, Refusal
+from domain.job import NULL
+from domain.job_template import JobTemplate
+from domain.schedule import MissedRuns, Plan, Schedule
+from domain.timetable import ChangeSchedule, DeleteSchedule, PutResult, PutSchedule
+from domain.workshop import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
+from eventlog.origin import StoredAnswer
+from projections.page_cursor import BadCursorError, read_cursor, write_cursor
+from projections.schedules import one_schedule, read_schedules
+
+DAY_SECONDS = 24 * 3600
+PAGE_USUAL = 100
+PAGE_MAX = 1000
+
+# What they mean is checked where they are decided about.
+CronText = Annotated[str, Meta(min_length=1, max_length=200)]
+TimeZone = Annotated[str, Meta(min_length=1, max_length=100)]
+CatchUpSeconds = Annotated[float, Meta(ge=60, le=31 * DAY_SECONDS)]
+
+
+def _null() -> Raw:
+    return NULL
+
+
+class ScheduledJob(Body, frozen=True):
+    queue: Name
+    type: Name
+    payload: Raw = field(default_factory=_null)
+    priority: Annotated[int, Meta(ge=1, le=10)] = PRIORITY_USUAL
+    attempts_max: Annotated[int, Meta(ge=1, le=1000)] = ATTEMPTS_MAX
+    lease_seconds: LeaseSeconds = LEASE_SECONDS
+    subject: Text | None = None
+
+
+class NewSchedule(Body, frozen=True):
+    name: Name
+    cron: CronText
+    job: ScheduledJob
+    time_zone: TimeZone = "UTC"
+    missed_runs: MissedRuns = MissedRuns.ONCE
+    catch_up_seconds: CatchUpSeconds = DAY_SECONDS
+    paused: bool | UnsetType = UNSET
+
+
+class ScheduleChange(Body, frozen=True):
+    """What is left out stays as it is."""
+
+    cron: CronText | UnsetType = UNSET
+    job: ScheduledJob | UnsetType = UNSET
+    time_zone: TimeZone | UnsetType = UNSET
+    missed_runs: MissedRuns | UnsetType = UNSET
+    catch_up_seconds: CatchUpSeconds | UnsetType = UNSET
+    paused: bool | UnsetType = UNSET
+
+
+class ScheduledJobJSON(TypedDict):
+    queue: str
+    type: str
+    payload: Any
+    priority: int
+    attemptsMax: int
+    leaseSeconds: float
+    subject: str | None
+
+
+class ScheduleJSON(TypedDict):
+    name: str
+    cron: str
+    timeZone: str
+    missedRuns: MissedRuns
+    catchUpSeconds: float
+    paused: bool
+    job: ScheduledJobJSON
+    nextRunAt: Moment | None
+    lastRunAt: Moment | None
+    createdAt: Moment
+    updatedAt: Moment
+    version: int
+
+
+class ScheduleAnswer(TypedDict):
+    schedule: ScheduleJSON
+
+
+class SchedulePageAnswer(TypedDict):
+    schedules: list[ScheduleJSON]
+    nextCursor: str | None
+
+
+class ScheduleListing(Parameters, frozen=True):
+    limit: Annotated[
+        int, Meta(ge=1, le=PAGE_MAX, description="How many schedules a page has at most.")
+    ] = PAGE_USUAL
+    cursor: PageCursor | None = None
+
+
+class Place(Struct, frozen=True):
+    """Behind which name a page begins."""
+
+    schedule: str
+
+
+def put(body: NewSchedule, _call: Call) -> PutSchedule:
+    """Create a schedule, or make the one of that name so."""
+    plan = Plan(
+        cron=body.cron,
+        time_zone=body.time_zone,
+        missed_runs=body.missed_runs,
+        catch_up_seconds=body.catch_up_seconds,
+        job=_template(body.job),
+    )
+    return PutSchedule(name=body.name, plan=plan, paused=body.paused)
+
+
+def change(body: ScheduleChange, call: Call) -> ChangeSchedule:
+    """Change a schedule."""
+    return ChangeSchedule(
+        name=_named(call),
+        cron=body.cron,
+        time_zone=body.time_zone,
+        missed_runs=body.missed_runs,
+        catch_up_seconds=body.catch_up_seconds,
+        job=_template(body.job) if isinstance(body.job, ScheduledJob) else body.job,
+        paused=body.paused,
+    )
+
+
+def pause(_body: Nothing, call: Call) -> ChangeSchedule:
+    """Pause a schedule: it is not due until it is resumed, and misses nothing."""
+    return ChangeSchedule(name=_named(call), paused=True)
+
+
+def resume(_body: Nothing, call: Call) -> ChangeSchedule:
+    """Resume a schedule."""
+    return ChangeSchedule(name=_named(call), paused=False)
+
+
+def delete(_body: Nothing, call: Call) -> DeleteSchedule:
+    """Delete a schedule. The jobs it has created stay."""
+    return DeleteSchedule(_named(call))
+
+
+def changed(schedule: Schedule) -> ScheduleAnswer:
+    return {"schedule": schedule_json(schedule)}
+
+
+def was_put(result: PutResult) -> ScheduleAnswer:
+    return changed(result.schedule)
+
+
+class PutEndpoint(Write[NewSchedule, PutResult]):
+    """Answers 200 when there was such a schedule before."""
+
+    def render(self, outcome: PutResult | Refusal) -> StoredAnswer:
+        if isinstance(outcome, Refusal):
+            return stored(problem_of(outcome))
+        status = HTTPStatus.CREATED if outcome.is_new else HTTPStatus.OK
+        return StoredAnswer(status, orjson.dumps(was_put(outcome)))
+
+
+async def list_schedules(asked: ScheduleListing, request: Request) -> SchedulePageAnswer:
+    """All schedules, by name."""
+    service: Service = request.app.service
+    after = _after(asked.cursor)
+    found = await service.read(
+        lambda reader: read_schedules(reader, after=after, limit=asked.limit + 1)
+    )
+    page = found[: asked.limit]
+    is_more = len(found) > asked.limit
+    return {
+        "schedules": [schedule_json(schedule) for schedule in page],
+        "nextCursor": write_cursor(Place(page[-1].name)) if is_more else None,
+    }
+
+
+async def get_schedule(_: NoParameters, request: Request) -> ScheduleAnswer:
+    """One schedule, with its next run and its last."""
+    service: Service = request.app.service
+    name = read_schedule_name(request.path_params["name"])
+    schedule = await service.read(lambda reader: one_schedule(reader, name))
+    if schedule is None:
+        raise NotFoundError("schedule", name)
+    return changed(schedule)
+
+
+def schedule_json(schedule: Schedule) -> ScheduleJSON:
+    plan = schedule.plan
+    return {
+        "name": schedule.name,
+        "cron": plan.cron,
+        "timeZone": plan.time_zone,
+        "missedRuns": plan.missed_runs,
+        "catchUpSeconds": plan.catch_up_seconds,
+        "paused": schedule.paused,
+        "job": {
+            "queue": plan.job.queue,
+            "type": plan.job.type,
+            "payload": orjson.Fragment(bytes(plan.job.payload)),
+            "priority": plan.job.priority,
+            "attemptsMax": plan.job.attempts_max,
+            "leaseSeconds": plan.job.lease_seconds,
+            "subject": plan.job.subject,
+        },
+        "nextRunAt": moment(schedule.next_run_at) if schedule.next_run_at else None,
+        "lastRunAt": moment(schedule.last_run_at) if schedule.last_run_at else None,
+        "createdAt": moment(schedule.created_at),
+        "updatedAt": moment(schedule.updated_at),
+        "version": schedule.version,
+    }
+
+
+def read_schedule_name(text: str) -> str:
+    if not NAME_PATTERN.fullmatch(text):
+        raise bad_request("bad_name", "The name of a schedule is 1 to 100 of A-Z a-z 0-9 . _ : @ -")
+    return text
+
+
+def _named(call: Call) -> str:
+    return read_schedule_name(call.scope["path_params"]["name"])
+
+
+def _after(cursor: str | None) -> str:
+    try:
+        return read_cursor(cursor, Place).schedule if cursor is not None else ""
+    except BadCursorError as error:
+        raise bad_request("bad_cursor", str(error)) from error
+
+
+def _template(body: ScheduledJob) -> JobTemplate:
+    if len(bytes(body.payload)) > PAYLOAD_BYTES_MAX:
+        raise unprocessable(
+            "payload_too_large", f"A payload may have {PAYLOAD_BYTES_MAX // KILOBYTE} KB at most."
+        )
+    return JobTemplate(
+        queue=body.queue,
+        type=body.type,
+        payload=Raw(bytes(body.payload)),
+        priority=body.priority,
+        attempts_max=body.attempts_max,
+        lease_seconds=body.lease_seconds,
+        subject=body.subject,
+    )
+
+
+PUT = PutEndpoint(
+    "POST",
+    "/api/schedules",
+    takes=NewSchedule,
+    command=put,
+    shape=was_put,
+    status=HTTPStatus.CREATED,
+)
+CHANGE = Write(
+    "PATCH", "/api/schedules/{name}", takes=ScheduleChange, command=change, shape=changed
+)
+PAUSE = Write("POST", "/api/schedules/{name}/pause", takes=Nothing, command=pause, shape=changed)
+RESUME = Write("POST", "/api/schedules/{name}/resume", takes=Nothing, command=resume, shape=changed)
+DELETE = Write("DELETE", "/api/schedules/{name}", takes=Nothing, command=delete, shape=changed)
+
+routes: list[Route] = [
+    *(write.route for write in (PUT, CHANGE, PAUSE, RESUME, DELETE)),
+    DatabaseRead("/api/schedules", list_schedules, parameters=ScheduleListing).route,
+    DatabaseRead("/api/schedules/{name}", get_schedule).route,
+]

@@ -1,0 +1,240 @@
+"""Jobs: counted, fenced, retried within limits, never too early, and chained exactly once."""
+
+from collections import Counter, OrderedDict
+from uuid import UUID
+
+from audit.invariant import Case, Invariant
+from audit.world import Step
+from domain.event import Event
+from domain.job import JOB, Job, JobStatus, UniqueScope
+from domain.order import ORDER, Order
+from domain.workshop import follow_up_id
+
+RESULTS = (Job.Completed, Job.Failed, Job.Released, Job.Snoozed)
+# Events of two commands lie between each other only if they were recorded at the same time.
+COMMANDS_MAX = 1000
+
+# Where each event takes a job from, and where it puts it. None: there was no such job.
+MOVES: dict[type[Event], tuple[set[JobStatus | None], JobStatus]] = {
+    Job.Created: ({None, JobStatus.COMPLETED, JobStatus.CANCELLED}, JobStatus.PENDING),
+    Job.Claimed: ({JobStatus.PENDING}, JobStatus.PROCESSING),
+    Job.Completed: ({JobStatus.PROCESSING}, JobStatus.COMPLETED),
+    Job.Failed: ({JobStatus.PROCESSING}, JobStatus.PENDING),
+    Job.Released: ({JobStatus.PROCESSING}, JobStatus.PENDING),
+    Job.Snoozed: ({JobStatus.PROCESSING}, JobStatus.PENDING),
+    Job.MovedToDLQ: ({JobStatus.PENDING}, JobStatus.DEAD),
+    Job.Requeued: ({JobStatus.DEAD, JobStatus.CANCELLED}, JobStatus.PENDING),
+    Job.Cancelled: (
+        {JobStatus.PENDING, JobStatus.PROCESSING, JobStatus.DEAD},
+        JobStatus.CANCELLED,
+    ),
+}
+
+
+class Conservation(Invariant):
+    id = "I-21"
+    statement = "Every job that was enqueued is counted in exactly one place, at every moment."
+    kinds = tuple(MOVES)
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self._enqueued: Counter[str] = Counter()
+        self._standing: Counter[tuple[str, JobStatus]] = Counter()
+
+    def see(self, step: Step) -> str | None:
+        sources, target = MOVES[type(step.event)]
+        status = step.before.status if step.before is not None else None
+        queue = step.after.queue
+        if status is None:
+            self._enqueued[queue] += 1
+        else:
+            self._standing[step.before.queue, status] -= 1
+        self._standing[queue, target] += 1
+        if status not in sources or step.after.status is not target:
+            return f"a job that is {status} cannot be moved by {step.entry.topic}"
+        return None
+
+    def end(self) -> None:
+        counted: Counter[str] = Counter()
+        for (queue, _), count in self._standing.items():
+            counted[queue] += count
+        if counted != self._enqueued:
+            self.accuse(f"enqueued {self._enqueued}, but there are {counted}")
+
+
+class Attempts(Invariant):
+    id = "I-22"
+    statement = "Attempts are counted one by one up to their limit, and then there is a dead letter."
+    kinds = (*JOB.events, *(kind for kind in ORDER.events if kind is not Order.Created))
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self._doomed: dict[UUID, Step] = {}
+        """What has had its last attempt, and must be moved to the dead letters next."""
+
+    def see(self, step: Step) -> str | None:
+        event, before = step.event, step.before
+        doomed = self._doomed.pop(step.entry.aggregate, None)
+        if isinstance(event, (Job.MovedToDLQ, Order.MovedToDLQ)) is (doomed is None):
+            if doomed is None:
+                return "moved to the dead letters, though it may be tried again"
+            self.accuse_step(doomed, "its last attempt failed, but it went on")
+        if isinstance(event, (Job.Claimed, Order.Claimed)):
+            return _wrong_attempt(event.attempt, before.attempts, before.attempts_max)
+        if _is_last(event, before):
+            self._doomed[step.entry.aggregate] = step
+        if isinstance(event, Job.Failed) and (event.retry_at is None) is not _is_last(event, before):
+            return "it says that it is tried again, and is not, or the other way round"
+        return None
+
+    def end(self) -> None:
+        for step in self._doomed.values():
+            self.accuse_step(step, "its last attempt failed, but it is not among the dead letters")
+
+
+def _wrong_attempt(attempt: int, attempts: int, attempts_max: int) -> str | None:
+    if attempt != attempts + 1:
+        return f"attempt {attempt} after {attempts}"
+    return f"attempt {attempt} of {attempts_max}" if attempt > attempts_max else None
+
+
+def _is_last(event: Event, before: Job | Order) -> bool:
+    match event:
+        case Job.Failed() | Order.Failed():
+            return not event.retryable or before.attempts >= before.attempts_max
+        case Order.Released():
+            return event.reason.counts and before.attempts >= before.attempts_max
+    return False
+
+
+class Fences(Invariant):
+    id = "I-23"
+    statement = "Every claim has an id of its own, and only the current one has an effect."
+    kinds = (Job.Claimed, Order.Claimed, *RESULTS)
+
+    def see(self, step: Step) -> str | None:
+        event = step.event
+        if isinstance(event, (Job.Claimed, Order.Claimed)):
+            memory, place = self.case.world.memory, step.place
+            memory.note("claim", event.claim_id.bytes, str(place), place, step.entry.position)
+            return None
+        lease = step.before.lease
+        if lease is None:
+            return f"names claim {event.claim_id}, but nobody holds the job"
+        if lease.id != event.claim_id:
+            return f"names claim {event.claim_id}, but {lease.id} holds the job"
+        return None
+
+    def end(self) -> None:
+        if clash := self.case.world.memory.clash("claim"):
+            self.accuse("its claim id was used before", *clash)
+
+
+Lane = tuple[str, str]
+
+
+class Lanes(Invariant):
+    id = "I-24"
+    statement = "In a partition, a job is not claimed before those ahead of it have ended."
+    kinds = JOB.events
+    is_picky = True
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self._lanes: dict[Lane, dict[UUID, None]] = {}
+        """The jobs of each partition that have not ended, in the order in which they came."""
+
+    def see(self, step: Step) -> str | None:
+        job = step.after
+        if job.partition is None:
+            return None
+        lane = self._lanes.setdefault((job.queue, job.partition), {})
+        if isinstance(step.event, Job.Created | Job.Requeued):
+            lane[job.id] = None
+        elif isinstance(step.event, Job.Completed | Job.Cancelled | Job.MovedToDLQ):
+            lane.pop(job.id, None)
+            if not lane:
+                del self._lanes[job.queue, job.partition]
+        elif isinstance(step.event, Job.Claimed):
+            self.seen = True
+            first = next(iter(lane), job.id)
+            return None if first == job.id else f"claimed while job {first} is ahead of it"
+        return None
+
+
+class Backoff(Invariant):
+    id = "I-25"
+    statement = "No job is taken before its time, and no retry is set before its failure."
+    kinds = (Job.Claimed, Job.Failed)
+
+    def see(self, step: Step) -> str | None:
+        event = step.event
+        if isinstance(event, Job.Failed):
+            is_early = event.retry_at is not None and event.retry_at < event.at
+            return "to be retried before it failed" if is_early else None
+        run_at = step.before.run_at
+        # Its time is looked at after `at` was read, and before it is recorded.
+        is_early = run_at is not None and step.entry.recorded_at < run_at
+        return f"claimed before {run_at}" if is_early else None
+
+
+class UniqueKeys(Invariant):
+    id = "I-26"
+    statement = "There is never more than one unfinished job for a unique key."
+    kinds = (Job.Created, Job.Requeued, Job.Completed, Job.Cancelled)
+    is_picky = True
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self._holders: dict[tuple[str, str, str], UUID] = {}
+
+    def see(self, step: Step) -> str | None:
+        job, before = step.after, step.before
+        if isinstance(step.event, Job.Created) and before is not None:
+            if not before.is_over:
+                return "begun anew before it was over"
+            if job.unique_scope is not UniqueScope.UNFINISHED:
+                return "begun anew, though its key stands for one job for ever"
+        if job.unique_key is None:
+            return None
+        self.seen = True
+        key = job.queue, job.type, job.unique_key
+        if job.is_over:
+            self._holders.pop(key, None)
+            return None
+        holder = self._holders.setdefault(key, job.id)
+        return None if holder == job.id else f"its unique key is held by job {holder}"
+
+
+class Chains(Invariant):
+    """A completion and its follow-ups are one command, and their ids follow from the completion."""
+
+    id = "I-28"
+    statement = "A follow-up job has one completion that caused it, and is created once."
+    kinds = (Job.Completed, Job.Created)
+    is_picky = True
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self._completions: OrderedDict[UUID, tuple[Job, int]] = OrderedDict()
+        """The last completion of each recent command, and how many follow-ups it has so far."""
+
+    def see(self, step: Step) -> str | None:
+        command_id = step.entry.command_id
+        if isinstance(step.event, Job.Completed):
+            self._completions[command_id] = step.after, 0
+            if len(self._completions) > COMMANDS_MAX:
+                self._completions.popitem(last=False)
+            return None
+        cause = self._completions.get(command_id)
+        if cause is None:
+            return None
+        self.seen = True
+        job, place = cause
+        self._completions[command_id] = job, place + 1
+        if step.entry.aggregate != follow_up_id(job, place):
+            return f"it is not follow-up {place + 1} of job {job.id}, which its command completed"
+        return None
+
+
+INVARIANTS = (Conservation, Attempts, Fences, Lanes, Backoff, UniqueKeys, Chains)

@@ -1,0 +1,51 @@
+"""What an auditor reads: a line for each invariant, and the evidence for each that is broken."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import to_builtins
+from msgspec.json import encode
+
+from audit.entries import Entry
+from audit.invariant import Verdict
+from audit.runner import Finding
+
+DATA_CHARACTERS_MAX = 120
+
+
+def exit_code(findings: Iterable[Finding], *, strict: bool) -> int:
+    """0: nothing is broken. 1: something is, or, if strict, could not be judged."""
+    bad = {Verdict.INVALID, Verdict.UNKNOWN} if strict else {Verdict.INVALID}
+    return int(any(one.verdict in bad for one in findings))
+
+
+def as_json(findings: Iterable[Finding]) -> str:
+    return "\n".join(encode(to_builtins(one)).decode() for one in findings)
+
+
+def as_text(findings: Sequence[Finding], count: int) -> Iterator[str]:
+    for one in findings:
+        yield f"{one.id}  {one.verdict:<7}  {one.statement}"
+        if one.violation is not None:
+            yield from _evidence(one)
+    counts = [f"{sum(one.verdict is kind for one in findings)} {kind}" for kind in Verdict]
+    yield f"{count:,} events: {', '.join(counts)}."
+
+
+def _evidence(finding: Finding) -> Iterator[str]:
+    assert finding.violation is not None
+    position = finding.violation.position
+    where = "" if position is None else f"position {position}: "
+    yield f"      {where}{finding.violation.reason}"
+    for entry in finding.surroundings:
+        mark = ">" if entry.position == position else " "
+        yield f"    {mark} {_line(entry)}"
+
+
+def _line(entry: Entry) -> str:
+    data = bytes(entry.data).decode(errors="replace")
+    if len(data) > DATA_CHARACTERS_MAX:
+        data = f"{data[:DATA_CHARACTERS_MAX]}…"
+    return (
+        f"{entry.position}  {entry.recorded_at:%Y-%m-%d %H:%M:%S.%f}  {entry.topic}  "
+        f"{entry.aggregate} v{entry.version}  {entry.actor}  {entry.command_id}  {data}"
+    )

@@ -1,0 +1,121 @@
+"""What clients say: receipts of what was acknowledged to them, and the history of what they did.
+
+Both are files of one JSON object a line, kept on disk beside what the log says. `docs/audit.md`
+describes them.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+from uuid import UUID
+
+from msgspec import Struct
+
+from audit.entries import read_lines
+from audit.memory import Memory
+
+CREATE = """
+CREATE TABLE receipts (command BLOB, position INTEGER, said TEXT);
+CREATE TABLE answers (
+    type TEXT, key TEXT, fingerprint TEXT, is_stored INTEGER, answer TEXT, command BLOB, said TEXT);
+CREATE TABLE reads (at_least INTEGER, shown INTEGER, said TEXT);
+CREATE TABLE handed (job BLOB, claim BLOB, effect_key TEXT, said TEXT);
+"""
+ADD_RECEIPT = "INSERT INTO receipts VALUES (?, ?, ?)"
+ADD_ANSWER = "INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)"
+ADD_READ = "INSERT INTO reads VALUES (?, ?, ?)"
+ADD_HANDED = "INSERT INTO handed VALUES (?, ?, ?, ?)"
+
+# Answers that say nothing about the request itself, and may be another one when it is sent again.
+PASSING_STATUSES = {400, 408, 413, 415, 422, 429}
+PASSING_CODES = {"conflict"}
+
+
+class Receipt(Struct, frozen=True, rename="camel"):
+    """The headers Daybook-Command-Id and Daybook-Position of an answer to a write."""
+
+    command_id: UUID
+    position: int | None = None
+
+
+class Handed(Struct, frozen=True, rename="camel"):
+    """A job as a worker got it."""
+
+    job_id: UUID
+    claim_id: UUID
+    effect_key: str
+
+
+class Line(Struct, frozen=True, rename="camel"):
+    """One step of a client: it asks (invoke), and is told that it was done (ok), that it was not
+    (fail), or nothing that it could rely on (info)."""
+
+    type: Literal["invoke", "ok", "fail", "info"]
+    process: int | str = 0
+    key: str | None = None
+    fingerprint: str | None = None
+    """Tells the request from others: the same for equal requests."""
+
+    status: int | None = None
+    code: str | None = None
+    body: str | None = None
+    command_id: UUID | None = None
+    position: int | None = None
+    at_least: int | None = None
+    """The position that a read asked for, at least."""
+
+    shown: int | None = None
+    """The position of the state that it was shown."""
+
+    claims: tuple[Handed, ...] = ()
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the same key and request must get this answer for ever."""
+        if self.type not in ("ok", "fail") or self.code in PASSING_CODES:
+            return False
+        return (self.status or 0) < 500 and self.status not in PASSING_STATUSES
+
+
+class Testimony:
+    def __init__(self, memory: Memory, *, receipts: Path | None, history: Path | None) -> None:
+        self._disk = memory.disk
+        self._disk.executescript(CREATE)
+        if receipts is not None:
+            self._take_receipts(receipts)
+        if history is not None:
+            self._take_history(history)
+
+    def ask(self, query: str) -> Iterator[Any]:
+        """Receipts and answers may be joined with `facts` of the kind `command`."""
+        return self._disk.execute(query)
+
+    def one(self, query: str) -> Any:
+        """The first row; None when there is none."""
+        return self._disk.execute(query).fetchone()
+
+    def _take_receipts(self, path: Path) -> None:
+        lines = enumerate(read_lines(path, Receipt), 1)
+        rows = (
+            (one.command_id.bytes, one.position, f"line {number} of the receipts")
+            for number, (_, one) in lines
+        )
+        self._disk.executemany(ADD_RECEIPT, rows)
+
+    def _take_history(self, path: Path) -> None:
+        for number, (_, line) in enumerate(read_lines(path, Line), 1):
+            self._take(line, f"line {number} of the history")
+
+    def _take(self, line: Line, said: str) -> None:
+        command = None if line.command_id is None else line.command_id.bytes
+        answer = f"{line.status} {line.command_id} {line.position} {line.body}"
+        row = (line.type, line.key, line.fingerprint, line.is_stored, answer, command, said)
+        self._disk.execute(ADD_ANSWER, row)
+        if line.type != "ok":
+            return
+        if command is not None:
+            self._disk.execute(ADD_RECEIPT, (command, line.position, said))
+        if line.at_least is not None:
+            self._disk.execute(ADD_READ, (line.at_least, line.shown, said))
+        handed = [(one.job_id.bytes, one.claim_id.bytes, one.effect_key) for one in line.claims]
+        self._disk.executemany(ADD_HANDED, [(*row, said) for row in handed])

@@ -1,0 +1,32 @@
+"""How many jobs wait, in all queues together: counted up to a limit, because nobody waits longer
+for the answer than for the jobs."""
+
+from datetime import datetime
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+# Apart, because there is an index for each.
+COUNT_PENDING = """
+SELECT (
+    SELECT count(*) FROM (
+        SELECT FROM jobs WHERE status = 'PENDING' AND run_at IS NULL LIMIT %(limit)s
+    ) AS at_once
+) + (
+    SELECT count(*) FROM (
+        SELECT FROM jobs WHERE status = 'PENDING' AND run_at IS NOT NULL LIMIT %(limit)s
+    ) AS later
+), clock_timestamp()
+"""
+
+
+class Pending(Struct, frozen=True, gc=False):
+    count: int
+    at: datetime
+
+
+async def count_pending(connection: AsyncConnection[TupleRow], *, count_max: int) -> Pending:
+    rows = await connection.execute(COUNT_PENDING, {"limit": count_max}, binary=True)
+    ((count, at),) = await rows.fetchall()
+    return Pending(min(count, count_max), at)

@@ -1,0 +1,145 @@
+"""`finished_jobs` is what the log says has finished, whatever batches it came in."""
+
+from typing import Any
+
+import pytest
+
+from domain.job import Job, UniqueScope
+from domain.workshop import CancelJob, Outcome, RetryJob
+from eventlog.database import connect, reader_conninfo
+from eventlog.follower import READ_EVENTS, Follower
+from projections.finished_jobs import FinishedJobs
+from tests.kitchen import MAPPER, rows
+from tests.workshop import Workshop, open_workshop
+
+pytestmark = pytest.mark.anyio
+
+READ_LOG = "SELECT originator_id, topic, state FROM stored_events ORDER BY notification_id"
+READ_FINISHED = "SELECT id, number, status, queue, type, subject FROM finished_jobs ORDER BY number"
+
+
+def stored(conninfo: str) -> list[Any]:
+    return rows(conninfo, READ_FINISHED)
+
+
+def folded(conninfo: str) -> list[Any]:
+    """The same, from the log alone."""
+    jobs: dict[Any, Job] = {}
+    for job_id, topic, state in rows(conninfo, READ_LOG):
+        decider = MAPPER.decider_of(topic)
+        jobs[job_id] = decider.evolve(jobs.get(job_id), MAPPER.decode(topic, state))
+    over = sorted((job for job in jobs.values() if job.is_over), key=lambda job: job.number)
+    return [(job.id, job.number, job.status, job.queue, job.type, job.subject) for job in over]
+
+
+def numbers(conninfo: str) -> list[int]:
+    return [row[1] for row in stored(conninfo)]
+
+
+async def follow(conninfo: str, batch_max: int = 2000) -> None:
+    follower = Follower(conninfo, FinishedJobs(), MAPPER, batch_max=batch_max)
+    await follower.catch_up()
+    await follower.close()
+
+
+async def do_all(workshop: Workshop) -> None:
+    for job in await workshop.claim(100):
+        await workshop.finish(job)
+
+
+async def test_what_is_completed_or_cancelled_is_there_and_nothing_else(database: str) -> None:
+    async with open_workshop(database) as workshop:
+        done = await workshop.job(subject="booking-1")
+        await do_all(workshop)
+        cancelled = await workshop.job("invoices", "issue")
+        await workshop.submit(CancelJob(cancelled.id))
+        await workshop.job()
+        (dead,) = await workshop.claim()
+        await workshop.finish(dead, Outcome.FAIL, error="no")
+        await workshop.job()
+    await follow(database)
+
+    assert stored(database) == [
+        (done.id, 1, "COMPLETED", "email", "send", "booking-1"),
+        (cancelled.id, 2, "CANCELLED", "invoices", "issue", None),
+    ]
+
+
+@pytest.mark.parametrize("is_followed", [False, True])
+async def test_a_cancelled_job_that_is_retried_leaves_and_comes_back(
+    database: str, is_followed: bool
+) -> None:
+    async with open_workshop(database) as workshop:
+        job = await workshop.job()
+        await workshop.submit(CancelJob(job.id))
+        if is_followed:
+            await follow(database)
+            assert numbers(database) == [1]
+        await workshop.submit(RetryJob(job.id))
+        await follow(database)
+        assert numbers(database) == []
+        await do_all(workshop)
+    await follow(database)
+
+    assert [row[2] for row in stored(database)] == ["COMPLETED"]
+
+
+@pytest.mark.parametrize("is_followed", [False, True])
+async def test_a_job_whose_key_is_used_again_leaves_and_comes_back_under_its_new_number(
+    database: str, is_followed: bool
+) -> None:
+    keyed = {"unique_key": "nightly", "unique_scope": UniqueScope.UNFINISHED}
+    async with open_workshop(database) as workshop:
+        await workshop.job(**keyed)
+        await do_all(workshop)
+        if is_followed:
+            await follow(database)
+            assert numbers(database) == [1]
+        await workshop.job(subject="tonight", **keyed)
+        await follow(database)
+        assert numbers(database) == []
+        await do_all(workshop)
+    await follow(database)
+
+    assert numbers(database) == [2]
+    assert stored(database) == folded(database)
+
+
+@pytest.mark.parametrize("batch_max", [1, 2, 3, 7, 2000])
+async def test_built_from_zero_it_equals_the_fold_of_the_log_in_batches_of_any_size(
+    database: str, batch_max: int
+) -> None:
+    keyed = {"unique_key": "k", "unique_scope": UniqueScope.UNFINISHED}
+    async with open_workshop(database) as workshop:
+        for _ in range(3):
+            await workshop.job(**keyed)
+            await workshop.jobs(2)
+            await do_all(workshop)
+        cancelled = await workshop.jobs(4)
+        for job in cancelled:
+            await workshop.submit(CancelJob(job.id))
+        for job in cancelled[:2]:
+            await workshop.submit(RetryJob(job.id))
+        await workshop.submit(CancelJob(cancelled[0].id))
+        await workshop.job(**keyed)
+    await follow(database, batch_max)
+
+    assert stored(database) == folded(database)
+    assert len(stored(database)) == 9
+
+
+async def test_it_never_knows_more_than_the_events_it_was_given(database: str) -> None:
+    """Else a list that reads it together with its cursor would be wrong."""
+    keyed = {"unique_key": "k", "unique_scope": UniqueScope.UNFINISHED}
+    async with open_workshop(database) as workshop:
+        await workshop.job(**keyed)
+        await do_all(workshop)
+        await workshop.job(**keyed)
+    async with await connect(reader_conninfo(database)) as connection:
+        everything = {"after": 0, "horizon": 100, "limit": 100}
+        found = await (await connection.execute(READ_EVENTS, everything)).fetchall()
+        events = [MAPPER.recorded(row) for row in found]
+        completed = [event for event in events if isinstance(event.event, Job.Completed)]
+        await FinishedJobs().apply(connection, completed)
+
+    assert numbers(database) == [1]
