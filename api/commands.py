@@ -66,11 +66,12 @@ Shape = Callable[[A], Mapping[str, Any]]
 class Call:
     """One request on its way to a command."""
 
-    __slots__ = ("headers", "parameters", "scope", "service", "settings")
+    __slots__ = ("headers", "parameters", "receive", "scope", "service", "settings")
 
-    def __init__(self, scope: Scope, parameters: type[Parameters]) -> None:
+    def __init__(self, scope: Scope, receive: Receive, parameters: type[Parameters]) -> None:
         app = scope["app"]
         self.scope = scope
+        self.receive = receive
         self.service: Service = app.service
         self.settings: Settings = app.settings
         self.headers: Headers = dict(scope["headers"])
@@ -117,7 +118,7 @@ class Endpoint(ABC, Generic[B]):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            call = Call(scope, self.parameters)
+            call = Call(scope, receive, self.parameters)
             body = await read_bytes(call.headers, receive, self._body_bytes_max)
             answer, headers = await self.answer(call, body)
         except BadInputError as error:

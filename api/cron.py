@@ -12,12 +12,14 @@ from importlib import import_module
 from typing import Annotated, Any, ClassVar, Literal, NoReturn, Protocol, TypedDict
 
 import orjson
+import psycopg
 from msgspec import Meta, Struct
 from starlette.routing import Route
 
-from api.commands import Body, Call, Endpoint, RawHeaders
+from api.commands import Body, Call, Endpoint, RawHeaders, retry_after, stored
 from api.parameters import Parameters
-from api.problems import BadInputError
+from api.problems import BadInputError, unavailable
+from api.queries import AWAY
 from api.requests import bad_request
 from api.settings import Settings
 from api.shapes import Moment, moment
@@ -115,9 +117,13 @@ class ProcessEndpoint(Endpoint[Batch]):
             raise BadInputError(HTTPStatus.UNAUTHORIZED, "unauthorized", detail)
         jobs_max = self.read(call, body).max_jobs
         processed = await access.worker.process(jobs_max=jobs_max) if access.worker else 0
-        pending = await call.service.read(
-            lambda reader: count_pending(reader, count_max=PENDING_COUNT_MAX)
-        )
+        try:
+            pending = await call.service.read(
+                lambda reader: count_pending(reader, count_max=PENDING_COUNT_MAX)
+            )
+        except (psycopg.OperationalError, OSError):
+            away = unavailable(AWAY)
+            return stored(away), retry_after(away)
         return StoredAnswer(self.status, orjson.dumps(self.answers(processed, pending))), []
 
     @staticmethod

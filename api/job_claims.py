@@ -6,9 +6,11 @@ from typing import Annotated, Any, ClassVar, TypedDict
 from uuid import UUID
 
 import orjson
-from msgspec import Meta
+from msgspec import Meta, Struct
+from msgspec.json import Decoder
 from msgspec.structs import replace
 from starlette.routing import Route
+from starlette.types import Receive
 from uuid_utils.compat import uuid7
 
 from api.commands import Body, Call, Endpoint, RawHeaders, Write, origin_of, stored
@@ -19,7 +21,7 @@ from api.requests import BATCH_MAX, Id
 from api.shapes import Moment, moment
 from domain.errors import ClaimLostError
 from domain.job import Job
-from domain.workshop import ClaimJobs, Selector
+from domain.workshop import ClaimJobs, FinishJobs, Outcome, Result, Selector
 from eventlog.idempotency import IdempotencyKey
 from eventlog.origin import StoredAnswer
 from projections.leases import Extended, Heartbeat, extend_leases
@@ -64,27 +66,90 @@ def claimed(jobs: list[Job]) -> ClaimedJobs:
 EMPTY = b'{"jobs":[]}'
 
 
+class ClaimTold(Struct, frozen=True, rename="camel"):
+    id: UUID
+    claim_id: UUID
+
+
+class ClaimsTold(Struct, frozen=True):
+    jobs: list[ClaimTold]
+
+
+_CLAIMS = Decoder(ClaimsTold)
+
+
 class ClaimEndpoint(Write[Wish, list[Job]]):
+    """Looks, and if there is nothing waits and looks again, for as long as somebody listens."""
+
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         wish = self.read(call, body)
-        command = claim(wish, call)
-        key = self.key(call, wish)
+        command, key = claim(wish, call), self.key(call, wish)
+        if not wish.wait_seconds:
+            return await self.hand_over(call, command, origin_of(key), key)
+        listening = asyncio.create_task(_hung_up(call.receive))
+        try:
+            return await self._wait(call, command, key, wish.wait_seconds, listening)
+        finally:
+            listening.cancel()
+
+    async def _wait(
+        self,
+        call: Call,
+        command: ClaimJobs,
+        key: IdempotencyKey | None,
+        seconds: float,
+        listening: "asyncio.Task[bool]",
+    ) -> tuple[StoredAnswer, RawHeaders]:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + wish.wait_seconds
+        deadline = loop.time() + seconds
         number = 0
         while True:
             this = _numbered(key, number)
             answer, headers = await self.hand_over(call, command, origin_of(this), this)
-            left = deadline - loop.time()
-            if answer.body != EMPTY or left <= 0:
+            if answer.body != EMPTY:
+                if key is None and _is_gone(listening):
+                    await _give_back(call, answer)
                 return answer, headers
             if number:
-                await asyncio.sleep(min(IN_VAIN_SECONDS, left))
-            if not await call.service.bell.wait(
-                command.selector, command.limit, deadline - loop.time()
-            ):
+                await asyncio.sleep(IN_VAIN_SECONDS)
+            left = deadline - loop.time()
+            if left <= 0 or not await _is_woken(call, command, left, listening):
                 return answer, headers
             number += 1
+
+
+async def _hung_up(receive: Receive) -> bool:
+    """After a whole request, the next thing that a server tells is that the client is gone."""
+    message = await receive()
+    return bool(message["type"] == "http.disconnect")
+
+
+def _is_gone(listening: "asyncio.Task[bool]") -> bool:
+    return listening.done() and listening.result()
+
+
+async def _is_woken(
+    call: Call, command: ClaimJobs, seconds: float, listening: "asyncio.Task[bool]"
+) -> bool:
+    """Whether there may be jobs, and somebody still wants them."""
+    bell = call.service.bell.wait(command.selector, command.limit, seconds)
+    waiting = asyncio.create_task(bell)
+    # What has been heard already, and was not the end, is not listened to again.
+    others = set() if listening.done() and not listening.result() else {listening}
+    await asyncio.wait({waiting, *others}, return_when=asyncio.FIRST_COMPLETED)
+    if not waiting.done():
+        waiting.cancel()
+        return False
+    return waiting.result() and not _is_gone(listening)
+
+
+async def _give_back(call: Call, answer: StoredAnswer) -> None:
+    """Nobody is there to do what was claimed for them: it must not wait for a lease to end."""
+    claims = _CLAIMS.decode(answer.body).jobs
+    results = [
+        Result(job_id=one.id, claim_id=one.claim_id, outcome=Outcome.RELEASE) for one in claims
+    ]
+    await call.service.committer.submit(FinishJobs(results=results, jitter=0), origin_of(None))
 
 
 def _numbered(key: IdempotencyKey | None, number: int) -> IdempotencyKey | None:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from api.commands import Endpoint
 from api.parameters import NoParameters
 from api.problems import RETRY_AFTER, JSONAnswer, Problem, ProblemJSON
-from api.queries import Read
+from api.queries import NDJSON, Read
 from api.requests import Id
 from api.version import version
 
@@ -59,6 +59,8 @@ def _types(route: Route) -> Iterator[Any]:
         yield from answer_types(endpoint)
         yield from (field.type for field in fields(endpoint.parameters))
         yield from endpoint.headers.values()
+    if isinstance(endpoint, Read) and endpoint.lines is not None:
+        yield endpoint.lines
     if isinstance(endpoint, Endpoint):
         yield endpoint.takes
 
@@ -113,24 +115,26 @@ def _responses(endpoint: Described, schemas: Schemas) -> Description:
     problem = {Problem.media_type: {"schema": schemas[ProblemJSON]}}
     answers = [schemas[answer] for answer in answer_types(endpoint)]
     return {
-        **_answer(endpoint, answers[0] if len(answers) == 1 else {"anyOf": answers}),
+        **_answer(endpoint, answers[0] if len(answers) == 1 else {"anyOf": answers}, schemas),
         **{str(int(status)): _problem(status, problem) for status in endpoint.problems},
         "default": {"description": "A problem, as RFC 9457 describes it.", "content": problem},
     }
 
 
-def _answer(endpoint: Described, schema: Description) -> Description:
+def _answer(endpoint: Described, schema: Description, schemas: Schemas) -> Description:
     if isinstance(endpoint, Endpoint):
         status, headers = endpoint.status, {"headers": ANSWER_HEADERS}
         content = {JSONAnswer.media_type: {"schema": schema}}
     else:
         status, headers = HTTPStatus.OK, {}
         content = {endpoint.media_type: {"schema": _within(endpoint.media_type, schema)}}
+        if endpoint.lines is not None:
+            content[NDJSON] = {"schema": _within(NDJSON, schemas[endpoint.lines])}
     return {str(int(status)): {"description": status.phrase, **headers, "content": content}}
 
 
 def _within(media_type: str, schema: Description) -> Description:
-    """Of a stream, the schema is that of an event's data, which is a text that holds JSON."""
+    """Of a stream, the schema is that of an event's data or of a line: a text that holds JSON."""
     if media_type == JSONAnswer.media_type:
         return schema
     return {

@@ -53,6 +53,9 @@ def _read_pairs(query: bytes, known: Container[str]) -> dict[str, str]:
             raise bad_request("unknown_parameter", f"There is no parameter {name[:80]!r} here.")
         if name in parameters:
             raise bad_request("duplicate_parameter", f"The parameter {name} is given twice.")
+        if "\0" in value:
+            # PostgreSQL knows no text with it.
+            raise bad_request("bad_parameter", f"The parameter {name} holds the character NUL.")
         parameters[name] = value
     return parameters
 

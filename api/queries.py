@@ -21,6 +21,7 @@ from api.problems import JSONAnswer, unavailable
 from eventlog.errors import UnavailableError
 from projections.snapshot import ListBehindError
 
+NDJSON = "application/x-ndjson"
 AWAY = "The database cannot be read at the moment: ask again."
 
 
@@ -33,6 +34,9 @@ class Read:
 
     may_be_away: ClassVar[bool] = False
     """Whether it may have to answer that the service is unavailable."""
+
+    lines: ClassVar[Any] = None
+    """The type of a line, where it also answers as NDJSON."""
 
     def __init__(
         self,

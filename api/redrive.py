@@ -45,7 +45,9 @@ from eventlog.origin import Receipt, StoredAnswer
 from projections.dead_jobs import DeadFilter, Stretch, count_dead, find_dead
 from projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
 
-CHUNK_MAX = 500
+# Whoever else has something to do waits for one chunk at most: with 500 that was 50 ms, with 100 it
+# is 8, and four fifths of the rate.
+CHUNK_MAX = 100
 SECONDS_MAX = 3.0
 # A dry run looks at no more dead jobs than this.
 COUNT_MAX = 10_000

@@ -106,6 +106,16 @@ class Settings(Struct, frozen=True, kw_only=True):
         ),
     ] = field(default=30, name="DAYBOOK_IDEMPOTENCY_KEEP_DAYS")
 
+    events_stream_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=2**53,
+            description="How many positions of the log one answer of /api/events as NDJSON goes "
+            "through; who wants more asks again from there.",
+        ),
+    ] = field(default=1_000_000, name="DAYBOOK_EVENTS_STREAM_MAX")
+
     app_base_url: Annotated[
         str | None,
         Meta(description="The address of Daybook as others know it, such as https://example.com."),

@@ -1,149 +1,141 @@
 """What clients were told: acknowledged writes are in the log once, and answers do not change."""
 
-from audit.invariant import Invariant
+from typing import ClassVar
+
+from audit.invariant import Case, Invariant
 from audit.world import Step
 from domain.job import Job
 
 
 class Told(Invariant):
-    """Judges at the end, by a query for what contradicts it; the query for whether there was
-    anything to judge is `relevant`."""
+    """Judges at the end, by queries."""
 
-    relevant: str
-    contradiction: str
-    reason: str
+    relevant: ClassVar[str]
+    """Finds something that it is about."""
+
+    contradiction: ClassVar[str]
+    reason: ClassVar[str]
+    is_picky = True
 
     def end(self) -> None:
         testimony = self.case.testimony
-        if testimony is None:
-            return
-        self.seen = testimony.one(self.relevant) is not None
-        if found := testimony.one(self.contradiction):
-            self.accuse(self.reason.format(*found))
-
-
-# The last event of each command.
-_LAST = """
-(SELECT key AS command, max(position) AS position FROM facts WHERE kind = 'command' GROUP BY key)
-AS logged
-"""
+        if testimony is not None:
+            self.seen = testimony.first(self.relevant) is not None
+            if found := testimony.first(self.contradiction):
+                self.accuse(self.reason.format(*found))
 
 
 class Acknowledged(Told):
     id = "I-09"
     statement = "Every acknowledged write is in the log, once, where its receipt says."
     relevant = "SELECT 1 FROM receipts"
-    contradiction = f"""
+    contradiction = """
     SELECT said, receipts.position, logged.position
-    FROM receipts LEFT JOIN {_LAST} USING (command)
+    FROM receipts LEFT JOIN (
+        SELECT key AS command, max(position) AS position
+        FROM facts WHERE kind = 'command' GROUP BY key
+    ) AS logged USING (command)
     WHERE receipts.position IS NOT logged.position
     """
     reason = "{0} names position {1}, but the last event of its command is at {2}"
 
+    # A history tells of all clients, from the first to the last position in it: what happened
+    # there without anybody's having asked for it, beyond what ended without an answer?
+    unexpected: ClassVar[str] = """
+    WITH span AS (SELECT min(position) AS since, max(position) AS until FROM receipts),
+    unknown AS (
+        SELECT position
+        FROM facts, span
+        WHERE kind = 'command' AND mark LIKE 'open %' AND position BETWEEN since AND until
+          AND key NOT IN (SELECT command FROM answers WHERE command IS NOT NULL)
+    ),
+    unanswered AS (
+        SELECT sum(type = 'info' AND command IS NULL)
+               + max(sum(type = 'invoke') - sum(type <> 'invoke'), 0) AS count
+        FROM answers
+    )
+    SELECT count(*), min(position)
+    FROM unknown
+    HAVING count(*) > (SELECT count FROM unanswered)
+    """
+
     def end(self) -> None:
         super().end()
-        if self.case.testimony is not None and self.violation is None:
-            self._find_unexpected()
-
-    def _find_unexpected(self) -> None:
-        """With a history, which tells of all clients: what was done that nobody asked for."""
-        assert self.case.testimony is not None
-        found = self.case.testimony.one(UNEXPECTED)
-        if found and found[0] > found[1]:
-            self.accuse(
-                f"{found[0]} commands are in the log that no client was told of, and only "
-                f"{found[1]} requests ended without an answer; the first is at {found[2]}",
-                position=found[2],
-            )
-
-
-# Between the first and the last position that the history knows of, since it may not be the whole.
-UNEXPECTED = """
-WITH span AS (SELECT min(position) AS since, max(position) AS until FROM receipts),
-unknown AS (
-    SELECT position
-    FROM facts, span
-    WHERE kind = 'command' AND mark LIKE 'open %' AND position BETWEEN since AND until
-      AND key NOT IN (SELECT command FROM answers WHERE command IS NOT NULL)
-)
-SELECT (SELECT count(*) FROM unknown),
-       sum(type = 'info' AND command IS NULL) + max(sum(type = 'invoke') - sum(type <> 'invoke'), 0),
-       (SELECT min(position) FROM unknown)
-FROM answers
-HAVING count(*) > 0
-"""
+        if self.case.testimony is None:
+            return
+        if found := self.case.testimony.first(self.unexpected):
+            self.accuse(f"{found[0]} commands that no client knows of, the first at {found[1]}")
 
 
 class SameAnswer(Told):
     id = "I-10"
     statement = "The same request under the same key always gets the same answer."
-    relevant = "SELECT 1 FROM answers WHERE is_stored AND key IS NOT NULL"
+    relevant = "SELECT 1 FROM answers WHERE is_final AND key IS NOT NULL"
     contradiction = """
     SELECT max(said)
     FROM answers
-    WHERE is_stored AND key IS NOT NULL
+    WHERE is_final AND key IS NOT NULL
     GROUP BY key, fingerprint
     HAVING min(answer) <> max(answer)
     """
-    reason = "{0} has another answer than the same request before"
+    reason = "{0} has another answer than the same request has elsewhere"
 
 
 class OneRequest(Told):
     id = "I-11"
     statement = "A key that stands for one request is refused for another."
     relevant = """
-    SELECT 1 FROM answers WHERE key IS NOT NULL
-    GROUP BY key HAVING min(fingerprint) <> max(fingerprint)
+    SELECT 1 FROM answers GROUP BY key HAVING min(fingerprint) <> max(fingerprint)
     """
     contradiction = """
     SELECT max(said)
     FROM answers
-    WHERE is_stored AND key IS NOT NULL
+    WHERE is_final AND key IS NOT NULL
     GROUP BY key
     HAVING min(fingerprint) <> max(fingerprint)
     """
-    reason = "{0} was answered under the key of another request"
+    reason = "{0} was answered under a key that another request was answered under"
 
 
 class NothingRefused(Told):
     id = "I-12"
     statement = "What was refused has left nothing in the log."
     relevant = "SELECT 1 FROM answers WHERE type = 'fail' AND command IS NOT NULL"
-    contradiction = f"""
-    SELECT said, logged.position
-    FROM answers JOIN {_LAST} USING (command)
+    contradiction = """
+    SELECT said, position
+    FROM answers JOIN facts ON kind = 'command' AND key = command
     WHERE type = 'fail'
       AND command NOT IN (
           SELECT command FROM answers WHERE type IN ('ok', 'info') AND command IS NOT NULL)
     """
-    reason = "{0} was refused, but its command is in the log up to position {1}"
+    reason = "{0} was refused, but its command is in the log at position {1}"
 
 
 class EffectKeys(Told):
     id = "I-27"
-    statement = "All attempts of one life of a job are given the same key for their effects."
-    kinds = (Job.Claimed,)
+    statement = "All attempts of one life of a job are given one key for their effects, their own."
     relevant = "SELECT 1 FROM handed"
-    # `mark` is the life in which the log has that claim.
+    # The mark of a claim is the life in which the log has it.
     contradiction = """
-    SELECT max(said)
-    FROM handed LEFT JOIN facts ON kind = 'life' AND key = claim
-    GROUP BY job, mark
-    HAVING mark IS NULL OR min(effect_key) <> max(effect_key)
+    WITH lives AS (
+        SELECT mark AS life, effect_key, said
+        FROM handed LEFT JOIN facts ON kind = 'life' AND facts.key = claim
+    )
+    SELECT said FROM lives WHERE life IS NULL
     UNION ALL
-    SELECT max(said)
-    FROM handed JOIN facts ON kind = 'life' AND key = claim
-    GROUP BY effect_key
-    HAVING min(mark) <> max(mark)
+    SELECT max(said) FROM lives GROUP BY life HAVING min(effect_key) <> max(effect_key)
+    UNION ALL
+    SELECT max(said) FROM lives GROUP BY effect_key HAVING min(life) <> max(life)
     """
-    reason = "{0} has a key that another attempt of the same life was not given"
-    is_picky = True
+    reason = "{0} tells of a claim that is not in the log, or of a key that is not its life's"
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self.kinds = () if case.testimony is None else (Job.Claimed,)
 
     def see(self, step: Step) -> str | None:
-        if self.case.testimony is not None:
-            life = f"{step.entry.aggregate} {step.after.life}"
-            key, place = step.event.claim_id.bytes, step.place
-            self.case.world.memory.note("life", key, life, place, step.entry.position)
+        life, claim = f"{step.after.id} {step.after.life}", step.event.claim_id.bytes
+        self.case.world.memory.note("life", claim, life, step.place, step.entry.position)
         return None
 
 
@@ -151,7 +143,7 @@ class ReadYourWrites(Told):
     id = "I-37"
     statement = "A read that asks for a position is never shown an older state."
     relevant = "SELECT 1 FROM reads"
-    contradiction = "SELECT said, at_least, shown FROM reads WHERE shown IS NULL OR shown < at_least"
+    contradiction = "SELECT said, at_least, shown FROM reads WHERE coalesce(shown, 0) < at_least"
     reason = "{0} asked for position {1}, and was shown {2}"
 
 

@@ -36,7 +36,7 @@ BY_TIME: dict[type, Callable[[Any], bool]] = {
 }
 
 
-def may_emit(actor: str, topic: str, event: object) -> bool:
+def may_record(actor: str, topic: str, event: object) -> bool:
     is_system = actor.startswith(SYSTEM)
     by_time = BY_TIME.get(type(event))
     if by_time is not None and by_time(event) is not is_system:

@@ -1,4 +1,4 @@
-"""What is derived from the log: tables that equal its fold, followers that skip nothing, no delay."""
+"""What is derived from the log: tables equal its fold, followers skip nothing, nobody is late."""
 
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -9,18 +9,16 @@ from msgspec.structs import replace
 
 from audit.invariant import Case, Invariant
 from audit.kitchen import ORDER_ENDS
-from audit.service import Cursor, Service
+from audit.service import Cursor
 from audit.world import Step
-from domain.event import State
 from domain.job import Job
 from domain.order import Order
 
-# Two sizes of batches: what comes out must not depend on them.
+# What comes out must not depend on the size of the batches.
 BATCHES = (2000, 701)
 LAG_SECONDS_MAX = timedelta(seconds=5)
-SWEEP_SECONDS = timedelta(seconds=1)
-# How long a scheduler outside is waited for before a claim is completed without it.
-GRACE_SECONDS = timedelta(seconds=5)
+# How long a scheduler outside is waited for, and how long a sweep may take.
+GRACE_SECONDS, SWEEP_SECONDS = timedelta(seconds=5), timedelta(seconds=1)
 
 
 class Tables(Invariant):
@@ -32,29 +30,25 @@ class Tables(Invariant):
         if service is None:
             return
         self.seen = True
-        self._compare_live_tables(service)
-        for name in followed(self.case):
-            if service.rebuilt(name, self.case.world.mapper, BATCHES[0]) != service.digest(name):
-                self.accuse(f"{name} differs from what the log gives up to its cursor")
-
-    def _compare_live_tables(self, service: Service) -> None:
-        found = 0
-        for decider, row in service.rows():
+        live, found = self.case.world.live, 0
+        for row in service.rows():
             found += 1
             if not _are_equal(row, self.case.world.get(row.id)):
-                self.accuse(f"{decider.name} {row.id} differs from the fold of its events")
+                self.accuse(f"{type(row).__name__} {row.id} is not the fold of its events")
         kinds = {table.decider.state for table in service.kept.tables}
-        missing = sum(type(one.state) in kinds for one in self.case.world.live.values()) - found
+        missing = sum(type(one.state) in kinds for one in live.values()) - found
         if missing > 0:
             self.accuse(f"{missing} of what has not finished are in no table")
+        for name in service.cursors:
+            if service.derived(name, BATCHES[0]) != service.digest(name):
+                self.accuse(f"{name} is not what the log gives up to its cursor")
 
 
-def _are_equal(row: State, state: Any) -> bool:
+def _are_equal(row: Any, state: Any) -> bool:
     if isinstance(row, Job) and isinstance(state, Job) and row.lease and state.lease:
         # Heartbeats, which are no events, move the end of a lease, and only on.
-        if row.lease.until < state.lease.until:
-            return False
-        row = replace(row, lease=replace(row.lease, until=state.lease.until))
+        until = min(row.lease.until, state.lease.until)
+        row = replace(row, lease=replace(row.lease, until=until))
     return bool(row == state)
 
 
@@ -65,15 +59,16 @@ class Cursors(Invariant):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self._cursors = followed(case)
-        self._proofs = dict.fromkeys(self._cursors, Cursor(0, 0, b""))
+        self._cursors = case.service.cursors if case.service is not None else {}
+        self._proofs = dict.fromkeys(self._cursors, Cursor())
+        mapper = case.world.mapper
         models = case.service.kept.read_models if case.service is not None else ()
-        topics = case.world.mapper.topics_of
         self._topics = {
-            one.name: case.world.mapper.known_topics if one.kinds is None else {*topics(one.kinds)}
+            one.name: mapper.known_topics if one.kinds is None else {*mapper.topics_of(one.kinds)}
             for one in models
         }
-        self.sees_all = self.seen = bool(self._cursors)
+        self.seen = bool(self._cursors)
+        self.kinds = None if self.seen else ()
 
     def see(self, step: Step) -> str | None:
         position = step.entry.position
@@ -98,12 +93,11 @@ class Rebuilds(Invariant):
     statement = "To derive a read model anew gives the same every time."
 
     def end(self) -> None:
-        service, mapper = self.case.service, self.case.world.mapper
-        if service is None:
-            return
-        for name in followed(self.case):
+        service = self.case.service
+        for name in service.cursors if service is not None else ():
+            assert service is not None
             self.seen = True
-            if len({service.rebuilt(name, mapper, size) for size in BATCHES}) > 1:
+            if len({service.derived(name, size) for size in BATCHES}) > 1:
                 self.accuse(f"{name} comes out differently with other batches")
 
 
@@ -117,20 +111,18 @@ class NothingStuck(Invariant):
         self._open: dict[UUID, Step] = {}
 
     def see(self, step: Step) -> str | None:
+        self._open.pop(step.entry.aggregate, None)
         if isinstance(step.event, Order.Claimed):
             self._open[step.entry.aggregate] = step
-        else:
-            self._open.pop(step.entry.aggregate, None)
         return None
 
     def end(self) -> None:
         for step in self._open.values():
             claim = step.after.claim
             if self._is_stuck(claim.due_at, claim.due_at - claim.started_at):
-                self.accuse_step(step, f"still open, though due at {claim.due_at}")
-        # Heartbeats are not in the log, so how long a lease lasts is known from the table alone.
-        rows = self.case.service.rows() if self.case.service is not None else ()
-        for _, job in rows:
+                self.accuse_step(step, f"it is still open, and was due at {claim.due_at}")
+        # Heartbeats are not in the log: how long a lease lasts is known from the table alone.
+        for job in self.case.service.rows() if self.case.service is not None else ():
             if isinstance(job, Job) and job.lease is not None:
                 self.seen = True
                 if self._is_stuck(job.lease.until, timedelta(seconds=job.lease_seconds)):
@@ -147,11 +139,11 @@ class Lag(Invariant):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
+        self._cursors = case.service.cursors if case.service is not None else {}
         self._behind: dict[str, Step] = {}
         """The first event that a follower has not processed."""
 
-        self._cursors = followed(case)
-        self.sees_all = bool(self._cursors)
+        self.kinds = None if self._cursors else ()
 
     def see(self, step: Step) -> str | None:
         for name, cursor in self._cursors.items():
@@ -164,14 +156,6 @@ class Lag(Invariant):
             since = max(step.entry.recorded_at, self.case.calm_since)
             if self.case.world.now > since + LAG_SECONDS_MAX:
                 self.accuse_step(step, f"{name} has not processed it yet")
-
-
-def followed(case: Case) -> dict[str, Cursor]:
-    """The cursors of the read models that have begun to follow the log."""
-    if case.service is None:
-        return {}
-    known = {model.name for model in case.service.kept.read_models}
-    return {name: one for name, one in case.service.cursors().items() if name in known}
 
 
 INVARIANTS = (Tables, Cursors, Rebuilds, NothingStuck, Lag)

@@ -35,11 +35,10 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
 class Source(Protocol):
     """A log that can be read more than once."""
 
-    def __iter__(self) -> Iterator[Entry]: ...
+    part_read: float
+    """How far the reading is, from 0 to 1."""
 
-    @property
-    def part_read(self) -> float:
-        """How far the reading is, from 0 to 1."""
+    def __iter__(self) -> Iterator[Entry]: ...
 
 
 class ExportFile:
@@ -48,10 +47,9 @@ class ExportFile:
         self.part_read = 0.0
 
     def __iter__(self) -> Iterator[Entry]:
-        size = _size(self._path)
-        done = 0
-        for length, entry in read_lines(self._path, Entry):
-            done += length
+        done, size = 0, self._path.stat().st_size if self._path.exists() else 0
+        for line, entry in read_lines(self._path, Entry):
+            done += len(line)
             self.part_read = done / size
             yield entry
 
@@ -62,51 +60,27 @@ class Earlier:
     def __init__(self, source: Source) -> None:
         self._entries = iter(source)
         self._place = -1
-        self.next: Entry | None = next(self._entries, None)
-        self.lost: Entry | None = None
-        """What it had, and this one lacks or has otherwise."""
+        self._entry: Entry | None = None
 
-        self.is_late = False
-        """Whether the event at hand was not in it, but one behind it was."""
-
-    def meet(self, place: int, entry: Entry) -> None:
-        """Whoever compares asks; it goes on once."""
-        if place == self._place:
-            return
-        self._place, self.lost = place, None
-        while self.next is not None and self.next.position < entry.position:
-            self._lose()
-        self.is_late = self.next is not None and self.next.position > entry.position
-        if self.next is not None and not self.is_late:
-            if self.next == entry:
-                self.next = next(self._entries, None)
-            else:
-                self._lose()
-
-    def _lose(self) -> None:
-        self.lost = self.lost or self.next
-        self.next = next(self._entries, None)
+    def at(self, place: int) -> Entry | None:
+        """What stood there. Several ask, of one place after another."""
+        if place > self._place:
+            self._place, self._entry = place, next(self._entries, None)
+        return self._entry
 
 
-def read_lines(path: Path, kind: type[T]) -> Iterator[tuple[int, T]]:
-    """Each line with its length in bytes."""
+def read_lines(path: Path, kind: type[T]) -> Iterator[tuple[bytes, T]]:
     decode = Decoder(kind).decode
-    number = 0
+    line = b""
     try:
         with path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                yield len(line), decode(line)
+            for line in lines:
+                yield line, decode(line)
     except OSError as error:
         raise UnreadableError(f"{path} cannot be read: {error.strerror}.") from error
     except DecodeError as error:
+        shown = line[:80].decode(errors="replace")
         raise UnreadableError(
-            f"Line {number} of {path} is not what it should be: {error}. "
-            "If the file was cut off, export it again."
+            f"{path} holds a line that is not what it should be: {error}. If the file was cut "
+            f"off, write it again. The line begins with: {shown}"
         ) from error
-
-
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError as error:
-        raise UnreadableError(f"{path} cannot be read: {error.strerror}.") from error

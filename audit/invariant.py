@@ -1,6 +1,6 @@
 """The common shape of all invariants: each sees the log pass by, and gives its verdict."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 from audit.entries import Earlier
 from audit.service import Service
 from audit.testimony import Testimony
-from audit.world import Step, World
+from audit.world import LONG_AGO, Step, World
 from domain.event import Event
 
 
@@ -23,7 +23,7 @@ class Verdict(StrEnum):
 class Violation(Struct, frozen=True):
     reason: str
     place: int | None = None
-    """Of the event in the log, from 0; None when it is not about one event."""
+    """Of the event; None when it is not about one event."""
 
     position: int | None = None
 
@@ -35,27 +35,22 @@ class Case(Struct, frozen=True, eq=False, kw_only=True):
     earlier: Earlier | None = None
     testimony: Testimony | None = None
     service: Service | None = None
-    calm_since: datetime = datetime.min.replace(tzinfo=UTC)
+    calm_since: datetime = LONG_AGO
     """When the last known fault was over: what is promised to happen soon, is from then on."""
 
 
 class Invariant:
     id: ClassVar[str]
     statement: ClassVar[str]
-    kinds: ClassVar[tuple[type[Event], ...]] = ()
-    """The events it is about."""
-
-    sees_all: bool = False
-    """Whether it is about every event, even those that cannot be decoded."""
+    kinds: tuple[type[Event], ...] | None = ()
+    """The events it sees; None for all, even those that cannot be decoded."""
 
     is_picky: ClassVar[bool] = False
-    """Whether it is about some of those events only: then it sets `seen` itself."""
+    """Whether not all that it sees is what it is about: then it sets `seen` itself."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
         self.seen = False
-        """Whether anything came by that it is about."""
-
         self.violation: Violation | None = None
 
     def see(self, step: Step) -> str | None:  # noqa: ARG002 (some only judge at the end)

@@ -5,7 +5,6 @@ twice. Both are kept in a temporary file that nobody else sees and that is gone 
 """
 
 import sqlite3
-from bisect import bisect_left, bisect_right
 from typing import Any
 from uuid import UUID
 
@@ -45,8 +44,8 @@ LIMIT 1
 class Standing(Struct, frozen=True, gc=False):
     """An aggregate as the log has told it so far."""
 
-    version: int
-    state: Any
+    version: int = 0
+    state: Any = None
 
 
 class Memory:
@@ -68,12 +67,12 @@ class Memory:
             self.disk.executemany(KEEP_STATES, rows)
             self._states.clear()
 
-    def find(self, aggregate_id: UUID) -> Standing | None:
+    def find(self, aggregate_id: UUID) -> Standing:
         recent = self._states.get(aggregate_id)
         if recent is not None:
             return recent[1]
         row = self.disk.execute(FIND_STATE, (aggregate_id.bytes,)).fetchone()
-        return None if row is None else Standing(row[0], self._decoders[row[1]](row[2]))
+        return Standing() if row is None else Standing(row[0], self._decoders[row[1]](row[2]))
 
     def note(self, kind: str, key: bytes, mark: str, place: int, position: int) -> None:
         """A fact: under this kind, the key stands for the mark, and always must."""
@@ -87,37 +86,36 @@ class Memory:
 
     def clash(self, kind: str) -> tuple[int, int] | None:
         """Place and position of the first fact that contradicts an earlier one."""
-        self.flush()
         found: tuple[int, int] | None = self.disk.execute(FIND_CLASH, (kind,)).fetchone()
         return found
 
 
 class Numbers:
-    """A set of numbers that mostly follow each other: kept as the stretches without a gap."""
+    """A set of numbers from 1 on that mostly follow each other: kept as its gaps."""
 
     def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []
+        self._next = 1
+        self._gaps: list[range] = []
 
     def __contains__(self, number: int) -> bool:
-        place = bisect_right(self._starts, number) - 1
-        return place >= 0 and number <= self._ends[place]
+        return number < self._next and self._gap(number) is None
 
     def add(self, number: int) -> bool:
         """Whether it is new."""
-        starts, ends = self._starts, self._ends
-        if ends and number == ends[-1] + 1:
-            ends[-1] = number
+        if number >= self._next:
+            if number > self._next:
+                self._gaps.append(range(self._next, number))
+            self._next = number + 1
             return True
-        if number in self:
+        place = self._gap(number)
+        if place is None:
             return False
-        place = bisect_left(starts, number)
-        starts.insert(place, number)
-        ends.insert(place, number)
-        if place + 1 < len(starts) and starts[place + 1] == number + 1:
-            ends[place] = ends.pop(place + 1)
-            del starts[place + 1]
-        if place > 0 and ends[place - 1] == number - 1:
-            ends[place - 1] = ends.pop(place)
-            del starts[place]
+        gap = self._gaps[place]
+        parts = range(gap.start, number), range(number + 1, gap.stop)
+        self._gaps[place : place + 1] = [part for part in parts if part]
         return True
+
+    def _gap(self, number: int) -> int | None:
+        """A gap that is filled at all is filled soon, so the last come first."""
+        places = range(len(self._gaps) - 1, -1, -1)
+        return next((place for place in places if number in self._gaps[place]), None)

@@ -2,9 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from msgspec import to_builtins
-from msgspec.json import encode
-
 from audit.entries import Entry
 from audit.invariant import Verdict
 from audit.runner import Finding
@@ -13,13 +10,9 @@ DATA_CHARACTERS_MAX = 120
 
 
 def exit_code(findings: Iterable[Finding], *, strict: bool) -> int:
-    """0: nothing is broken. 1: something is, or, if strict, could not be judged."""
+    """0: nothing is broken. 1: something is or, if strict, could not be judged."""
     bad = {Verdict.INVALID, Verdict.UNKNOWN} if strict else {Verdict.INVALID}
     return int(any(one.verdict in bad for one in findings))
-
-
-def as_json(findings: Iterable[Finding]) -> str:
-    return "\n".join(encode(to_builtins(one)).decode() for one in findings)
 
 
 def as_text(findings: Sequence[Finding], count: int) -> Iterator[str]:
@@ -37,15 +30,13 @@ def _evidence(finding: Finding) -> Iterator[str]:
     where = "" if position is None else f"position {position}: "
     yield f"      {where}{finding.violation.reason}"
     for entry in finding.surroundings:
-        mark = ">" if entry.position == position else " "
-        yield f"    {mark} {_line(entry)}"
+        yield f"    {'>' if entry.position == position else ' '} {_line(entry)}"
 
 
 def _line(entry: Entry) -> str:
     data = bytes(entry.data).decode(errors="replace")
-    if len(data) > DATA_CHARACTERS_MAX:
-        data = f"{data[:DATA_CHARACTERS_MAX]}…"
+    shown = data if len(data) <= DATA_CHARACTERS_MAX else f"{data[:DATA_CHARACTERS_MAX]}…"
     return (
         f"{entry.position}  {entry.recorded_at:%Y-%m-%d %H:%M:%S.%f}  {entry.topic}  "
-        f"{entry.aggregate} v{entry.version}  {entry.actor}  {entry.command_id}  {data}"
+        f"{entry.aggregate} v{entry.version}  {entry.actor}  {entry.command_id}  {shown}"
     )

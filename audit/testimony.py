@@ -1,10 +1,9 @@
 """What clients say: receipts of what was acknowledged to them, and the history of what they did.
 
-Both are files of one JSON object a line, kept on disk beside what the log says. `docs/audit.md`
-describes them.
+Both are files of one JSON object a line, which `docs/audit.md` describes. What they say is kept on
+disk, beside the facts that the log tells.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
@@ -17,7 +16,7 @@ from audit.memory import Memory
 CREATE = """
 CREATE TABLE receipts (command BLOB, position INTEGER, said TEXT);
 CREATE TABLE answers (
-    type TEXT, key TEXT, fingerprint TEXT, is_stored INTEGER, answer TEXT, command BLOB, said TEXT);
+    type TEXT, key TEXT, fingerprint TEXT, is_final INTEGER, answer TEXT, command BLOB, said TEXT);
 CREATE TABLE reads (at_least INTEGER, shown INTEGER, said TEXT);
 CREATE TABLE handed (job BLOB, claim BLOB, effect_key TEXT, said TEXT);
 """
@@ -26,8 +25,8 @@ ADD_ANSWER = "INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)"
 ADD_READ = "INSERT INTO reads VALUES (?, ?, ?)"
 ADD_HANDED = "INSERT INTO handed VALUES (?, ?, ?, ?)"
 
-# Answers that say nothing about the request itself, and may be another one when it is sent again.
-PASSING_STATUSES = {400, 408, 413, 415, 422, 429}
+# Answers that say nothing about the request itself, and may be others when it is sent again.
+PASSING_STATUSES = {400, 408, 413, 415, 422, 429, 500, 502, 503, 504}
 PASSING_CODES = {"conflict"}
 
 
@@ -51,7 +50,6 @@ class Line(Struct, frozen=True, rename="camel"):
     (fail), or nothing that it could rely on (info)."""
 
     type: Literal["invoke", "ok", "fail", "info"]
-    process: int | str = 0
     key: str | None = None
     fingerprint: str | None = None
     """Tells the request from others: the same for equal requests."""
@@ -70,52 +68,35 @@ class Line(Struct, frozen=True, rename="camel"):
     claims: tuple[Handed, ...] = ()
 
     @property
-    def is_stored(self) -> bool:
+    def is_final(self) -> bool:
         """Whether the same key and request must get this answer for ever."""
-        if self.type not in ("ok", "fail") or self.code in PASSING_CODES:
-            return False
-        return (self.status or 0) < 500 and self.status not in PASSING_STATUSES
+        is_passing = self.status in PASSING_STATUSES or self.code in PASSING_CODES
+        return self.type in ("ok", "fail") and not is_passing
 
 
 class Testimony:
-    def __init__(self, memory: Memory, *, receipts: Path | None, history: Path | None) -> None:
+    def __init__(self, memory: Memory, receipts: Path | None, history: Path | None) -> None:
         self._disk = memory.disk
         self._disk.executescript(CREATE)
-        if receipts is not None:
-            self._take_receipts(receipts)
-        if history is not None:
-            self._take_history(history)
+        for number, (_, one) in enumerate(read_lines(receipts, Receipt) if receipts else (), 1):
+            said = f"line {number} of the receipts"
+            self._disk.execute(ADD_RECEIPT, (one.command_id.bytes, one.position, said))
+        for number, (_, line) in enumerate(read_lines(history, Line) if history else (), 1):
+            self._take(line, f"line {number} of the history")
 
-    def ask(self, query: str) -> Iterator[Any]:
-        """Receipts and answers may be joined with `facts` of the kind `command`."""
-        return self._disk.execute(query)
-
-    def one(self, query: str) -> Any:
+    def first(self, query: str) -> Any:
         """The first row; None when there is none."""
         return self._disk.execute(query).fetchone()
-
-    def _take_receipts(self, path: Path) -> None:
-        lines = enumerate(read_lines(path, Receipt), 1)
-        rows = (
-            (one.command_id.bytes, one.position, f"line {number} of the receipts")
-            for number, (_, one) in lines
-        )
-        self._disk.executemany(ADD_RECEIPT, rows)
-
-    def _take_history(self, path: Path) -> None:
-        for number, (_, line) in enumerate(read_lines(path, Line), 1):
-            self._take(line, f"line {number} of the history")
 
     def _take(self, line: Line, said: str) -> None:
         command = None if line.command_id is None else line.command_id.bytes
         answer = f"{line.status} {line.command_id} {line.position} {line.body}"
-        row = (line.type, line.key, line.fingerprint, line.is_stored, answer, command, said)
+        row = line.type, line.key, line.fingerprint, line.is_final, answer, command, said
         self._disk.execute(ADD_ANSWER, row)
-        if line.type != "ok":
-            return
-        if command is not None:
+        if line.type == "ok" and command is not None:
             self._disk.execute(ADD_RECEIPT, (command, line.position, said))
-        if line.at_least is not None:
+        if line.type == "ok" and line.at_least is not None:
             self._disk.execute(ADD_READ, (line.at_least, line.shown, said))
-        handed = [(one.job_id.bytes, one.claim_id.bytes, one.effect_key) for one in line.claims]
-        self._disk.executemany(ADD_HANDED, [(*row, said) for row in handed])
+        for one in line.claims:
+            handed = one.job_id.bytes, one.claim_id.bytes, one.effect_key, said
+            self._disk.execute(ADD_HANDED, handed)

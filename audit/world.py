@@ -14,6 +14,8 @@ from audit.memory import Memory, Standing
 from domain.event import Decider, Event
 from eventlog.mapper import EventMapper
 
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 def find_deciders() -> dict[str, Decider[Any]]:
     """Every aggregate that the domain knows: a new one is checked without a line here."""
@@ -26,7 +28,7 @@ class Step(Struct, frozen=True, gc=False):
     """One event of the log, with its aggregate before and after it."""
 
     place: int
-    """The how-manieth of the log it is, from 0."""
+    """How many events are before it."""
 
     entry: Entry
     version_before: int
@@ -46,7 +48,8 @@ class World:
         self.live: dict[UUID, Standing] = {}
         """Everything that has not finished."""
 
-        self.now = datetime.min.replace(tzinfo=UTC)
+        self.count = 0
+        self.now = LONG_AGO
         """When the last event was recorded, by the database's clock."""
 
         self._deciders = {kind: one for one in deciders.values() for kind in one.events}
@@ -58,10 +61,11 @@ class World:
         standing = self.live.get(aggregate_id)
         return None if standing is None else standing.state
 
-    def take(self, place: int, entry: Entry) -> Step:
-        standing = self.live.get(entry.aggregate) or self.memory.find(entry.aggregate) or NOTHING
-        before = standing.state
+    def take(self, entry: Entry) -> Step:
+        place, self.count = self.count, self.count + 1
         self.now = max(self.now, entry.recorded_at)
+        standing = self.live.get(entry.aggregate) or self.memory.find(entry.aggregate)
+        version, before = standing.version, standing.state
         try:
             event = self.mapper.decode(entry.topic, entry.data)
             decider = self._deciders[type(event)]
@@ -70,15 +74,23 @@ class World:
             # Whatever it is: the log holds something that its own code cannot read.
             self.live[entry.aggregate] = Standing(entry.version, before)
             reason = f"{type(error).__name__}: {error}"
-            return Step(place, entry, standing.version, None, before, before, reason)
+            return Step(place, entry, version, None, before, before, reason)
         self._put(entry, decider, after)
         self._follow_command(place, entry, event.at)
-        return Step(place, entry, standing.version, event, before, after)
+        return Step(place, entry, version, event, before, after)
 
     def end(self) -> None:
         """After the last event: what was noted can be asked for."""
         self._note_command()
         self.memory.flush()
+
+    def _put(self, entry: Entry, decider: Decider[Any], after: Any) -> None:
+        standing = Standing(entry.version, after)
+        if decider.finished(after):
+            self.live.pop(entry.aggregate, None)
+            self.memory.keep(entry.aggregate, decider.name, standing)
+        else:
+            self.live[entry.aggregate] = standing
 
     def _follow_command(self, place: int, entry: Entry, at: datetime) -> None:
         """The events of one command have all of this in common: they were decided as one."""
@@ -93,17 +105,6 @@ class World:
             command_id, *rest = self._command
             mark = " ".join(map(str, rest))
             self.memory.note("command", command_id.bytes, mark, *self._command_end)
-
-    def _put(self, entry: Entry, decider: Decider[Any], after: Any) -> None:
-        standing = Standing(entry.version, after)
-        if decider.finished(after):
-            self.live.pop(entry.aggregate, None)
-            self.memory.keep(entry.aggregate, decider.name, standing)
-        else:
-            self.live[entry.aggregate] = standing
-
-
-NOTHING = Standing(0, None)
 
 
 def _fold(decider: Decider[Any], before: Any, event: Event) -> Any:

@@ -7,6 +7,7 @@ Nothing of the service is needed for it, and nothing of it is imported.
 
 from daybook.backoff import Backoff
 from daybook.client import AsyncClient, Client
+from daybook.enqueue import enqueue, enqueue_async
 from daybook.errors import (
     ClaimLost,
     DaybookError,
@@ -65,4 +66,6 @@ __all__ = [
     "Snooze",
     "Unavailable",
     "Worker",
+    "enqueue",
+    "enqueue_async",
 ]

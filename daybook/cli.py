@@ -18,8 +18,10 @@ import click
 import bench
 from api.settings import Settings, flag_of, from_environment, help_of
 from api.stopping import StopSignals, stop_signals
+from daybook.auditing import audit_group, check_command
 from daybook.errors import BadSetup, DaybookError
 from daybook.looking import COMMANDS
+from daybook.rebuild import rebuild_command
 from daybook.worker import Worker
 from eventlog.errors import SetupError
 
@@ -209,6 +211,11 @@ def benches() -> None:
 for looking in COMMANDS:
     looking.params += DATABASE_OPTIONS
     cli.add_command(looking)
+
+check_command.params += DATABASE_OPTIONS
+cli.add_command(audit_group)
+rebuild_command.params += DATABASE_OPTIONS
+cli.add_command(rebuild_command)
 
 
 def main() -> None:

@@ -305,14 +305,19 @@ def _write_table(link: Link, table: LiveTable[Any], changes: Sequence[Entry]) ->
         before, after = change.before, change.state
         assert after is not None
         was_live = before is not None and not finished(before)
-        if not finished(after):
-            (kept if was_live else new).append(after)
-        elif was_live:
+        is_live = not finished(after)
+        stays = was_live and is_live and not change.is_anew
+        if stays:
+            kept.append(after)
+            continue
+        if was_live:
             gone.append(after.id)
+        if is_live:
+            new.append(after)
+    if gone:
+        link.queue(table.delete, ids=uuids(gone))
     if new:
         new.sort(key=lambda state: state.id.int)
         link.queue(table.insert, **table.inserted(new))
     if kept:
         link.queue(table.update, **table.updated(kept))
-    if gone:
-        link.queue(table.delete, ids=uuids(gone))

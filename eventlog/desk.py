@@ -19,13 +19,16 @@ Source = tuple[str, Hashable]
 class Entry:
     """An aggregate on the desk: as it was when the batch began, and as it is now."""
 
-    __slots__ = ("before", "decider", "state")
+    __slots__ = ("before", "decider", "is_anew", "state")
 
     def __init__(self, state: State | None) -> None:
         self.before = state
         self.state = state
         self.decider: Decider[Any] | None = None
         """Set once something was decided about it."""
+
+        self.is_anew = False
+        """Whether it had finished and began anew: even what never changes is another then."""
 
 
 class Decided(Struct, frozen=True, gc=False):
@@ -60,7 +63,7 @@ class BatchDesk:
 
     def _begin(self) -> None:
         self._events: list[Decided] = []
-        self._undo: list[tuple[int, State | None, Decider[Any] | None]] = []
+        self._undo: list[tuple[int, State | None, Decider[Any] | None, bool]] = []
         self._taken: list[tuple[Source, State]] = []
         self.came_up_short = False
 
@@ -101,10 +104,11 @@ class BatchDesk:
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = Entry(None)
-        self._undo.append((key, entry.state, entry.decider))
+        self._undo.append((key, entry.state, entry.decider, entry.is_anew))
         before: Any = entry.state
         after = decider.evolve(before, event)
         entry.state, entry.decider = after, decider
+        entry.is_anew |= before is not None and decider.finished(before)
         self._events.append(Decided(aggregate_id, after.version, event))
         return after
 
@@ -116,9 +120,9 @@ class BatchDesk:
 
     def revoke(self) -> None:
         """Ends a command that was refused: as if it had never been here."""
-        for key, state, decider in reversed(self._undo):
+        for key, state, decider, is_anew in reversed(self._undo):
             entry = self._entries[key]
-            entry.state, entry.decider = state, decider
+            entry.state, entry.decider, entry.is_anew = state, decider, is_anew
         for source, state in reversed(self._taken):
             self._ready[source].appendleft(state)
         self._begin()

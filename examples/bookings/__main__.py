@@ -4,7 +4,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -79,29 +79,30 @@ async def show_everything(settings: Settings) -> None:
             await transfers.order_transfer(
                 connection, from_depot="north", to_depot="south", counts={"Excavator": 1}
             )
-        async with asyncio.timeout(DEMO_SECONDS_MAX):
-            await demo.all_done(client, booking_ids)
+        try:
+            async with asyncio.timeout(DEMO_SECONDS_MAX):
+                await demo.all_done(client, booking_ids)
+        except TimeoutError:
+            click.echo(f"Not everything is done after {DEMO_SECONDS_MAX} seconds.", err=True)
         Console().print(await demo.overview(office, client, BOOKINGS_COUNT))
 
 
 async def serve_all(settings: Settings) -> None:
-    stop = asyncio.Event()
-    _on_signal(stop.set)
+    stop = signalled()
     async with open_firm(settings, new_standins()):
         await stop.wait()
 
 
 async def work(settings: Settings) -> None:
-    async with open_office(settings) as office:
-        workers = await make_workers(office)
-        _on_signal(lambda: _stop(workers))
-        await asyncio.gather(*(one.serve() for one in workers))
+    stop = signalled()
+    async with open_office(settings) as office, working(await make_workers(office)):
+        await stop.wait()
 
 
 async def book_some(settings: Settings, count: int) -> None:
     async with open_office(settings) as office:
         booking_ids = await demo.book(office, count)
-    click.echo(f"Bookings {booking_ids[0]} to {booking_ids[-1]} are confirmed.")
+    click.echo(f"Confirmed: {', '.join(map(str, booking_ids))}.")
 
 
 async def show_newest(settings: Settings, count: int) -> None:
@@ -121,12 +122,15 @@ async def open_firm(settings: Settings, standins: StandIns) -> AsyncIterator[Off
 
 @asynccontextmanager
 async def working(workers: Sequence[Worker]) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(one.serve()) for one in workers]
-    try:
-        yield
-    finally:
-        _stop(workers)
-        await asyncio.gather(*tasks)
+    """When one of them ends by itself, which only a defect can bring about, all of it ends."""
+    async with asyncio.TaskGroup() as group:
+        for one in workers:
+            group.create_task(one.serve())
+        try:
+            yield
+        finally:
+            for one in workers:
+                one.stop()
 
 
 async def make_workers(office: Office) -> list[Worker]:
@@ -135,14 +139,12 @@ async def make_workers(office: Office) -> list[Worker]:
     return [bookings_worker(office), transfers_worker(office)]
 
 
-def _stop(workers: Sequence[Worker]) -> None:
-    for one in workers:
-        one.stop()
-
-
-def _on_signal(stop: Callable[[], None]) -> None:
+def signalled() -> asyncio.Event:
+    """Is set by Ctrl-C and SIGTERM."""
+    event = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop)
+        asyncio.get_running_loop().add_signal_handler(number, event.set)
+    return event
 
 
 def run(program: Coroutine[Any, Any, None]) -> None:

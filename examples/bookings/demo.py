@@ -22,7 +22,7 @@ UNFINISHED = ("PENDING", "PROCESSING")
 LOOK_SECONDS = 0.2
 
 LIST_BOOKINGS = """
-SELECT b.id, b.customer_email, b.status, b.invoice_number,
+SELECT b.id, b.invoice_number,
        (SELECT count(*) FROM bookings.sent_emails s WHERE s.booking_id = b.id) AS emails_count
 FROM bookings.bookings b
 ORDER BY b.id DESC
@@ -79,7 +79,7 @@ async def all_done(client: AsyncClient, booking_ids: Sequence[int]) -> None:
 
 async def overview(office: Office, client: AsyncClient, count: int) -> Table:
     """The newest bookings: what we know of them, and how their jobs stand."""
-    table = Table("booking", "customer", "status", "invoice", "mails", "jobs")
+    table = Table("booking", "invoice", "mails", "jobs")
     async with office.database.connection() as connection:
         for booking_id, *facts in await _newest(connection, count):
             jobs = await jobs_of(client, booking_id)

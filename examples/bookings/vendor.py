@@ -31,15 +31,17 @@ class Vendor:
         self._http = http
 
     async def get(self, path: str, *, job: ClaimedJob, **parameters: str) -> Any:
-        return (await self._ask("GET", path, _about(job), params=parameters)).json()
+        return (await self._ask("GET", path, _correlated(job), params=parameters)).json()
 
     async def post(self, path: str, body: Any, *, job: ClaimedJob, part: str = "") -> Any:
         """`part` is for a job that has more than one effect in the same place: each needs a key
         of its own."""
-        return (await self._ask("POST", path, _about(job, part), json=body)).json()
+        headers = {**_correlated(job), **_keyed(job, part)}
+        return (await self._ask("POST", path, headers, json=body)).json()
 
     async def put(self, path: str, body: Any, *, job: ClaimedJob) -> Any:
-        return (await self._ask("PUT", path, _about(job), json=body)).json()
+        headers = {**_correlated(job), **_keyed(job)}
+        return (await self._ask("PUT", path, headers, json=body)).json()
 
     async def create(self, path: str, body: Any, *, job: ClaimedJob, reference: str) -> Any:
         """What must never be there twice, not even when somebody starts the job over by hand. A
@@ -72,11 +74,12 @@ class Vendor:
         raise Fail(reason)
 
 
-def _about(job: ClaimedJob, part: str = "") -> dict[str, str]:
-    return {
-        "Idempotency-Key": f"{job.effect_key}-{part}" if part else job.effect_key,
-        "X-Correlation-Id": f"{job.queue}-{job.subject}",
-    }
+def _correlated(job: ClaimedJob) -> dict[str, str]:
+    return {"X-Correlation-Id": f"{job.queue}-{job.subject}"}
+
+
+def _keyed(job: ClaimedJob, part: str = "") -> dict[str, str]:
+    return {"Idempotency-Key": f"{job.effect_key}-{part}" if part else job.effect_key}
 
 
 def _wished_seconds(answer: httpx2.Response) -> float | None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from http import HTTPStatus
 
-from msgspec import Struct, ValidationError
+from msgspec import DecodeError, Struct
 from msgspec.json import decode
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -62,7 +62,7 @@ def web_app(office: Office, clock: Clock = time.time) -> Starlette:
             return _refused(HTTPStatus.BAD_REQUEST)
         try:
             event = decode(body, type=Event, strict=False)
-        except ValidationError:
+        except DecodeError:
             return _refused(HTTPStatus.UNPROCESSABLE_ENTITY)
         if event.type == PAID:
             return await _promote(office, event.data.object)

@@ -7,6 +7,7 @@ from msgspec import Struct
 from psycopg.sql import SQL, Identifier
 
 from eventlog.database import SCHEMA
+from eventlog.follower import Cursor
 from projections.rebuild.copies import Copy
 from projections.rebuild.targets import Connection
 
@@ -80,9 +81,10 @@ class Comparison(Struct, frozen=True):
         return self.differences_count == 0
 
 
-async def compare(connection: Connection, copy: Copy) -> Comparison:
-    """Both must be at the same position."""
-    rows_count, found, found_count = 0, list[Difference](), 0
+async def compare(connection: Connection, copy: Copy, followed: Cursor | None) -> Comparison:
+    """Both must be at the same position: that of the follower, if there is one."""
+    found = _follower_differences(copy, followed) if followed is not None else []
+    rows_count, found_count = 0, len(found)
     for table in copy.target.tables:
         columns, key = await _columns(connection, copy, table)
         running = await _digest(connection, SCHEMA, table, columns)
@@ -93,6 +95,17 @@ async def compare(connection: Connection, copy: Copy) -> Comparison:
             found += some
             found_count += count
     return Comparison(copy.target.name, rows_count, found[:NAMED_MAX], found_count)
+
+
+def _follower_differences(copy: Copy, followed: Cursor) -> list[Difference]:
+    """The running cursor proves what was read: that nothing was skipped and nothing repeated."""
+    if followed == copy.cursor:
+        return []
+    running, rebuilt = (
+        {"position": one.position, "count": one.count, "digest": one.digest.hex()}
+        for one in (followed, copy.cursor)
+    )
+    return [Difference("followers", {"name": copy.target.name}, running, rebuilt)]
 
 
 async def _columns(connection: Connection, copy: Copy, table: str) -> tuple[list[str], list[str]]:

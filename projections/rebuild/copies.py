@@ -108,11 +108,18 @@ class Copy(Struct, frozen=True):
 
 
 async def find_copies(connection: Connection, schema: str, targets: Iterable[Target]) -> list[Copy]:
-    """Those that are there and still like the running ones: migrations may have changed these."""
     rows = await connection.execute(READ_CURSORS, {"schema": schema})
     cursors = {name: Cursor(*where) for name, *where in await rows.fetchall()}
-    known = [Copy(schema, one, cursors[one.name]) for one in targets if one.name in cursors]
-    return [copy for copy in known if await _is_alike(connection, copy)]
+    return [Copy(schema, one, cursors[one.name]) for one in targets if one.name in cursors]
+
+
+async def is_like_running(connection: Connection, copy: Copy) -> bool:
+    """A migration may have changed the running tables since."""
+    for table in copy.target.tables:
+        running = await _layout(connection, SCHEMA, table)
+        if running != await _layout(connection, copy.schema, table):
+            return False
+    return True
 
 
 async def make_copy(connection: Connection, target: Target) -> Copy:
@@ -163,14 +170,6 @@ async def refuse_dependents(connection: Connection, target: Target) -> None:
                 f"{SCHEMA}.{table} cannot be exchanged while something stands on it "
                 f"({'; '.join(dependents)}): drop that, rebuild, and make it anew."
             )
-
-
-async def _is_alike(connection: Connection, copy: Copy) -> bool:
-    for table in copy.target.tables:
-        running = await _layout(connection, SCHEMA, table)
-        if running != await _layout(connection, copy.schema, table):
-            return False
-    return True
 
 
 async def _layout(connection: Connection, schema: str, table: str) -> Sequence[object]:

@@ -1,4 +1,4 @@
-"""Why a projection could not be rebuilt; str(error) says what to do. The running one is as it was."""
+"""Why a projection could not be rebuilt, and what to do. The running one is as it was."""
 
 from eventlog.mapper import RecordedEvent
 
@@ -11,6 +11,6 @@ class UnfoldableEventError(RebuildError):
     def __init__(self, recorded: RecordedEvent) -> None:
         super().__init__(
             f"The event at position {recorded.position} ({recorded.topic}, version "
-            f"{recorded.originator_version} of {recorded.originator_id}) does not follow from those "
-            "before it: 'daybook audit check' says more."
+            f"{recorded.originator_version} of {recorded.originator_id}) does not follow from "
+            "those before it: 'daybook audit check' says more."
         )

@@ -5,9 +5,10 @@ import random
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import Struct
+from psycopg import errors
 from psycopg.sql import SQL
 
 from eventlog.database import connect, owner_conninfo
@@ -20,6 +21,7 @@ from projections.rebuild.copies import (
     Copy,
     drop_copy,
     find_copies,
+    is_like_running,
     make_copy,
     make_indexes,
     refuse_dependents,
@@ -29,28 +31,29 @@ from projections.rebuild.replay import (
     END_OF_LOG,
     Goals,
     goals_at,
+    is_behind,
     replay_all,
     replay_chunk,
     running_cursors,
 )
-from projections.rebuild.switch import Switched, describe_holders, try_switch
+from projections.rebuild.switch import describe_holders, try_switch
 from projections.rebuild.targets import Connection, Target
 from projections.snapshot import begin_snapshot
 
-# What is still to come when there is so little of it is left to the transaction that compares or
-# switches.
+# So little of the log is left to the transaction that compares or switches.
 TAIL_MAX = 5_000
 SETTLE_SECONDS_MAX = 1.0
 
 LOCK_SECONDS_FIRST = 0.05
 LOCK_SECONDS_MAX = 0.2
-SWITCH_TRIES_SECONDS = 60.0
-# How long a comparison may take to be made once more, while writers wait.
+SWITCH_SECONDS_MAX = 60.0
+# How long a comparison may have taken to be made once more, while writers wait.
 COMPARE_SECONDS_MAX = 0.2
 
 # Any number will do, as long as it is ours: the bytes of "rebuild".
 REBUILD_LOCK = 0x72656275_696C64
-OTHERS_SECONDS_MAX = 10.0
+ALONE_SECONDS_MAX = 10.0
+ALONE_AGAIN_SECONDS = 0.1
 
 # What is lost with a server that crashes is built again. Comparing is sorting and hashing.
 SET_UP_SESSION = """
@@ -67,19 +70,20 @@ class Watcher(Protocol):
     def begin(self, what: str) -> None: ...
 
     def reach(self, position: int, goal: int) -> None:
-        """How far of how far the furthest behind has come in the log."""
+        """How far in the log the furthest behind is, and how far it has to go."""
 
 
 class Verified(Struct, frozen=True):
-    """At one moment, without a lock."""
-
-    comparisons: Sequence[Comparison]
-    seconds: Sequence[float]
+    comparison: Comparison
+    seconds: float
+    """What the comparison took."""
 
 
 class Rebuilt(Struct, frozen=True):
     name: str
-    comparison: Comparison
+    found: Comparison | None
+    """What was wrong with the tables that were replaced; None when nobody looked."""
+
     waited_seconds: float
     """For how long writers waited, at most."""
 
@@ -95,10 +99,10 @@ class Rebuild:
     async def verify(self, targets: Sequence[Target]) -> list[Comparison]:
         """Builds, compares, and leaves everything as it was."""
         copies = await self._build(targets)
-        compared = await self._compare(copies)
+        verified = await self._compare(copies)
         for copy in copies:
             await drop_copy(self._connection, copy)
-        return [comparison for comparison, _ in compared]
+        return [one.comparison for one in verified]
 
     async def rebuild(self, targets: Sequence[Target]) -> list[Rebuilt]:
         for target in targets:
@@ -106,42 +110,40 @@ class Rebuild:
         copies = await self._build(targets)
         for copy in copies:
             await self._tidy(copy)
-        compared = await self._compare(copies)
-        return [
-            await self._switch(copy, before, is_quick=seconds <= COMPARE_SECONDS_MAX)
-            for copy, (before, seconds) in zip(copies, compared, strict=True)
-        ]
+        verified = await self._compare(copies)
+        return [await self._switch(copy, one) for copy, one in zip(copies, verified, strict=True)]
 
     async def roll_back(self, targets: Sequence[Target]) -> list[Rebuilt]:
-        """Puts the tables that are kept back into their place, with what happened since."""
+        """Puts what is kept back into its place, with what happened since."""
         copies = await find_copies(self._connection, BEFORE, targets)
+        if not copies:
+            raise RebuildError("No table from before a rebuild is kept: there is no way back.")
         for copy in copies:
             await refuse_dependents(self._connection, copy.target)
-        copies = await self._catch_up(copies)
-        compared = await self._compare(copies)
-        return [
-            await self._switch(copy, before, is_quick=seconds <= COMPARE_SECONDS_MAX)
-            for copy, (before, seconds) in zip(copies, compared, strict=True)
-        ]
+            if not await is_like_running(self._connection, copy):
+                raise RebuildError(
+                    f"What is kept of {copy.target.name} is from before a migration and no longer "
+                    f"fits: 'daybook rebuild {copy.target.name}' makes it anew from the log."
+                )
+        return [await self._switch(copy) for copy in await self._catch_up(copies)]
 
     async def _build(self, targets: Sequence[Target]) -> list[Copy]:
-        """From the beginning of the log, or from where an earlier one was interrupted."""
-        found = await find_copies(self._connection, SHADOW, targets)
-        there = {copy.target.name for copy in found}
-        made = [
-            await make_copy(self._connection, target)
-            for target in targets
-            if target.name not in there
-        ]
-        by_name = {copy.target.name: copy for copy in [*found, *made]}
-        copies = await self._catch_up([by_name[target.name] for target in targets])
+        copies = [await self._shadow(target) for target in targets]
+        copies = await self._catch_up(copies)
         self._watcher.begin("making indexes")
         for copy in copies:
             await make_indexes(self._connection, copy)
         return await self._catch_up(copies)
 
+    async def _shadow(self, target: Target) -> Copy:
+        """An empty one, or that of an earlier rebuild that was interrupted."""
+        for copy in await find_copies(self._connection, SHADOW, [target]):
+            if await is_like_running(self._connection, copy):
+                return copy
+        return await make_copy(self._connection, target)
+
     async def _catch_up(self, copies: Sequence[Copy]) -> list[Copy]:
-        """Until only a little is missing that was not settled, or there, when it began."""
+        """Until little is missing but what was written meanwhile, or is not settled."""
         self._watcher.begin("reading the log")
         while True:
             goals = await self._settled_goals(copies)
@@ -151,10 +153,9 @@ class Rebuild:
                 return [*copies]
 
     async def _replay(self, copies: Sequence[Copy], goals: Goals) -> list[Copy]:
-        goal = max(goals.values())
-        while min(copy.position - goals[copy.target.name] for copy in copies) < 0:
+        while behind := [copy for copy in copies if is_behind(copy, goals)]:
+            self._watcher.reach(min(copy.position for copy in behind), max(goals.values()))
             copies = await replay_chunk(self._connection, copies, goals)
-            self._watcher.reach(min(copy.position for copy in copies), goal)
         return [*copies]
 
     async def _settled_goals(self, copies: Sequence[Copy]) -> Goals:
@@ -167,18 +168,20 @@ class Rebuild:
         waited for: what comes after him is left to the transaction that compares or switches."""
         last = await self._last_position()
         until = time.monotonic() + SETTLE_SECONDS_MAX
-        while await self._horizon.look(self._connection) < last and time.monotonic() < until:
+        settled = await self._horizon.look(self._connection)
+        while settled < last and time.monotonic() < until:
             await asyncio.sleep(SETTLING_SECONDS)
-        return self._horizon.settled
+            settled = await self._horizon.look(self._connection)
+        return settled
 
     async def _last_position(self) -> int:
         ((position,),) = await (await self._connection.execute(READ_LAST_POSITION)).fetchall()
         return int(position)
 
-    async def _compare(self, copies: Sequence[Copy]) -> list[tuple[Comparison, float]]:
+    async def _compare(self, copies: Sequence[Copy]) -> list[Verified]:
         """All at one moment, without a lock: in a snapshot, which shows the events and the rows of
         a transaction together. What it brings into the copies is taken back."""
-        compared: list[tuple[Comparison, float]] = []
+        verified: list[Verified] = []
         async with self._connection.transaction(force_rollback=True):
             await begin_snapshot(self._connection)
             targets = [copy.target for copy in copies]
@@ -187,9 +190,10 @@ class Rebuild:
             for copy in await replay_all(self._connection, copies, goals):
                 self._watcher.begin(f"comparing {copy.target.name}")
                 began = time.monotonic()
-                comparison = await compare(self._connection, copy)
-                compared.append((comparison, time.monotonic() - began))
-        return compared
+                cursor = followed.get(copy.target.name)
+                comparison = await compare(self._connection, copy, cursor)
+                verified.append(Verified(comparison, time.monotonic() - began))
+        return verified
 
     async def _tidy(self, copy: Copy) -> None:
         """What came and went leaves no trace, and the planner knows what it is about to see."""
@@ -197,34 +201,35 @@ class Rebuild:
         for table in copy.tables:
             await self._connection.execute(TIDY_TABLE.format(table=table))
 
-    async def _switch(self, copy: Copy, before: Comparison, *, is_quick: bool) -> Rebuilt:
-        """Compares once more under the lock where that is quick."""
-        self._watcher.begin(f"switching {copy.target.name}")
-        until = time.monotonic() + SWITCH_TRIES_SECONDS
-        lock_seconds = LOCK_SECONDS_FIRST
+    async def _switch(self, copy: Copy, verified: Verified | None = None) -> Rebuilt:
+        """What was compared is compared again at the moment of the switch, where that is quick."""
+        compares = verified is not None and verified.seconds <= COMPARE_SECONDS_MAX
+        lock_seconds, until = LOCK_SECONDS_FIRST, time.monotonic() + SWITCH_SECONDS_MAX
         while True:
             (copy,) = await self._catch_up([copy])
-            switched = await try_switch(
-                self._connection, copy, lock_seconds=lock_seconds, compares=is_quick
-            )
-            if switched is not None:
-                return _rebuilt(copy, before, switched)
+            self._watcher.begin(f"switching {copy.target.name}")
+            if await self._is_close(copy) and (
+                switched := await try_switch(
+                    self._connection, copy, lock_seconds=lock_seconds, compares=compares
+                )
+            ):
+                found = switched.found or (verified.comparison if verified else None)
+                return Rebuilt(copy.target.name, found, switched.seconds)
             if time.monotonic() > until:
                 await self._give_up(copy)
             await asyncio.sleep(random.uniform(0, lock_seconds))  # noqa: S311 (spreads retries)
             lock_seconds = min(2 * lock_seconds, LOCK_SECONDS_MAX)
 
+    async def _is_close(self, copy: Copy) -> bool:
+        """Whether so little is missing that writers may wait for it."""
+        return copy.target.is_followed or (await self._last_position() - copy.position <= TAIL_MAX)
+
     async def _give_up(self, copy: Copy) -> None:
         holders = await describe_holders(self._connection, copy)
         raise RebuildError(
-            f"{copy.target.name} is built, but it is in use all the time ({holders}): end that, "
-            "then start again, which goes on from here."
+            f"{copy.target.name} is ready, but its place was never free ({holders}): end what "
+            "holds it, then start again, which goes on from here."
         )
-
-
-def _rebuilt(copy: Copy, before: Comparison, switched: Switched) -> Rebuilt:
-    comparison = switched.comparison or before
-    return Rebuilt(copy.target.name, comparison, switched.seconds)
 
 
 @asynccontextmanager
@@ -233,16 +238,21 @@ async def rebuilding(conninfo: str, watcher: Watcher) -> AsyncIterator[Rebuild]:
     async with await connect(owner_conninfo(conninfo)) as connection:
         await connection.execute(SET_UP_SESSION)
         await _be_alone(connection)
-        yield Rebuild(connection, watcher)
+        try:
+            yield Rebuild(connection, watcher)
+        except errors.InsufficientPrivilege as error:
+            raise RebuildError(
+                f"The database user may not exchange tables ({error.diag.message_primary}): use "
+                "the one that has set Daybook up."
+            ) from error
 
 
 async def _be_alone(connection: Connection) -> None:
     """A rebuild that was killed may still be ending in the server."""
-    until = time.monotonic() + OTHERS_SECONDS_MAX
-    while True:
-        found: Any = await (await connection.execute(TRY_LOCK, {"lock": REBUILD_LOCK})).fetchone()
-        if found == (True,):
+    until = time.monotonic() + ALONE_SECONDS_MAX
+    while time.monotonic() < until:
+        rows = await connection.execute(TRY_LOCK, {"lock": REBUILD_LOCK})
+        if await rows.fetchone() == (True,):
             return
-        if time.monotonic() > until:
-            raise RebuildError("Another rebuild is at work in this database: wait for its end.")
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(ALONE_AGAIN_SECONDS)
+    raise RebuildError("Another rebuild is at work in this database: wait until it has ended.")

@@ -47,14 +47,14 @@ async def running_cursors(connection: Connection, targets: Sequence[Target]) -> 
 
 async def replay_all(connection: Connection, copies: Sequence[Copy], goals: Goals) -> list[Copy]:
     """In the caller's transaction, whose snapshot then says which events there are."""
-    while any(_is_behind(copy, goals) for copy in copies):
+    while any(is_behind(copy, goals) for copy in copies):
         copies = await replay_chunk(connection, copies, goals)
     return [*copies]
 
 
 async def replay_chunk(connection: Connection, copies: Sequence[Copy], goals: Goals) -> list[Copy]:
     """The next events for those that are furthest behind; returns where all of them are then."""
-    behind = [copy for copy in copies if _is_behind(copy, goals)]
+    behind = [copy for copy in copies if is_behind(copy, goals)]
     after = min(copy.position for copy in behind)
     horizon = max(goals[copy.target.name] for copy in behind)
     async with connection.transaction():
@@ -70,7 +70,7 @@ async def replay_chunk(connection: Connection, copies: Sequence[Copy], goals: Go
     return [moved.get(copy.target.name, copy) for copy in copies]
 
 
-def _is_behind(copy: Copy, goals: Goals) -> bool:
+def is_behind(copy: Copy, goals: Goals) -> bool:
     return copy.position < goals[copy.target.name]
 
 

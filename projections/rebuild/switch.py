@@ -23,7 +23,7 @@ from projections.rebuild.copies import (
     store_cursor,
 )
 from projections.rebuild.replay import END_OF_LOG, goals_at, replay_all
-from projections.rebuild.targets import Connection
+from projections.rebuild.targets import Connection, Target
 
 # Somebody who was stopped in the middle of it holds the writers up no longer than this.
 SWITCH_SECONDS_MAX = 2.0
@@ -59,7 +59,7 @@ _NOT_NOW = (errors.LockNotAvailable, errors.QueryCanceled, errors.DeadlockDetect
 
 
 class Switched(Struct, frozen=True):
-    comparison: Comparison | None
+    found: Comparison | None
     """As of the moment of the switch, if there was time for it."""
 
     seconds: float
@@ -77,10 +77,10 @@ async def try_switch(
     began = time.monotonic()
     try:
         async with connection.transaction():
-            comparison = await _switch(connection, copy, lock_seconds, compares)
+            found = await _switch(connection, copy, lock_seconds, compares)
     except _NOT_NOW:
         return None
-    return Switched(comparison, time.monotonic() - began)
+    return Switched(found, time.monotonic() - began)
 
 
 async def _switch(
@@ -89,33 +89,32 @@ async def _switch(
     limits = {"lock": _milliseconds(lock_seconds), "all": _milliseconds(SWITCH_SECONDS_MAX)}
     await connection.execute(LIMIT_WAITS, limits)
     await connection.execute(LOCK_SNAPSHOTS)
-    left = await _hold_running(connection, copy)
-    # What the running tables lack, they lack for good only up to where all is settled.
-    followed = {copy.target.name: left} if copy.target.is_followed else {}
-    goals = goals_at([copy], END_OF_LOG, followed)
+    followed = await _hold_running(connection, copy.target)
+    goals = goals_at([copy], END_OF_LOG, {copy.target.name: followed} if followed else {})
     (complete,) = await replay_all(connection, [copy], goals)
     await _carry_over(connection, complete)
-    comparison = await compare(connection, complete) if compares else None
+    comparison = await compare(connection, complete, followed) if compares else None
     await _exchange(connection, complete)
-    if copy.target.is_followed:
+    if followed is not None:
         await _move_follower(connection, complete)
     await forget_cursor(connection, complete)
+    # Live tables are ahead of what is settled, but only so much of them is certain.
+    left = Cursor(copy.position) if followed is None else followed
     await store_cursor(connection, Copy(BEFORE, copy.target, left))
     return comparison
 
 
-async def _hold_running(connection: Connection, copy: Copy) -> Cursor:
-    """In the order in which followers and writers take their locks. Returns where the running
-    tables are; those that no follower keeps are ahead of what is settled."""
-    left = Cursor(copy.position)
-    if copy.target.is_followed:
-        name = {"name": copy.target.name}
-        await connection.execute(ENROL_FOLLOWER, name)
-        held = await connection.execute(HOLD_CURSOR, name, binary=True)
-        left = Cursor(*(await held.fetchone() or ()))
-    tables = [Identifier(SCHEMA, table) for table in copy.target.tables]
+async def _hold_running(connection: Connection, target: Target) -> Cursor | None:
+    """In the order in which followers and writers take their locks. Returns where the follower
+    is, if there is one."""
+    followed: Cursor | None = None
+    if target.is_followed:
+        await connection.execute(ENROL_FOLLOWER, {"name": target.name})
+        held = await connection.execute(HOLD_CURSOR, {"name": target.name}, binary=True)
+        followed = Cursor(*(await held.fetchone() or ()))
+    tables = [Identifier(SCHEMA, table) for table in target.tables]
     await connection.execute(LOCK_RUNNING.format(tables=SQL(", ").join(tables)))
-    return left
+    return followed
 
 
 async def _carry_over(connection: Connection, copy: Copy) -> None:
@@ -152,7 +151,7 @@ async def _move_follower(connection: Connection, copy: Copy) -> None:
 
 
 async def describe_holders(connection: Connection, copy: Copy) -> str:
-    tables = ["rebuilds", *(f"{SCHEMA}.{table}" for table in copy.target.tables)]
+    tables = ["stored_events", "rebuilds", *(f"{SCHEMA}.{table}" for table in copy.target.tables)]
     rows = await connection.execute(FIND_HOLDERS, {"tables": tables})
     return "; ".join(row[0] for row in await rows.fetchall()) or "nobody any more"
 

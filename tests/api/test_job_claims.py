@@ -87,3 +87,34 @@ async def test_a_heartbeat_moves_the_end_of_the_lease_and_tells_what_is_lost(api
     both = (await api.post("/api/jobs/heartbeat", {"claims": [mine, foreign]})).json
     assert [held["claimId"] for held in both["held"]] == [job["claimId"]]
     assert both["lost"] == [job["id"]]
+
+
+async def test_who_hung_up_while_waiting_takes_no_job(api: Api) -> None:
+    body = b'{"queues":["email"],"workerId":"gone","waitSeconds":5}'
+    hung_up = asyncio.Event()
+    told: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Any:
+        if told:
+            return told.pop()
+        await hung_up.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(_message: Any) -> None:
+        pass
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/jobs/claim",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+    }
+    waiting = asyncio.create_task(api.app(scope, receive, send))
+    await asyncio.sleep(0.1)
+    hung_up.set()
+    await asyncio.wait_for(waiting, 1)
+    await create(api)
+    await asyncio.sleep(0.2)
+    ((job),) = await claim(api)
+    assert (job["workerId"], job["attempts"]) == ("w", 1)

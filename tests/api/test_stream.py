@@ -1,4 +1,4 @@
-"""Server-sent events of orders and bots: each once, in order, resumed by the id of the last."""
+"""Server-sent events of whatever changes: each once, in order, resumed by the id of the last."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,6 +13,7 @@ import eventlog.subscription
 import eventlog.tail
 from domain.order import OrderKind
 from tests.api.http import Api, open_api
+from tests.api.working import bury, claim, complete, enqueue
 from tests.kitchen import Kitchen, eventually
 
 pytestmark = pytest.mark.anyio
@@ -139,6 +140,38 @@ async def test_the_stream_says_of_a_complete_order_what_its_address_says(house: 
     assert (claim["botId"], claim["claimId"]) == (shown["botId"], shown["claimId"])
     assert (claim["at"], claim["dueAt"]) == (shown["processingStartedAt"], shown["dueAt"])
     assert (end["claimId"], end["at"]) == (shown["claimId"], shown["completedAt"])
+
+
+async def test_changes_of_jobs_and_queues_are_told_without_payload_and_result(
+    house: House,
+) -> None:
+    client = await connected(house)
+    opened = Api(house.app)
+    job = await enqueue(opened, payload={"card": "4111"}, subject="booking-7")
+    (claimed,) = await claim(opened)
+    await complete(opened, claimed, {"secret": 1})
+    (dead,) = await bury(opened, 1, "boom", type="poison")
+    await opened.ask("PUT", "/api/queues/email", {"rate": {"count": 1, "seconds": 2}})
+    await client.got(8)
+    await client.leave()
+
+    assert [block["event"] for block in client.blocks] == [*["job"] * 7, "queue"]
+    told = [orjson.loads(block["data"]) for block in client.blocks]
+    assert list(told[0]) == ["position", "topic", "id", "version", "recordedAt", "data"]
+    assert told[0]["data"] == {"queue": "email", "type": "send", "status": "PENDING"}
+    seen = [(one["id"], one["version"], one["data"]["status"]) for one in told[:7]]
+    assert seen == [
+        (job["id"], 1, "PENDING"),
+        (job["id"], 2, "PROCESSING"),
+        (job["id"], 3, "COMPLETED"),
+        (dead["id"], 1, "PENDING"),
+        (dead["id"], 2, "PROCESSING"),
+        (dead["id"], 3, "PENDING"),
+        (dead["id"], 4, "DEAD"),
+    ]
+    assert all(one["data"]["type"] == "poison" for one in told[3:7])
+    assert told[7]["data"]["limits"] == {"concurrency": None, "rate": {"count": 1, "seconds": 2.0}}
+    assert not any(word in client.text for word in ("4111", "secret", "boom", "booking-7"))
 
 
 async def test_a_client_that_leaves_before_the_first_event_knows_where_to_go_on(

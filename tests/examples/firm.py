@@ -86,7 +86,13 @@ class Firm(Struct, frozen=True, kw_only=True):
         """As Stripe does it."""
         session = {"payment_intent": f"pi_{booking_id}", "metadata": {"bookingId": str(booking_id)}}
         event = {"type": "checkout.session.completed", "data": {"object": session}}
-        body, moment = json.dumps(event).encode(), str(int(time.time() - age_seconds))
+        body = json.dumps(event).encode()
+        return await self.announce(body, age_seconds=age_seconds, secret=secret)
+
+    async def announce(
+        self, body: bytes, *, age_seconds: float = 0, secret: str | None = None
+    ) -> httpx2.Response:
+        moment = str(int(time.time() - age_seconds))
         signature = signed(body, moment, secret or self.office.settings.webhook_secret)
         headers = {"Stripe-Signature": f"t={moment},v1={signature}"}
         return await self.web.post("/api/stripe/webhook", content=body, headers=headers)

@@ -127,6 +127,19 @@ async def test_a_vendor_that_fails_twice_issues_one_invoice(firm: Firm, how: How
     assert correlations == {f"bookings-{booking_id}"}
 
 
+async def test_a_vendor_that_is_busy_is_left_alone_for_as_long_as_it_says(firm: Firm) -> None:
+    # S1-26, S4-27
+    firm.standins.invoices.fail_next(1, How.BUSY, retry_after_seconds=60)
+    async with firm.working():
+        booking_id = await firm.paid()
+        waiting = (await firm.jobs(booking_id))["issue_invoice"]
+        failed = await firm.until(waiting.id, lambda job: job.failures == 1)
+
+    assert failed.run_at is not None
+    assert failed.updated_at is not None
+    assert failed.run_at - failed.updated_at == timedelta(seconds=60)
+
+
 @pytest.mark.slow
 async def test_a_vendor_that_hangs_is_given_up_and_asked_again(database: str) -> None:
     # S4-02, S4-27
@@ -375,6 +388,8 @@ async def test_only_the_payment_service_can_announce_payments(firm: Firm) -> Non
     booking_id = await firm.book()
 
     unsigned = await firm.web.post("/api/stripe/webhook", content=b"{}")
+    for body in (b"no json", b"{}"):
+        assert (await firm.announce(body)).status_code == 422
     forged = await firm.announce_payment(booking_id, secret="of somebody else")
     replayed = await firm.announce_payment(booking_id, age_seconds=301)
     unknown = await firm.announce_payment(booking_id + 1)

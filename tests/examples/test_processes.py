@@ -108,10 +108,10 @@ def test_all_of_it_starts_with_one_command_and_shows_what_happened(
     shown = run("--all", **variables)
 
     assert shown.returncode == 0, shown.stderr
-    assert shown.stdout.count("CONFIRMED") == 10
     assert shown.stdout.count("issue_invoice COMPLETED") == 10
     assert shown.stdout.count("send_customer_confirmation DEAD") == 1
     assert shown.stdout.count("send_invoice_ready DEAD") == 1
+    assert shown.stdout.count("send_internal_confirmation COMPLETED") == 10
     events = [json.loads(line)["event"] for line in shown.stderr.splitlines()]
     assert {"jobs:created", "job:failed", "email:sent", "email:error"} <= {*events}
 

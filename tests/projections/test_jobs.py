@@ -148,6 +148,21 @@ async def test_a_key_that_is_unique_while_unfinished_begins_a_new_life_afterward
     assert live_rows(database) == fold_of_the_log(database)
 
 
+async def test_a_new_life_that_begins_while_the_old_one_ends_is_the_one_that_was_asked_for(
+    database: str,
+) -> None:
+    scope = UniqueScope.UNFINISHED
+    async with open_workshop(database) as workshop:
+        await workshop.job(unique_key="k", unique_scope=scope, payload=raw("1"))
+        ((job),) = await workshop.claim()
+        again = new_job(unique_key="k", unique_scope=scope, payload=raw("2"), priority=1)
+        # Both are handed in at once, and so are one batch.
+        await asyncio.gather(workshop.finish(job), workshop.enqueue(again))
+        ((second),) = await workshop.claim()
+    assert (bytes(second.payload), second.priority, second.life) == (b"2", 1, 2)
+    assert live_rows(database) == fold_of_the_log(database)
+
+
 async def test_a_cancelled_job_that_is_retried_is_there_again(database: str) -> None:
     async with open_workshop(database) as workshop:
         job = await workshop.job(payload=raw('"kept"'))

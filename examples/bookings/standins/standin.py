@@ -125,7 +125,7 @@ class StandIn:
     async def _do_once(self, received: Received, deed: Deed) -> Answer:
         """As those who take keys do: the same once more gets the same answer, something else
         under a known key is refused, and two that come at once wait for each other."""
-        if received.key is None or received.method == "GET":
+        if received.key is None:
             return _done(received, deed)
         async with self._locks[received.key]:
             if received.key in self._answers:

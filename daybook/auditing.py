@@ -1,0 +1,172 @@
+"""`daybook audit check`: an export or the database, before the auditor."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+# What a command needs is imported when it runs, so that help and mistakes are answered at once.
+if TYPE_CHECKING:
+    from psycopg.rows import TupleRow
+
+    from audit.entries import Source
+    from audit.invariant import Case
+    from audit.runner import Tick
+    from audit.service import Derivation, Service
+    from daybook.cli import Choice
+
+FILE = click.Path(dir_okay=False, path_type=Path)
+INSTANT = click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"])
+
+ENTER_MOMENT = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
+# A table of the same name that only this session sees, and that stands before the real one.
+MAKE_SHADOW = "CREATE TEMPORARY TABLE {table} (LIKE {table} INCLUDING ALL) ON COMMIT DROP"
+
+
+@click.group("audit")
+def audit_group() -> None:
+    """Prove from the log which promises were kept."""
+
+
+@audit_group.command("check")
+@click.option("--export", type=FILE, help="An export to check, instead of the database.")
+@click.option("--earlier", type=FILE, help="An older export of the same log.")
+@click.option("--receipts", type=FILE, help="What was acknowledged to clients.")
+@click.option("--history", type=FILE, help="What clients did, and what they were told.")
+@click.option("--faults-until", type=INSTANT, help="When the last known fault was over.")
+@click.option("--only", multiple=True, metavar="ID", help="This one alone; may be repeated.")
+@click.option("--strict", is_flag=True, help="What could not be judged counts as broken.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each invariant.")
+@click.pass_obj
+def check_command(choice: "Choice", /, export: Path | None, **options: Any) -> None:
+    """Each invariant is valid, invalid, or unknown where nothing was seen that it is about.
+
+    Exit code 0 when none is invalid, 1 when one is, 2 when nothing could be checked.
+    """
+    from psycopg import OperationalError
+
+    from audit.entries import ExportFile, UnreadableError
+
+    try:
+        if export is not None:
+            sys.exit(_check(ExportFile(export), None, **options))
+        with _open_service(choice) as service:
+            sys.exit(_check(service, service, **options))
+    except (UnreadableError, OperationalError) as error:
+        click.echo(str(error), err=True)
+        sys.exit(2)
+
+
+def _check(source: "Source", service: "Service | None", **options: Any) -> int:
+    from msgspec.json import encode
+
+    from audit.report import as_text, exit_code
+    from audit.runner import check
+
+    case = _case(service, **options)
+    with _progress(source) as tick:
+        findings = check(source, case, only=options["only"], tick=tick)
+    if options["as_json"]:
+        lines: Any = (encode(finding) for finding in findings)
+    else:
+        lines = as_text(findings, case.world.count)
+    for line in lines:
+        click.echo(line)
+    return exit_code(findings, strict=options["strict"])
+
+
+def _case(
+    service: "Service | None",
+    *,
+    earlier: Path | None,
+    receipts: Path | None,
+    history: Path | None,
+    faults_until: datetime | None,
+    **_others: Any,
+) -> "Case":
+    from audit.entries import Earlier, ExportFile
+    from audit.invariant import Case
+    from audit.testimony import Testimony
+    from audit.world import LONG_AGO, World
+
+    world = World()
+    return Case(
+        world=world,
+        service=service,
+        earlier=Earlier(ExportFile(earlier)) if earlier else None,
+        testimony=Testimony(world.memory, receipts, history) if receipts or history else None,
+        calm_since=faults_until or LONG_AGO,
+    )
+
+
+@contextmanager
+def _progress(source: "Source") -> "Iterator[Tick]":
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=1.0)
+
+        def tick(count: int) -> None:
+            text = f"{count:,} events"
+            progress.update(task, completed=source.part_read, description=text)
+
+        yield tick
+
+
+@contextmanager
+def _open_service(choice: "Choice") -> "Iterator[Service]":
+    from audit.service import Kept, Service
+    from eventlog.database import reader_conninfo
+    from projections.registry import LIVE_TABLES, READ_MODELS
+
+    with choice.conninfo(partial(click.echo, err=True)) as database:
+        conninfo = reader_conninfo(database)
+        derive = partial(derive_anew, conninfo)
+        kept = Kept(tables=LIVE_TABLES, read_models=READ_MODELS, derive=derive)
+        with closing(Service(conninfo, kept)) as service:
+            yield service
+
+
+def derive_anew(conninfo: str, wanted: "Derivation") -> "TupleRow":
+    """A read model's own code, on the log, into a table that nobody else sees."""
+    return asyncio.run(_derive(conninfo, wanted))
+
+
+async def _derive(conninfo: str, wanted: "Derivation") -> "TupleRow":
+    from psycopg.sql import SQL, Identifier
+
+    from audit.service import DIGEST
+    from eventlog.database import connect
+    from eventlog.follower import READ_EVENTS, READ_EVENTS_OF_TOPICS
+    from eventlog.mapper import EventMapper
+    from projections.registry import DECIDERS, READ_MODELS
+
+    mapper = EventMapper(DECIDERS)
+    (model,) = (one for one in READ_MODELS if one.name == wanted.name)
+    table = Identifier(wanted.name)
+    query = READ_EVENTS if model.kinds is None else READ_EVENTS_OF_TOPICS
+    limits: dict[str, Any] = {"horizon": wanted.upto, "limit": wanted.batch}
+    if model.kinds is not None:
+        limits["topics"] = mapper.topics_of(model.kinds)
+    async with await connect(conninfo) as connection, connection.transaction():
+        await connection.execute(ENTER_MOMENT)
+        await connection.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(wanted.moment))
+        await connection.execute(SQL(MAKE_SHADOW).format(table=table))
+        after = 0
+        while True:
+            found = await connection.execute(query, {**limits, "after": after}, binary=True)
+            events = [mapper.recorded(row) for row in await found.fetchall()]
+            if not events:
+                break
+            await model.apply(connection, events)
+            after = events[-1].position
+        digest = await connection.execute(SQL(DIGEST).format(table=table))
+        return await digest.fetchone() or ()

@@ -1,0 +1,37 @@
+"""The bar that shows how far a long command is; on a terminal only."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+class Bar:
+    """How far of how far, how fast, and for how long still."""
+
+    def __init__(self, progress: "Progress", what: str, total: int) -> None:
+        self._progress = progress
+        self._task = progress.add_task(what, total=max(total, 1))
+
+    def reach(self, done: int) -> None:
+        self._progress.update(self._task, completed=done)
+
+
+@contextmanager
+def bar(what: str, unit: str, total: int, *, is_shown: bool = True) -> Iterator[Bar]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Task as Shown
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Shown) -> Text:
+            return Text(f"{task.speed:,.0f} {unit}/s" if task.speed else "")
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), Rate(), TimeRemainingColumn())
+    is_shown = is_shown and console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not is_shown) as progress:
+        yield Bar(progress, what, total)

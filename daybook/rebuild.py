@@ -1,0 +1,167 @@
+"""`daybook rebuild`: makes projections anew from the log, while the service goes on."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from daybook.cli import Choice
+    from projections.rebuild.comparison import Comparison
+    from projections.rebuild.rebuild import Rebuild, Rebuilt
+    from projections.rebuild.targets import Target
+
+T = TypeVar("T")
+
+DIFFERENT = 1
+COULD_NOT = 2
+
+say = partial(click.echo, err=True)
+
+
+@click.command("rebuild")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--all", "wants_all", is_flag=True, help="Every projection there is.")
+@click.option("--verify-only", is_flag=True, help="Compare, and change nothing.")
+@click.option("--rollback", is_flag=True, help="Take back the tables from before the last time.")
+@click.pass_obj
+def rebuild_command(
+    choice: "Choice", names: tuple[str, ...], wants_all: bool, verify_only: bool, rollback: bool
+) -> None:
+    """Make projections anew from the log, compare, and exchange them while the service runs.
+
+    It can be interrupted: the same command goes on from there. With --verify-only the exit code is
+    1 when a projection is not what the log says.
+    """
+    if verify_only and rollback:
+        raise click.UsageError("--verify-only and --rollback exclude each other.")
+    targets = _chosen(names, wants_all=wants_all or (rollback and not names))
+    if rollback:
+        _tell_back(_run(choice, lambda rebuild: rebuild.roll_back(targets)))
+    elif verify_only:
+        _tell_verified(_run(choice, lambda rebuild: rebuild.verify(targets)))
+    else:
+        began = time.monotonic()
+        rebuilt = _run(choice, lambda rebuild: rebuild.rebuild(targets))
+        _tell_rebuilt(rebuilt, time.monotonic() - began)
+
+
+def _chosen(names: Sequence[str], *, wants_all: bool) -> "list[Target]":
+    from projections.rebuild.targets import TARGETS
+
+    known = {target.name: target for target in TARGETS}
+    if wants_all == bool(names):
+        raise click.UsageError(f"Name one or more of {', '.join(known)}, or say --all.")
+    if unknown := [name for name in names if name not in known]:
+        raise click.UsageError(f"There is no {unknown[0]}: name one of {', '.join(known)}.")
+    return [target for name, target in known.items() if wants_all or name in names]
+
+
+def _tell_verified(comparisons: "Sequence[Comparison]") -> None:
+    for comparison in comparisons:
+        _tell(comparison, right="as the log says", wrong="are not what the log says")
+    wrong = [comparison.name for comparison in comparisons if not comparison.is_equal]
+    if wrong:
+        say(f"Repair from the log with: daybook rebuild {' '.join(wrong)}")
+        sys.exit(DIFFERENT)
+
+
+def _tell_rebuilt(rebuilt: "Sequence[Rebuilt]", seconds: float) -> None:
+    for one in rebuilt:
+        assert one.found is not None, "what is rebuilt is compared"
+        _tell(one.found, right="rebuilt, as it was", wrong="were wrong and are repaired")
+    waited = max(one.waited_seconds for one in rebuilt)
+    say(f"Done in {seconds:.1f} s; nobody waited longer than {waited:.2f} s for a table.")
+    say("What was replaced is kept: 'daybook rebuild --rollback' takes it back.")
+
+
+def _tell_back(rebuilt: "Sequence[Rebuilt]") -> None:
+    for one in rebuilt:
+        click.echo(f"{one.name}: the one from before is back, with what happened since")
+
+
+def _tell(comparison: "Comparison", *, right: str, wrong: str) -> None:
+    name, count = comparison.name, comparison.rows_count
+    if comparison.is_equal:
+        click.echo(f"{name}: {count:,} rows, {right}")
+        return
+    click.echo(f"{name}: {count:,} rows, of which {comparison.differences_count:,} {wrong}:")
+    for difference in comparison.differences:
+        click.echo(f"  {difference}")
+    if more := comparison.differences_count - len(comparison.differences):
+        click.echo(f"  … and {more:,} more")
+
+
+def _run(choice: "Choice", act: "Callable[[Rebuild], Awaitable[T]]") -> T:
+    """Everything that keeps it from its end is said in a sentence, with exit code 2."""
+    from api.database import clear_sentences, prepare
+    from eventlog.errors import SetupError, UnknownTopicError
+    from projections.rebuild.errors import RebuildError
+    from projections.rebuild.rebuild import rebuilding
+
+    async def work(conninfo: str) -> T:
+        _stop_when_asked(choice)
+        with _progress() as progress:
+            async with rebuilding(conninfo, Bar(progress)) as rebuild:
+                return await act(rebuild)
+
+    try:
+        with choice.conninfo(say) as conninfo:
+            prepare(conninfo)
+            with clear_sentences(conninfo):
+                return asyncio.run(work(conninfo))
+    except UnknownTopicError as error:
+        raise SetupError(f"{error} A newer Daybook has written it: use that version.") from error
+    except RebuildError as error:
+        raise SetupError(str(error)) from error
+    except asyncio.CancelledError:
+        say("Stopped. The running tables are as they were; the same command goes on from here.")
+        sys.exit(COULD_NOT)
+
+
+def _stop_when_asked(choice: "Choice") -> None:
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    choice.signals.hand_to(lambda: loop.call_soon_threadsafe(task.cancel))
+
+
+class Bar:
+    """What is being done; of the log also how fast, and for how long still."""
+
+    def __init__(self, progress: "Progress") -> None:
+        self._progress = progress
+        self._task = progress.add_task("", total=None)
+        self._reads = False
+
+    def begin(self, what: str) -> None:
+        self._progress.remove_task(self._task)
+        self._task = self._progress.add_task(what, total=None)
+        self._reads = False
+
+    def reach(self, position: int, goal: int) -> None:
+        if not self._reads:
+            # What was read before counts as no speed.
+            self._progress.reset(self._task, completed=position, total=goal)
+            self._reads = True
+        self._progress.update(self._task, completed=position, total=goal)
+
+
+def _progress() -> "Progress":
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Task as Shown
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Shown) -> Text:
+            return Text(f"{task.speed:,.0f} events/s" if task.speed else "")
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), Rate(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

@@ -1,0 +1,90 @@
+"""What is looked for in the log, as people and programs ask for it, and where it can be."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated
+from uuid import UUID
+
+from msgspec import Meta, Struct, ValidationError, convert
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from eventlog.lines import Walk, Wanted
+from eventlog.mapper import EventMapper
+from eventlog.settled import settled_position
+from projections.as_of import position_of
+from projections.registry import DECIDERS
+
+# Writers at the same moment draw positions and look at the clock in no fixed order.
+MARGIN = timedelta(seconds=1)
+# Nothing was recorded outside of this, and with a margin it is still what a datetime can hold.
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = datetime(9000, 1, 1, tzinfo=UTC)
+
+TOPICS = sorted(EventMapper(DECIDERS).known_topics)
+
+
+class BadSearchError(Exception):
+    """str(error) says what cannot be looked for."""
+
+
+class Span(Struct, frozen=True):
+    """Between which positions: behind the one, up to the other, and up to where all is settled."""
+
+    after: int
+    upto: int
+    horizon: int
+
+
+def wanted_of(
+    *,
+    topic: str | None,
+    aggregate: UUID | None,
+    actor: str | None,
+    correlation: UUID | None,
+    since: str | None,
+    until: str | None,
+) -> Wanted:
+    return Wanted(
+        topics=None if topic is None else _topics(topic),
+        aggregate=aggregate,
+        actor=actor,
+        correlation=correlation,
+        since=None if since is None else _instant(since),
+        until=None if until is None else _instant(until),
+    )
+
+
+async def find_span(connection: AsyncConnection[TupleRow], wanted: Wanted, after: int) -> Span:
+    horizon = upto = await settled_position(connection)
+    if wanted.since is not None:
+        after = max(after, await position_of(connection, wanted.since - MARGIN))
+    if wanted.until is not None:
+        upto = min(upto, await position_of(connection, wanted.until + MARGIN))
+    return Span(after, upto, horizon)
+
+
+def walk_along(wanted: Wanted, span: Span) -> Walk:
+    return Walk(wanted, after=span.after, upto=span.upto)
+
+
+def _topics(text: str) -> list[str]:
+    """Of every topic that begins with one of these."""
+    found: list[str] = []
+    for beginning in text.split(","):
+        fitting = [topic for topic in TOPICS if beginning and topic.startswith(beginning)]
+        if not fitting:
+            raise BadSearchError(
+                f"No topic begins with {beginning!r}: there are {', '.join(TOPICS)}."
+            )
+        found += fitting
+    return found
+
+
+def _instant(text: str) -> datetime:
+    try:
+        instant: datetime = convert(text, Annotated[datetime, Meta(tz=True)])
+    except ValidationError:
+        raise BadSearchError(
+            f"{text!r} is no instant: write it with its zone, like 2026-03-01T12:00:00Z."
+        ) from None
+    return min(max(instant, EARLIEST), LATEST)

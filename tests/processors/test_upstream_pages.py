@@ -1,0 +1,209 @@
+"""Pages as feeds send them, and the settings that say how to read them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from domain.job import NULL
+from eventlog.errors import SetupError
+from processors.upstream_feeds import Feed, Mapping, read_feeds
+from processors.upstream_pages import RECORD_BYTES_MAX, BadPageError, Page, read_page
+
+
+def page(body: Any, asked: str | None = None, **mapping: Any) -> Page:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return read_page(content, Mapping(**mapping), asked=asked)
+
+
+def test_a_page_may_be_a_list() -> None:
+    read = page([{"id": 1}, {"id": "b"}])
+    assert [one.record_id for one in read.found] == ["1", "b"]
+    assert (read.cursor, read.is_last) == ("b", False)
+
+
+def test_things_may_stand_inside_each_other() -> None:
+    item = {"key": {"id": 7}, "meta": {"version": 3, "deleted": True}}
+    read = page(
+        {"result": {"items": [item], "paging": {"next": "abc"}}},
+        items="result.items",
+        next="result.paging.next",
+        id="key.id",
+        version="meta.version",
+        deleted="meta.deleted",
+    )
+    (found,) = read.found
+    assert (found.record_id, found.revision, found.deleted) == ("7", "3", True)
+    assert json.loads(bytes(found.data)) == item
+    assert (read.cursor, read.is_last) == ("abc", False)
+
+
+@pytest.mark.parametrize(
+    ("ids", "cursor"), [([3, 10, 9], "10"), (["3", "10", "9"], "10"), (["b", "a"], "a"), ([], None)]
+)
+def test_without_another_the_cursor_is_the_highest_id_or_the_last(
+    ids: list[Any], cursor: str | None
+) -> None:
+    # S1-13
+    assert page([{"id": one} for one in ids]).cursor == cursor
+
+
+@pytest.mark.parametrize(
+    ("body", "asked", "is_last"),
+    [
+        ({"items": [], "next": "x"}, None, True),
+        ({"items": [{"id": 1}], "next": None}, None, True),
+        ({"items": [{"id": 1}]}, None, True),
+        ({"items": [{"id": 1}], "next": ""}, None, True),
+        ({"items": [{"id": 1}], "next": "x"}, "x", True),
+        ({"items": [{"id": 1}], "next": "x"}, "w", False),
+        ({"items": [{"id": 1}], "next": 12}, "11", False),
+    ],
+)
+def test_the_last_page_is_the_one_after_which_there_is_nothing_to_ask(
+    body: Any, asked: str | None, is_last: bool
+) -> None:
+    assert page(body, asked, items="items", next="next").is_last == is_last
+
+
+def test_a_record_without_a_version_has_changed_when_anything_in_it_has() -> None:
+    def revision(item: Any) -> str:
+        return page([item]).found[0].revision
+
+    assert revision({"id": 1, "a": 1}) == revision({"id": 1, "a": 1})
+    assert revision({"id": 1, "a": 1}) != revision({"id": 1, "a": 2})
+    assert revision({"id": 1}).startswith("sha256:"), "it must not be taken for a number"
+
+
+@pytest.mark.parametrize(
+    ("deleted", "is_deleted"),
+    [
+        (True, True),
+        ("2026-01-01", True),
+        (1, True),
+        (None, False),
+        (False, False),
+        ("", False),
+        (0, False),
+    ],
+)
+def test_what_counts_as_deleted(deleted: Any, is_deleted: bool) -> None:
+    (found,) = page([{"id": 1, "gone": deleted}], deleted="gone").found
+    assert found.deleted == is_deleted
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        b'{"id": 1, "text": "' + b"x" * RECORD_BYTES_MAX + b'"}',
+        rb'{"id": 1, "text": "\u0000"}',
+        b'{"id": 1, "text": "\xff"}',
+    ],
+)
+def test_what_cannot_be_stored_is_left_out_and_the_record_is_not(item: bytes) -> None:
+    (found,) = page(b"[" + item + b"]").found
+    assert (found.record_id, found.data) == ("1", NULL)
+
+
+def test_a_record_is_kept_as_it_was_written() -> None:
+    (found,) = page(b'[{"id": 1,  "price": 1.10, "big": 123456789012345678901234567890}]').found
+    assert found.data == Raw(b'{"id": 1,  "price": 1.10, "big": 123456789012345678901234567890}')
+
+
+BAD_PAGES = [b"", b"null", b"{", b"[1]", b"[{}]", b'[{"id": null}]', b'[{"id": {}}]', b"\xff"]
+BAD_PAGES += [b'[{"id": true}]', b'[{"id": ""}]', rb'[{"id": "\u0000"}]', b'{"data": []}', b"[[]]"]
+BAD_PAGES += [rb'[{"id": 1, "text": "\ud800"}]']
+
+
+@pytest.mark.parametrize("body", [*BAD_PAGES, b'[{"id": "' + b"x" * 201 + b'"}]'])
+def test_what_is_no_page_is_refused(body: bytes) -> None:
+    with pytest.raises(BadPageError):
+        page(body)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+)
+
+
+@given(body=JSON.map(lambda value: json.dumps(value).encode()) | st.binary())
+def test_whatever_comes_is_a_page_or_refused(body: bytes) -> None:
+    try:
+        read = read_page(body, Mapping(next="next", version="v", deleted="d"), asked=None)
+    except BadPageError:
+        return
+    assert all(0 < len(one.record_id) <= 200 for one in read.found)
+
+
+TOML = """
+[consignments]
+url = "https://pos.example/api/consignments"
+every_seconds = 60
+
+[consignments.headers]
+Authorization = "Bearer t0ken"
+
+[consignments.mapping]
+items = "data"
+
+[consignments.job]
+queue = "pos"
+type = "consignment_changed"
+"""
+
+
+def test_feeds_are_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "feeds.toml"
+    file.write_text(TOML)
+    feed = read_feeds(str(file))["consignments"]
+
+    assert (feed.every_seconds, feed.page_size, feed.mapping.items) == (60, 100, "data")
+    assert feed.job is not None
+    assert feed.job.attempts_max == 3
+    assert "t0ken" not in repr(feed)
+
+
+def test_feeds_are_read_from_json(tmp_path: Path) -> None:
+    text = '{"a": {"url": "http://127.0.0.1:1/"}}'
+    file = tmp_path / "feeds.json"
+    file.write_text(text)
+
+    assert read_feeds(text) == read_feeds(str(file)) == {"a": Feed(url="http://127.0.0.1:1/")}
+    assert read_feeds(None) == read_feeds("{}") == {}
+
+
+def test_every_five_minutes_and_once_a_day_is_usual() -> None:
+    # S1-12, S1-27
+    feed = Feed(url="http://127.0.0.1")
+    assert (feed.every_seconds, feed.page_size, feed.reconcile_seconds) == (300, 100, 86400)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/no/such/file",
+        "{",
+        '{"a": {}}',
+        '{"a": {"url": "ftp://x"}}',
+        '{"a": {"url": "http://x", "evry_seconds": 1}}',
+        '{"a": {"url": "http://x", "every_seconds": 0}}',
+        '{"a": {"url": "http://x", "page_size": 1001}}',
+        '{"a": {"url": "http://x", "job": {"queue": "q"}}}',
+        '{"two words": {"url": "http://x"}}',
+    ],
+)
+def test_bad_settings_are_refused_at_the_start(text: str) -> None:
+    with pytest.raises(SetupError, match="DAYBOOK_UPSTREAMS"):
+        read_feeds(text)
+
+
+@pytest.mark.parametrize("text", ['{"a": "t0ken"', '{"a": {"headers": "t0ken"}}'])
+def test_what_is_refused_is_not_shown(text: str) -> None:
+    with pytest.raises(SetupError) as refused:
+        read_feeds(text)
+    assert "t0ken" not in str(refused.value)
