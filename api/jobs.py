@@ -122,8 +122,9 @@ class Held(Body, frozen=True):
 
 
 class OneResult(Body, frozen=True):
-    id: Id
-    claim_id: Id
+    # By the thousand, ids are read as such at once: twice as fast as looking at their letters.
+    id: UUID
+    claim_id: UUID
     outcome: Outcome
     result: Raw = field(default_factory=_null)
     error: Error = ""
@@ -327,8 +328,8 @@ def _result(body: OneResult) -> Result:
     if body.then and body.outcome is not Outcome.DONE:
         raise unprocessable("schema", "The body does not fit: only what is done has follow-ups.")
     return Result(
-        job_id=UUID(body.id),
-        claim_id=UUID(body.claim_id),
+        job_id=body.id,
+        claim_id=body.claim_id,
         outcome=body.outcome,
         result=_checked(body.result),
         error=body.error,
@@ -347,7 +348,7 @@ def _jitter() -> float:
 
 
 def _checked(payload: Raw) -> Raw:
-    if len(bytes(payload)) > PAYLOAD_BYTES_MAX:
+    if memoryview(payload).nbytes > PAYLOAD_BYTES_MAX:
         raise unprocessable(
             "payload_too_large",
             f"A payload or result may have {PAYLOAD_BYTES_MAX // KILOBYTE} KB at most: "

@@ -21,6 +21,7 @@ from api.settings import Settings
 from api.stopping import StopSignals
 from eventlog.collector import spare_the_collector
 from eventlog.committer import DEADLINE_SECONDS
+from eventlog.import_log import refuse_unfinished_import
 from processors.qstash import QStash
 from processors.runtime import Kitchen
 from processors.upstream_feeds import read_feeds
@@ -58,6 +59,7 @@ def serve(settings: Settings, signals: StopSignals, *, say: Say, announce: Say) 
         own_database(settings, say) as conninfo,
     ):
         prepare(conninfo)
+        refuse_unfinished_import(conninfo)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(
                 _serve(

@@ -35,6 +35,10 @@ class Versions(Invariant):
         version, expected = step.entry.version, step.version_before + 1
         return None if version == expected else f"version {version} where {expected} must follow"
 
+    def end(self) -> None:
+        if clash := self.case.world.memory.clash("beginning"):
+            self.accuse("version 1 of what has begun before", *clash)
+
 
 class Positions(Invariant):
     id = "I-03"

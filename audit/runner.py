@@ -8,7 +8,6 @@ from msgspec import Struct
 from audit import acknowledgements, derived, jobs, kitchen, log
 from audit.entries import Entry, Source, UnreadableError
 from audit.invariant import Case, Invariant, Verdict, Violation
-from audit.world import Step
 from domain.event import Event
 
 GROUPS = (log, acknowledgements, kitchen, jobs, derived)
@@ -57,7 +56,12 @@ def _pass_by(source: Source, case: Case, invariants: Sequence[Invariant], tick: 
         if kind not in judges:
             judges[kind] = _judges(invariants, kind)
         for invariant in judges[kind]:
-            if reason := _ask(invariant, step):
+            try:
+                reason = invariant.see(step)
+            except Exception as error:
+                # An event that cannot even be judged is not as it should be.
+                reason = f"it cannot be judged: {type(error).__name__}: {error}"
+            if reason is not None:
                 invariant.accuse_step(step, reason)
                 # One violation is enough: who has found one need not see more.
                 judges.clear()
@@ -69,15 +73,7 @@ def _judges(invariants: Iterable[Invariant], kind: type[Event] | None) -> list[I
     judges = [one for one in invariants if one.kinds is None or kind in one.kinds]
     for one in judges:
         one.seen |= not one.is_picky
-    return [one for one in judges if one.violation is None]
-
-
-def _ask(invariant: Invariant, step: Step) -> str | None:
-    try:
-        return invariant.see(step)
-    except Exception as error:
-        # An event that cannot even be judged is not as it should be.
-        return f"it cannot be judged: {type(error).__name__}: {error}"
+    return [one for one in judges if one.violation is None and type(one).see is not Invariant.see]
 
 
 def _surroundings(source: Source, violations: Iterable[Violation]) -> dict[int, list[Entry]]:

@@ -20,6 +20,7 @@ from api.settings import Settings, flag_of, from_environment, help_of
 from api.stopping import StopSignals, stop_signals
 from daybook.auditing import audit_group, check_command
 from daybook.errors import BadSetup, DaybookError
+from daybook.history import COMMANDS as HISTORY_COMMANDS
 from daybook.looking import COMMANDS
 from daybook.rebuild import rebuild_command
 from daybook.worker import Worker
@@ -208,7 +209,7 @@ def benches() -> None:
     """Measure how fast Daybook is on this machine."""
 
 
-for looking in COMMANDS:
+for looking in (*COMMANDS, *HISTORY_COMMANDS):
     looking.params += DATABASE_OPTIONS
     cli.add_command(looking)
 

@@ -69,7 +69,7 @@ def show_log(
     with (
         choice.conninfo(lambda line: click.echo(line, err=True)) as conninfo,
         log_sentences(conninfo),
-        _quiet_end(),
+        quiet_end(),
     ):
         asyncio.run(work(conninfo))
 
@@ -221,7 +221,7 @@ def _printable(text: str) -> str:
 
 
 @contextmanager
-def _quiet_end() -> Iterator[None]:
+def quiet_end() -> Iterator[None]:
     """Whoever closes the pipe has seen enough."""
     try:
         yield

@@ -11,16 +11,21 @@ if TYPE_CHECKING:
 class Bar:
     """How far of how far, how fast, and for how long still."""
 
-    def __init__(self, progress: "Progress", what: str, total: int) -> None:
+    def __init__(self, progress: "Progress", what: str, goal: int) -> None:
         self._progress = progress
-        self._task = progress.add_task(what, total=max(total, 1))
+        self._task = progress.add_task(what, total=goal)
+        self._begins = True
 
-    def reach(self, done: int) -> None:
-        self._progress.update(self._task, completed=done)
+    def reach(self, place: int) -> None:
+        if self._begins:
+            # Else what was done before would count as done at once.
+            self._progress.reset(self._task, completed=place)
+            self._begins = False
+        self._progress.update(self._task, completed=place)
 
 
 @contextmanager
-def bar(what: str, unit: str, total: int, *, is_shown: bool = True) -> Iterator[Bar]:
+def bar(what: str, unit: str, goal: int, *, is_shown: bool = True) -> Iterator[Bar]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Task as Shown
@@ -34,4 +39,4 @@ def bar(what: str, unit: str, total: int, *, is_shown: bool = True) -> Iterator[
     columns = (TextColumn("{task.description}"), BarColumn(), Rate(), TimeRemainingColumn())
     is_shown = is_shown and console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=not is_shown) as progress:
-        yield Bar(progress, what, total)
+        yield Bar(progress, what, goal)

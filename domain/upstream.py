@@ -6,6 +6,7 @@ to time a poll reads everything, and what it does not find any more has vanished
 """
 
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, ClassVar, Self
 from uuid import UUID, uuid5
 
@@ -111,6 +112,8 @@ class Upstream(Struct, frozen=True, kw_only=True, gc=False):
         return replace(self, version=self.version + 1, updated_at=event.at, **changes)
 
 
+# Of every record on every page the id is asked for, and there are few upstreams.
+@lru_cache(maxsize=100)
 def upstream_id(name: str) -> UUID:
     return uuid5(_UPSTREAMS, name)
 

@@ -89,16 +89,9 @@ class FeedPoll:
         now: datetime,
         standby_seconds: float,
     ) -> bool:
-        """Takes in what came, and asks for what is next; returns whether there was anything."""
-        if self._asked is not None:
-            asked = self._asked
-            if not asked.page.done():
-                return False
-            self._asked = None
-            await self._take_in(runtime, connection, asked)
-            return True
+        """Asks for the next page, or tells what has vanished; returns whether it did either."""
         silence = timedelta(seconds=standby_seconds)
-        if self.rest_seconds or not self._is_due(upstream, now - silence):
+        if self._asked or self.rest_seconds or not self._is_due(upstream, now - silence):
             return False
         poll = self._poll(upstream, now)
         if upstream is not None and poll.is_read:
@@ -107,6 +100,12 @@ class FeedPoll:
             page = asyncio.create_task(self._client.page(self._feed, poll.cursor))
             self._asked = Asked(upstream.version if upstream else 0, poll, page)
         return True
+
+    async def take_in(self, runtime: Runtime, connection: Connection) -> None:
+        """What came, if it has come."""
+        if self._asked is not None and self._asked.page.done():
+            asked, self._asked = self._asked, None
+            await self._take_in(runtime, connection, asked)
 
     def _is_due(self, upstream: Upstream | None, now: datetime) -> bool:
         if upstream is None:

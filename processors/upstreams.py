@@ -59,6 +59,8 @@ class Upstreams(Processor):
         pages = [poll.page for poll in self._polls if poll.page]
         if pages:
             await asyncio.wait(pages, timeout=WAIT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        for poll in self._polls:
+            await poll.take_in(runtime, connection)
         if pages or went_on:
             return 0
         return min([POLL_SECONDS, *(one.rest_seconds or POLL_SECONDS for one in self._polls)])

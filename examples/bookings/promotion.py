@@ -58,6 +58,7 @@ async def create_job(
         subject=str(booking_id),
         unique_key=str(booking_id),
         attempts_max=3,
+        actor="bookings",
     )
 
 

@@ -160,5 +160,10 @@ async def _enqueue(
     connection: AsyncConnection[Any], transfer_id: int, type_: str, payload: Any = None
 ) -> None:
     await enqueue_async(
-        connection, queue=QUEUE, type=type_, payload=payload, subject=str(transfer_id)
+        connection,
+        queue=QUEUE,
+        type=type_,
+        payload=payload,
+        subject=str(transfer_id),
+        actor="bookings",
     )

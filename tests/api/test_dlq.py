@@ -8,11 +8,14 @@ from uuid import UUID
 
 import pytest
 
+from domain.errors import JobNotDeadError
+from domain.job import JobStatus
+from domain.workshop import RetryJobs
 from eventlog.committer import Committer
 from eventlog.errors import OutcomeUnknownError, UnavailableError
 from tests.api.http import Answer, Api
 from tests.api.working import bury, claim, enqueue, fail
-from tests.kitchen import rows
+from tests.kitchen import origin, rows
 
 pytestmark = pytest.mark.anyio
 
@@ -321,3 +324,14 @@ async def test_a_dry_run_says_when_it_stopped_counting(
 
     told = await redrive(api, {"dryRun": True})
     assert told == {"matched": 2, "redriven": 0, "more": True, "nextCursor": None}
+
+
+async def test_a_job_that_was_cancelled_since_it_was_seen_dead_stays_cancelled(api: Api) -> None:
+    seen, other = await bury(api, 2)
+    await api.post(f"/api/jobs/{seen['id']}/cancel")
+
+    retry = RetryJobs(job_ids=[UUID(seen["id"]), UUID(other["id"])])
+    refused, retried = (await api.service.committer.submit(retry, origin())).answer
+
+    assert isinstance(refused.answer, JobNotDeadError)
+    assert retried.answer.status is JobStatus.PENDING

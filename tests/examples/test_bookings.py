@@ -111,7 +111,7 @@ async def test_the_log_tells_the_story_in_the_words_of_the_source(
 
 @pytest.mark.parametrize("how", [How.ERROR, How.BUSY, How.LOST])
 async def test_a_vendor_that_fails_twice_issues_one_invoice(firm: Firm, how: How) -> None:
-    # S4-02, S4-27, S1-26
+    # S4-02, S4-27, S1-10, S1-18, S1-26
     invoices = firm.standins.invoices
     invoices.fail_next(2, how, path="documents", retry_after_seconds=0)
     async with firm.working():

@@ -29,7 +29,7 @@ WHERE datname = current_database() AND wait_event_type = 'Lock'
 """
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def variables() -> Iterator[dict[str, str]]:
     """Beside a service with its own PostgreSQL, as `./run` starts it."""
     directory = reachable_directory()

@@ -31,7 +31,6 @@ async def http(standins: StandIns) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 async def test_one_key_has_one_effect(http: httpx2.AsyncClient, standins: StandIns) -> None:
-    # S1-13
     answers = [await http.post("/mail/emails", json=EMAIL, headers=KEYED) for _ in range(3)]
     other = await http.post("/mail/emails", json={**EMAIL, "text": "?"}, headers=KEYED)
 

@@ -62,7 +62,7 @@ async def test_the_till_follows_a_transfer_from_the_order_to_its_arrival(firm: F
 
 
 async def test_a_till_that_does_it_and_does_not_answer_does_it_once(firm: Firm) -> None:
-    # S1-13, S1-25, S1-26
+    # S1-10, S1-18, S1-25, S1-26
     pos = firm.standins.pos
     async with firm.working():
         pos.fail_next(2, How.LOST)

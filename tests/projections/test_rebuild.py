@@ -2,13 +2,12 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
 import pytest
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from uuid_utils.compat import uuid7
 
 from domain.claim import CompletionMode
@@ -25,16 +24,18 @@ from projections.rebuild import rebuild as rebuild_module
 from projections.rebuild import replay
 from projections.rebuild.comparison import Comparison
 from projections.rebuild.errors import RebuildError
-from projections.rebuild.rebuild import Rebuild, Rebuilt, rebuilding
+from projections.rebuild.rebuild import Rebuilt, rebuilding
 from projections.rebuild.targets import MAPPER, TARGETS, Target
 from projections.registry import READ_MODELS
 from projections.snapshot import begin_snapshot
-from tests.kitchen import Kitchen, fold_of_the_log, live_rows, open_kitchen, origin, rows
-from tests.workshop import QUEUE, Workshop, new_job, open_workshop, raw
+from tests.conftest import fresh_database
+from tests.kitchen import Kitchen, fold_of_the_log, live_rows, open_kitchen, rows
+from tests.workshop import QUEUE, Workshop, open_workshop, raw
 
 pytestmark = pytest.mark.anyio
 
 ALL = [target.name for target in TARGETS]
+READ_MODEL_NAMES = [model.name for model in READ_MODELS]
 
 # Everything about tables that somebody could notice, but for where their rows lie.
 DESCRIBE_TABLES = """
@@ -105,6 +106,10 @@ async def make_anew(conninfo: str, *names: str) -> dict[str, Rebuilt]:
         return {one.name: one for one in await rebuild.rebuild(chosen(*names))}
 
 
+def found(rebuilt: dict[str, Rebuilt]) -> dict[str, Comparison]:
+    return {name: one.found for name, one in rebuilt.items() if one.found is not None}
+
+
 async def roll_back(conninfo: str, *names: str) -> list[str]:
     async with rebuilding(conninfo, Unwatched()) as rebuild:
         return [one.name for one in await rebuild.roll_back(chosen(*names))]
@@ -167,7 +172,7 @@ class Evening:
     async def change(self, bots: Any) -> None:
         await self.kitchen.submit(ReleaseBot(bot_id=self.chance.choice(bots).id))
         if self.orders:
-            kind = self.chance.choice([DeleteOrder, RestoreOrder, RequeueOrder])
+            kind: Any = self.chance.choice([DeleteOrder, RestoreOrder, RequeueOrder])
             await self.kitchen.submit(kind(order_id=self.chance.choice(self.orders).id))
 
     async def enqueue(self, _bots: Any) -> None:
@@ -188,17 +193,28 @@ class Evening:
     async def decide(self, _bots: Any) -> None:
         await self.kitchen.submit(ConfigureQueue(name=QUEUE, concurrency=self.chance.randrange(9)))
         if self.jobs:
-            kind = self.chance.choice([CancelJob, RetryJob])
+            kind: Any = self.chance.choice([CancelJob, RetryJob])
             await self.kitchen.submit(kind(job_id=self.chance.choice(self.jobs).id))
 
 
+@pytest.fixture(scope="module")
+def past_evening(server: str, template: str) -> Iterator[str]:
+    """Name of a database with some of everything, read models included."""
+
+    async def play(conninfo: str) -> None:
+        async with open_kitchen(conninfo) as kitchen:
+            await Evening(kitchen).go_on(200)
+        await follow(conninfo)
+
+    with fresh_database(server, template) as conninfo:
+        asyncio.run(play(conninfo))
+        yield str(conninfo_to_dict(conninfo)["dbname"])
+
+
 @pytest.fixture
-async def evening(own_database: str) -> str:
-    """A database with some of everything, read models included."""
-    async with open_kitchen(own_database) as kitchen:
-        await Evening(kitchen).go_on(150)
-    await follow(own_database)
-    return own_database
+def evening(server: str, past_evening: str) -> Iterator[str]:
+    with fresh_database(server, past_evening) as conninfo:
+        yield conninfo
 
 
 async def test_every_table_is_a_projection_or_says_why_not(own_database: str) -> None:
@@ -277,10 +293,8 @@ async def test_what_was_changed_by_hand_is_found_named_and_repaired(
     rows(own_database, tampering, {"id": order.id})
     name, told = TAMPERING[tampering]
 
-    assert told(order.id) in wrong(await verify(own_database))
-    found = (await make_anew(own_database, name))[name].found
-    assert found is not None
-    assert told(order.id) in [str(one) for one in found.differences]
+    assert told(order.id) in wrong(await verify(own_database, name))
+    assert told(order.id) in wrong(found(await make_anew(own_database, name)))
     assert wrong(await verify(own_database)) == []
 
 
@@ -291,9 +305,9 @@ async def test_only_the_first_of_many_wrong_rows_are_named_and_all_are_counted(
         await workshop.jobs(200)
     rows(own_database, "UPDATE jobs SET priority = 9")
 
-    found = (await verify(own_database, "jobs"))["jobs"]
+    jobs = (await verify(own_database, "jobs"))["jobs"]
 
-    assert (len(found.differences), found.differences_count, found.rows_count) == (20, 200, 201)
+    assert (len(jobs.differences), jobs.differences_count, jobs.rows_count) == (20, 200, 201)
 
 
 async def test_a_heartbeat_is_no_difference_and_its_lease_outlives_a_rebuild(
@@ -325,8 +339,7 @@ async def test_writers_go_on_through_a_rebuild_without_an_error(own_database: st
 
         guests = [asyncio.create_task(guest(seed)) for seed in range(8)]
         for _ in range(2):
-            rebuilt = await make_anew(own_database)
-            assert [str(d) for one in rebuilt.values() for d in one.found.differences] == []
+            assert wrong(found(await make_anew(own_database))) == []
         over.set()
         await asyncio.gather(*guests)
     assert wrong(await verify(own_database)) == []
@@ -334,33 +347,29 @@ async def test_writers_go_on_through_a_rebuild_without_an_error(own_database: st
 
 
 async def test_a_follower_goes_on_where_it_was_after_its_table_was_exchanged(
-    own_database: str,
+    evening: str,
 ) -> None:
-    models = [Follower(own_database, model, MAPPER) for model in READ_MODELS]
-    async with open_kitchen(own_database) as kitchen:
-        for _ in range(3):
-            await Evening(kitchen).go_on(40)
-            for one in models:
-                await one.catch_up()
-            await make_anew(own_database)
+    models = [Follower(evening, model, MAPPER) for model in READ_MODELS]
+    for one in models:
+        await one.catch_up()
+    await make_anew(evening, *READ_MODEL_NAMES)
+    async with open_kitchen(evening) as kitchen:
         await Evening(kitchen).go_on(40)
     for one in models:
         await one.catch_up()
         cursor = await one.cursor()
         assert cursor == await one.recompute(cursor.position)
         await one.close()
-    assert wrong(await verify(own_database)) == []
+    assert wrong(await verify(evening)) == []
 
 
-async def test_a_read_model_that_is_behind_is_compared_where_it_stands(own_database: str) -> None:
-    async with open_kitchen(own_database) as kitchen:
-        await Evening(kitchen).go_on(60)
-        await follow(own_database)
-        await Evening(kitchen).go_on(60)
-    assert wrong(await verify(own_database)) == []
-    await make_anew(own_database)
-    await follow(own_database)
-    assert wrong(await verify(own_database)) == []
+async def test_a_read_model_that_is_behind_is_compared_where_it_stands(evening: str) -> None:
+    async with open_kitchen(evening) as kitchen:
+        await Evening(kitchen).go_on(40)
+    assert wrong(await verify(evening, *READ_MODEL_NAMES)) == []
+    await make_anew(evening, *READ_MODEL_NAMES)
+    await follow(evening)
+    assert wrong(await verify(evening, *READ_MODEL_NAMES)) == []
 
 
 async def test_an_interrupted_rebuild_changes_nothing_and_the_next_goes_on_from_there(
@@ -395,27 +404,22 @@ async def test_a_shadow_from_before_a_migration_is_begun_anew(
 
 
 async def test_a_rollback_takes_the_old_tables_back_with_what_happened_since(
-    own_database: str,
+    evening: str,
 ) -> None:
-    async with open_kitchen(own_database) as kitchen:
-        evening = Evening(kitchen)
-        await evening.go_on(80)
-        order = await kitchen.order()
-        rows(own_database, "UPDATE orders SET user_id = 'x' WHERE id = %(id)s", {"id": order.id})
-        await follow(own_database)
-        await make_anew(own_database)
-        await evening.go_on(80)
-        await follow(own_database)
+    async with open_kitchen(evening) as kitchen:
+        bot = await kitchen.bot()
+        rows(evening, "UPDATE bots SET auto_claim = true WHERE id = %(id)s", {"id": bot.id})
+        await make_anew(evening)
+        await Evening(kitchen).go_on(40)
+        await follow(evening)
 
-        assert await roll_back(own_database) == ALL
+        assert await roll_back(evening) == ALL
         # What was wrong before is wrong again; everything else is what the log says.
-        assert wrong(await verify(own_database)) == [
-            f"orders, id {order.id}: user_id is 'x', should be None"
-        ]
-        await evening.go_on(20)
-    await follow(own_database)
-    await roll_back(own_database, "orders")
-    assert wrong(await verify(own_database)) == []
+        told = f"bots, id {bot.id}: auto_claim is True, should be False"
+        assert wrong(await verify(evening)) == [told]
+        await Evening(kitchen).go_on(20)
+    await roll_back(evening, "bots")
+    assert wrong(await verify(evening)) == []
 
 
 async def test_there_is_no_way_back_before_a_rebuild_or_past_a_migration(own_database: str) -> None:
@@ -452,12 +456,13 @@ async def test_whoever_holds_a_table_is_not_pushed_aside_and_keeps_nobody_waitin
     monkeypatch.setattr(rebuild_module, "SWITCH_SECONDS_MAX", 0.5)
     async with open_kitchen(own_database) as kitchen:
         with psycopg.connect(owner_conninfo(own_database)) as holder:
+            process = holder.info.backend_pid
             holder.execute("SELECT * FROM bots")
             trying = asyncio.create_task(make_anew(own_database, "bots"))
             while not trying.done():
                 async with asyncio.timeout(1):
                     await kitchen.bot()
-        with pytest.raises(RebuildError, match=rf"never free \(process {holder.info.backend_pid}"):
+        with pytest.raises(RebuildError, match=rf"never free \(process {process} "):
             await trying
     assert wrong(await verify(own_database)) == []
 
@@ -517,6 +522,6 @@ async def test_a_user_who_does_not_own_the_tables_is_told(own_database: str) -> 
     rows(own_database, f"CREATE ROLE {role} LOGIN; GRANT daybook_service TO {role}")
     try:
         with pytest.raises(RebuildError, match="may not exchange tables"):
-            await verify(psycopg.conninfo.make_conninfo(own_database, user=role))
+            await verify(make_conninfo(own_database, user=role))
     finally:
         rows(own_database, f"DROP ROLE {role}")

@@ -1,0 +1,53 @@
+"""`daybook export`: the log into a file, or to the output for other programs."""
+
+import sys
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from api.stopping import Stop
+from daybook.log import log_sentences, quiet_end
+from daybook.progress import bar
+from eventlog.database import connect_in_thread, reader_conninfo
+from eventlog.errors import SetupError
+from eventlog.export import Sink, export_file, export_to, settled_upto
+
+if TYPE_CHECKING:
+    from daybook.cli import Choice
+
+STOPPED = 2
+
+say = partial(click.echo, err=True)
+
+
+def export(choice: "Choice", path: Path, *, after: int, upto: int | None) -> None:
+    to_output = str(path) == "-"
+    try:
+        with choice.conninfo(say) as conninfo, log_sentences(conninfo), quiet_end():
+            _export(conninfo, None if to_output else path, after, upto)
+    except Stop:
+        how = "" if to_output else ": the same command goes on from here"
+        say(f"Stopped{how}.")
+        sys.exit(STOPPED)
+    except OSError as error:
+        raise SetupError(
+            f"{path} cannot be written ({error.strerror}): see to that, and the same command "
+            "goes on."
+        ) from error
+
+
+def _export(conninfo: str, path: Path | None, after: int, upto: int | None) -> None:
+    with closing(connect_in_thread(reader_conninfo(conninfo))) as connection:
+        end = settled_upto(connection, upto)
+        is_shown = path is not None or not sys.stdout.isatty()
+        with bar("exporting", "events", end, is_shown=is_shown) as shown:
+            if path is None:
+                sink = Sink(sys.stdout.buffer)
+                done = export_to(sink, connection, after=after, upto=end, tick=shown.reach)
+            else:
+                done = export_file(path, connection, after=after, upto=end, tick=shown.reach)
+    if path is not None:
+        say(f"{path}: {done.count:,} events written, complete up to position {done.position}.")

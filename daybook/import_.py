@@ -1,0 +1,105 @@
+"""`daybook import`: an export into an empty log, and everything else derived from it."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import psycopg
+
+from api.database import clear_sentences, prepare
+from api.stopping import Stop
+from daybook.progress import bar
+from eventlog.database import connect, connect_in_thread, owner_conninfo
+from eventlog.errors import SetupError
+from eventlog.import_lines import BadLineError, Checker, open_lines
+from eventlog.import_log import Import, Progress, privileges_sentence
+from eventlog.mapper import EventMapper
+from projections.rebuild.errors import RebuildError
+from projections.refill import DERIVED_TABLES, refill
+from projections.registry import DECIDERS
+
+if TYPE_CHECKING:
+    from daybook.cli import Choice
+
+BAD_FILE = 1
+STOPPED = 2
+HOW_TO_GO_ON = (
+    "'daybook import FILE' goes on behind what is in, with a file that is right from there on; "
+    "'daybook import --discard' drops it all."
+)
+
+_MAPPER = EventMapper(DECIDERS)
+
+say = partial(click.echo, err=True)
+
+
+def import_file(choice: "Choice", path: Path) -> None:
+    with _database(choice) as conninfo, _reading(path):
+        try:
+            with closing(connect_in_thread(owner_conninfo(conninfo))) as connection:
+                progress = _import_lines(Import(connection, _MAPPER), path)
+                asyncio.run(_derive(conninfo, progress.position))
+        except (BadLineError, RebuildError) as error:
+            say(f"{error}\n{HOW_TO_GO_ON}")
+            sys.exit(BAD_FILE)
+    say(f"{path}: {progress.lines_count:,} events, up to position {progress.position}.")
+
+
+def discard_import(choice: "Choice") -> None:
+    with (
+        _database(choice) as conninfo,
+        closing(connect_in_thread(owner_conninfo(conninfo))) as connection,
+    ):
+        is_dropped = Import(connection, _MAPPER).discard(DERIVED_TABLES)
+    say("The log is empty again." if is_dropped else "No import was interrupted here.")
+
+
+def _import_lines(importing: Import, path: Path) -> Progress:
+    with open_lines(path) as file:
+        progress = importing.begin()
+        importing.find_place(file, progress, path)
+        checker = Checker(_MAPPER, number=progress.lines_count, position=progress.position)
+        with bar("importing", "bytes", path.stat().st_size) as shown:
+            shown.reach(file.place)
+            for written in file.chunks(progress.lines_count):
+                progress = importing.take(written, checker, progress)
+                shown.reach(file.place)
+    return progress
+
+
+async def _derive(conninfo: str, position: int) -> None:
+    with bar("deriving", "events", position) as shown:
+        async with await connect(owner_conninfo(conninfo)) as connection:
+            await refill(connection, position, shown.reach)
+
+
+@contextmanager
+def _database(choice: "Choice") -> Iterator[str]:
+    try:
+        with choice.conninfo(say) as conninfo, clear_sentences(conninfo):
+            prepare(conninfo)
+            yield conninfo
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise privileges_sentence(error) from error
+    except psycopg.errors.LockNotAvailable as error:
+        raise SetupError(
+            "Somebody is writing to the log: stop the service, then import."
+        ) from error
+    except Stop:
+        say("Stopped: the same command goes on from here.")
+        sys.exit(STOPPED)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.filename != str(path):
+            raise
+        raise SetupError(f"{path} cannot be read: {error.strerror}.") from error
