@@ -25,6 +25,7 @@ from api.problems import KNOWN_ERRORS, BadInputError, Problem, defect, problem_o
 from api.requests import (
     BODY_BYTES_MAX,
     Headers,
+    Id,
     KeyText,
     read_bytes,
     read_id,
@@ -46,6 +47,7 @@ KEYED_COMMANDS = UUID("6f0f4a1e-8c0b-5d0e-9d5a-3b7c1f2e4d60")
 RawHeaders = list[tuple[bytes, bytes]]
 JSON_TYPE = (b"content-type", b"application/json")
 PROBLEM_TYPE = (b"content-type", b"application/problem+json")
+CORRELATION = b"daybook-correlation-id"
 REPLAYED = (b"idempotent-replayed", b"true")
 
 
@@ -81,6 +83,12 @@ class Call:
     def id(self) -> UUID:
         return read_id(self.scope["path_params"]["id"])
 
+    @property
+    def correlation(self) -> UUID | None:
+        """What the caller says that this belongs to; recorded with every event."""
+        text = self.headers.get(CORRELATION)
+        return None if text is None else read_id(text.decode("latin-1"))
+
 
 class Endpoint(ABC, Generic[B]):
     """Reads a body, lets `answer` do the rest, and sends what it says."""
@@ -89,7 +97,10 @@ class Endpoint(ABC, Generic[B]):
     answers: Callable[..., Any]
     """Its return type is the shape of the answer."""
 
-    headers: ClassVar[Mapping[str, Any]] = {"Idempotency-Key": KeyText}
+    headers: ClassVar[Mapping[str, Any]] = {
+        "Idempotency-Key": KeyText,
+        "Daybook-Correlation-Id": Id,
+    }
     """Headers of the request that are looked at, with the type of each."""
 
     problems: tuple[HTTPStatus, ...] = ()
@@ -177,7 +188,7 @@ class Write(Endpoint[B], Generic[B, A]):
         value = self.read(call, body)
         command = self._command(value, call)
         key = self.key(call, value)
-        origin = origin_of(key)
+        origin = origin_of(key, call.correlation)
         return await self.hand_over(call, command, origin, key)
 
     def key(self, call: Call, value: B) -> IdempotencyKey | None:
@@ -227,12 +238,12 @@ def keyed(
     )
 
 
-def origin_of(key: IdempotencyKey | None) -> Origin:
+def origin_of(key: IdempotencyKey | None, correlation: UUID | None = None) -> Origin:
     """With a key the command's id follows from it: the same request is the same command."""
     if key is None:
-        return Origin(command_id=uuid7(), actor=PRINCIPAL)
+        return Origin(command_id=uuid7(), actor=PRINCIPAL, correlation=correlation)
     command_id = uuid5(KEYED_COMMANDS, orjson.dumps(key.scope).decode())
-    return Origin(command_id=command_id, actor=key.principal)
+    return Origin(command_id=command_id, actor=key.principal, correlation=correlation)
 
 
 def told_by(receipt: Receipt) -> RawHeaders:

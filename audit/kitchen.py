@@ -160,8 +160,7 @@ class Urgency(Invariant):
             self._accuse(passed_by)
         place = step.after.kind is not OrderKind.VIP, step.after.number, step.after.id
         self._since.pop(place, None)
-        while self._queue and self._queue[0] not in self._since:
-            heappop(self._queue)
+        self._forget_past()
         if step.entry.actor == DISPATCH and isinstance(step.event, Order.Claimed):
             self.seen = True
             self._compare(step, place)
@@ -174,6 +173,14 @@ class Urgency(Invariant):
         for claim in self._passed.values():
             if self.case.world.now > claim.entry.recorded_at + COMMIT_SECONDS_MAX:
                 self._accuse(claim)
+
+    def _forget_past(self) -> None:
+        """Who is pending no more is still in the queue, until he comes to its head or is in the
+        majority."""
+        while self._queue and self._queue[0] not in self._since:
+            heappop(self._queue)
+        if len(self._queue) > 2 * len(self._since) + 1000:
+            self._queue = sorted(self._since)
 
     def _compare(self, claim: Step, place: Place) -> None:
         first = self._queue[0] if self._queue else place

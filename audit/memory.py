@@ -17,7 +17,7 @@ BUFFER_MAX = 5000
 
 OPEN = """
 PRAGMA journal_mode = OFF;
-PRAGMA cache_size = -65536;
+PRAGMA cache_size = -16384;
 PRAGMA temp_store = FILE;
 BEGIN;
 CREATE TABLE states (id BLOB PRIMARY KEY, version INTEGER, kind TEXT, state BLOB);

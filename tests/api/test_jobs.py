@@ -275,3 +275,16 @@ async def test_an_unknown_job_is_not_found(api: Api) -> None:
     for what in ("cancel", "retry"):
         assert (await api.post(f"/api/jobs/{uuid7()}/{what}")).problem == (404, "not-found")
     assert (await api.post("/api/jobs/7/cancel")).problem == (400, "bad-id")
+
+
+async def test_what_belongs_together_can_be_found_together(api: Api, database: str) -> None:
+    # S1-26, D-76
+    together = str(uuid7())
+    body = {"queue": "email", "type": "send"}
+    await api.post("/api/jobs", body, daybook_correlation_id=together)
+    await api.post("/api/orders", {"type": "VIP"}, daybook_correlation_id=together)
+    query = "SELECT topic FROM log WHERE correlation_id = %(id)s ORDER BY position"
+    found = rows(database, query, {"id": together})
+    assert found == [("job.created",), ("order.created",)]
+    refused = await api.post("/api/jobs", body, daybook_correlation_id="booking 7")
+    assert refused.problem == (400, "bad-id")

@@ -1,12 +1,10 @@
 """`daybook rebuild` beside a running service: nobody notices, whatever happens to it."""
 
 import asyncio
-import os
 import random
-import signal
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx2
@@ -196,12 +194,13 @@ async def test_killed_at_any_moment_it_leaves_the_running_tables_right_and_goes_
     chance = random.Random(7)
     async with under_load(own_serving) as load:
         for _ in range(12):
-            one = subprocess.Popen(
-                arguments, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL
+            one = await asyncio.create_subprocess_exec(
+                *arguments, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL
             )
             await asyncio.sleep(chance.uniform(0.3, 3.0))
-            os.kill(one.pid, signal.SIGKILL)
-            one.wait()
+            with suppress(ProcessLookupError):
+                one.kill()
+            await one.wait()
         done = await rebuild(own_serving, "--all")
         assert done.returncode == 0, done
         assert "wrong" not in done.stdout
