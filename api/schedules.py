@@ -1,7 +1,7 @@
 """Schedules over HTTP: jobs that are created again and again, when a cron expression is due."""
 
 from http import HTTPStatus
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, TypedDict
 
 import orjson
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
@@ -15,8 +15,8 @@ from api.parameters import NoParameters, Parameters
 from api.problems import problem_of
 from api.queries import DatabaseRead
 from api.requests import KILOBYTE, bad_request, unprocessable
+from api.schedule_shapes import ScheduleJSON, schedule_json
 from api.service import Service
-from api.shapes import Moment, moment
 from domain.errors import NotFoundError, Refusal
 from domain.job import NULL
 from domain.job_template import JobTemplate
@@ -70,31 +70,6 @@ class ScheduleChange(Body, frozen=True):
     missed_runs: MissedRuns | UnsetType = UNSET
     catch_up_seconds: CatchUpSeconds | UnsetType = UNSET
     paused: bool | UnsetType = UNSET
-
-
-class ScheduledJobJSON(TypedDict):
-    queue: str
-    type: str
-    payload: Any
-    priority: int
-    attemptsMax: int
-    leaseSeconds: float
-    subject: str | None
-
-
-class ScheduleJSON(TypedDict):
-    name: str
-    cron: str
-    timeZone: str
-    missedRuns: MissedRuns
-    catchUpSeconds: float
-    paused: bool
-    job: ScheduledJobJSON
-    nextRunAt: Moment | None
-    lastRunAt: Moment | None
-    createdAt: Moment
-    updatedAt: Moment
-    version: int
 
 
 class ScheduleAnswer(TypedDict):
@@ -200,32 +175,6 @@ async def get_schedule(_: NoParameters, request: Request) -> ScheduleAnswer:
     if schedule is None:
         raise NotFoundError("schedule", name)
     return changed(schedule)
-
-
-def schedule_json(schedule: Schedule) -> ScheduleJSON:
-    plan = schedule.plan
-    return {
-        "name": schedule.name,
-        "cron": plan.cron,
-        "timeZone": plan.time_zone,
-        "missedRuns": plan.missed_runs,
-        "catchUpSeconds": plan.catch_up_seconds,
-        "paused": schedule.paused,
-        "job": {
-            "queue": plan.job.queue,
-            "type": plan.job.type,
-            "payload": orjson.Fragment(bytes(plan.job.payload)),
-            "priority": plan.job.priority,
-            "attemptsMax": plan.job.attempts_max,
-            "leaseSeconds": plan.job.lease_seconds,
-            "subject": plan.job.subject,
-        },
-        "nextRunAt": moment(schedule.next_run_at) if schedule.next_run_at else None,
-        "lastRunAt": moment(schedule.last_run_at) if schedule.last_run_at else None,
-        "createdAt": moment(schedule.created_at),
-        "updatedAt": moment(schedule.updated_at),
-        "version": schedule.version,
-    }
 
 
 def read_schedule_name(text: str) -> str:

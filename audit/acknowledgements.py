@@ -18,10 +18,10 @@ class Told(Invariant):
     is_picky = True
 
     def end(self) -> None:
-        testimony = self.case.testimony
-        if testimony is not None:
-            self.seen = testimony.first(self.relevant) is not None
-            if found := testimony.first(self.contradiction):
+        witnesses = self.case.witnesses
+        if witnesses is not None:
+            self.seen = witnesses.first(self.relevant) is not None
+            if found := witnesses.first(self.contradiction):
                 self.accuse(self.reason.format(*found))
 
 
@@ -61,9 +61,9 @@ class Acknowledged(Told):
 
     def end(self) -> None:
         super().end()
-        if self.case.testimony is None:
+        if self.case.witnesses is None:
             return
-        if found := self.case.testimony.first(self.unexpected):
+        if found := self.case.witnesses.first(self.unexpected):
             self.accuse(f"{found[0]} commands that no client knows of, the first at {found[1]}")
 
 
@@ -103,7 +103,7 @@ class NothingRefused(Told):
     relevant = "SELECT 1 FROM answers WHERE type = 'fail' AND command IS NOT NULL"
     contradiction = """
     SELECT said, position
-    FROM answers JOIN facts ON kind = 'command' AND key = command
+    FROM answers JOIN facts ON kind = 'command' AND facts.key = command
     WHERE type = 'fail'
       AND command NOT IN (
           SELECT command FROM answers WHERE type IN ('ok', 'info') AND command IS NOT NULL)
@@ -131,7 +131,7 @@ class EffectKeys(Told):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self.kinds = () if case.testimony is None else (Job.Claimed,)
+        self.kinds = () if case.witnesses is None else (Job.Claimed,)
 
     def see(self, step: Step) -> str | None:
         life, claim = f"{step.after.id} {step.after.life}", step.event.claim_id.bytes

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from audit.entries import Earlier
 from audit.service import Service
-from audit.testimony import Testimony
+from audit.witnesses import Witnesses
 from audit.world import LONG_AGO, Step, World
 from domain.event import Event
 
@@ -33,7 +33,7 @@ class Case(Struct, frozen=True, eq=False, kw_only=True):
 
     world: World
     earlier: Earlier | None = None
-    testimony: Testimony | None = None
+    witnesses: Witnesses | None = None
     service: Service | None = None
     calm_since: datetime = LONG_AGO
     """When the last known fault was over: what is promised to happen soon, is from then on."""

@@ -83,12 +83,12 @@ class NoDanglingHolder(Invariant):
 
     def see(self, step: Step) -> str | None:
         event, before = step.event, step.before
+        if before.deleted_at is not None:
+            return "this happens to what was deleted"
         if isinstance(event, Bot.Deleted):
             return None if before.order_id is None else f"deleted while it holds {before.order_id}"
         if isinstance(event, Order.Deleted):
             return None if before.claim is None else f"deleted under claim {before.claim.id}"
-        if before.deleted_at is not None:
-            return "claimed after it was deleted"
         if isinstance(event, Order.Claimed) and self.case.world.get(event.bot_id) is None:
             return f"claimed by bot {event.bot_id}, which is not there"
         return None

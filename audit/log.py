@@ -64,9 +64,11 @@ class Readable(Invariant):
     kinds = None
 
     def see(self, step: Step) -> str | None:
-        if step.fault is None and step.after.id != step.entry.aggregate:
-            return f"it tells of {step.after.id}"
-        return step.fault
+        if step.fault is not None:
+            return step.fault
+        told = step.after.id, step.after.version
+        is_own = told == (step.entry.aggregate, step.entry.version)
+        return None if is_own else "it folds to version {1} of {0}".format(*told)
 
 
 class Commands(Invariant):

@@ -92,7 +92,7 @@ def _case(
 ) -> "Case":
     from audit.entries import Earlier, ExportFile
     from audit.invariant import Case
-    from audit.testimony import Testimony
+    from audit.witnesses import Witnesses
     from audit.world import LONG_AGO, World
 
     world = World()
@@ -100,7 +100,7 @@ def _case(
         world=world,
         service=service,
         earlier=Earlier(ExportFile(earlier)) if earlier else None,
-        testimony=Testimony(world.memory, receipts, history) if receipts or history else None,
+        witnesses=Witnesses(world.memory, receipts, history) if receipts or history else None,
         calm_since=faults_until or LONG_AGO,
     )
 

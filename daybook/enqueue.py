@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from eventlog.origin import Origin
 
 
+PRIORITY_LOWEST = 10
+
+
 class JobFields(TypedDict, total=False):
     """What may be said of a job beside its queue and type; as over HTTP."""
 
@@ -69,6 +72,8 @@ def _new_job(queue: str, type_: str, fields: JobFields) -> "NewJob":
     from domain.workshop import NewJob, unique_id
 
     given: dict[str, Any] = {**fields}
+    if not 1 <= given.get("priority", 1) <= PRIORITY_LOWEST:
+        raise ValueError(f"A priority is a number from 1, the most urgent, to {PRIORITY_LOWEST}.")
     key = given.get("unique_key")
     scope = given.pop("unique_scope", UniqueScope.FOREVER)
     return NewJob(

@@ -122,6 +122,7 @@ class Following:
         self._left = left
         self._horizon = Horizon()
         self._connection: AsyncConnection[TupleRow] | None = None
+        self._is_away = False
         self._stopping = False
 
     def stop(self, wake: Wake) -> None:
@@ -150,12 +151,13 @@ class Following:
         if self._connection is None:
             self._connection = await connect(self._conninfo)
         self._walk.upto = max(self._walk.upto, await self._horizon.look(self._connection))
+        self._is_away = False
         self._left = await _show_pages(self._connection, self._walk, self._show, self._left)
 
     def _lose(self) -> None:
-        if self._connection is not None and not self._stopping:
+        if not self._is_away and not self._stopping:
             click.echo("The database is away and is waited for.", err=True)
-        self._connection = None
+        self._is_away, self._connection = True, None
 
 
 def _show_lines(lines: Sequence[bytes]) -> None:

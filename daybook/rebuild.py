@@ -101,6 +101,7 @@ def _tell(comparison: "Comparison", *, right: str, wrong: str) -> None:
 def _run(choice: "Choice", act: "Callable[[Rebuild], Awaitable[T]]") -> T:
     """Everything that keeps it from its end is said in a sentence, with exit code 2."""
     from api.database import clear_sentences, prepare
+    from eventlog.collector import spare_the_collector
     from eventlog.errors import SetupError, UnknownTopicError
     from projections.rebuild.errors import RebuildError
     from projections.rebuild.rebuild import rebuilding
@@ -114,6 +115,7 @@ def _run(choice: "Choice", act: "Callable[[Rebuild], Awaitable[T]]") -> T:
     try:
         with choice.conninfo(say) as conninfo:
             prepare(conninfo)
+            spare_the_collector()
             with clear_sentences(conninfo):
                 return asyncio.run(work(conninfo))
     except UnknownTopicError as error:
@@ -128,7 +130,11 @@ def _run(choice: "Choice", act: "Callable[[Rebuild], Awaitable[T]]") -> T:
 def _stop_when_asked(choice: "Choice") -> None:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
-    choice.signals.hand_to(lambda: loop.call_soon_threadsafe(task.cancel))
+
+    def ask() -> None:
+        loop.call_soon_threadsafe(task.cancel)
+
+    choice.signals.hand_to(ask)
 
 
 class Bar:

@@ -7,8 +7,8 @@ dropped because it was lost, or given back; nothing else can happen to it.
 import asyncio
 import random
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 from uuid import UUID
 
 from msgspec import Struct
@@ -34,6 +34,8 @@ SETTLE_SECONDS_MAX = 0.3
 CLEAN_UP_SECONDS_MAX = 1.0
 REPORT_SECONDS_MAX = 5.0
 HURRY_SECONDS_MAX = 1.0
+
+T = TypeVar("T")
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -73,7 +75,14 @@ class Shift:
         self._is_stopping.set()
 
     async def work(self) -> None:
-        claiming = asyncio.create_task(self._claim_on())
+        await self._work(self._claim_on())
+
+    async def work_off(self, jobs_max: int) -> int:
+        """Only what is ready, at most so many jobs; returns how many there were."""
+        return await self._work(self._claim_some(jobs_max)) or 0
+
+    async def _work(self, claims: Coroutine[Any, Any, T]) -> T | None:
+        claiming = asyncio.create_task(claims)
         others = [
             asyncio.create_task(self._heart.beat()),
             asyncio.create_task(self._reporter.report()),
@@ -89,21 +98,39 @@ class Shift:
             self._is_stopping.set()
             await self._finish(claiming)
             await _end([stopping, claiming, *others])
+        return None if claiming.cancelled() else claiming.result()
 
     async def _claim_on(self) -> None:
         while not self._is_stopping.is_set():
             room = await self._some_room()
-            self._asked_at = time.monotonic()
-            try:
-                jobs = await self._client.send(self._claim(room), CLAIM_RETRY_SECONDS_MAX)
-            except (Unavailable, ServerFault) as error:
-                fields = {"code": error.code, "error": str(error)}
-                logger.warning("worker:unavailable", extra=fields)
+            if await self._take_some(room, WAIT_SECONDS) is None:
                 await asyncio.sleep(AGAIN_SECONDS)
-            else:
-                for job in jobs:
-                    self._take(job)
-                self._heart.look()
+
+    async def _claim_some(self, jobs_max: int) -> int:
+        count = 0
+        while count < jobs_max and not self._is_stopping.is_set():
+            room = min(await self._some_room(), jobs_max - count)
+            taken = await self._take_some(room, wait_seconds=0)
+            if not taken:
+                break
+            count += taken
+        await self._is_idle.wait()
+        return count
+
+    async def _take_some(self, room: int, wait_seconds: float) -> int | None:
+        """Returns how many jobs there were; None when the service was away."""
+        self._asked_at = time.monotonic()
+        try:
+            request = self._claim(room, wait_seconds)
+            jobs = await self._client.send(request, CLAIM_RETRY_SECONDS_MAX)
+        except (Unavailable, ServerFault) as error:
+            fields = {"code": error.code, "error": str(error)}
+            logger.warning("worker:unavailable", extra=fields)
+            return None
+        for job in jobs:
+            self._take(job)
+        self._heart.look()
+        return len(jobs)
 
     async def _some_room(self) -> int:
         """Handlers may be ahead of the reports about them, but no further than a full house."""
@@ -117,7 +144,7 @@ class Shift:
             self._changed.clear()
             await self._changed.wait()
 
-    def _claim(self, room: int) -> Request[list[ClaimedJob]]:
+    def _claim(self, room: int, wait_seconds: float) -> Request[list[ClaimedJob]]:
         plan = self._plan
         return requests.claim(
             plan.queues,
@@ -125,7 +152,7 @@ class Shift:
             types=list(plan.handlers),
             limit=room,
             lease_seconds=plan.lease.seconds if plan.lease else None,
-            wait_seconds=WAIT_SECONDS,
+            wait_seconds=wait_seconds,
         )
 
     def _take(self, job: ClaimedJob) -> None:
@@ -184,7 +211,7 @@ class Shift:
             if self._plan.handlers[held.job.type].is_async:
                 held.task.cancel()
 
-    async def _finish(self, claiming: asyncio.Task[None]) -> None:
+    async def _finish(self, claiming: asyncio.Task[Any]) -> None:
         logger.info("worker:stopping", extra={"running": len(self._running)})
         settled_at = self._asked_at + SETTLE_SECONDS_MAX
         await asyncio.wait([claiming], timeout=max(0.0, settled_at - time.monotonic()))

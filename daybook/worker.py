@@ -111,6 +111,13 @@ class Worker:
             finally:
                 self._shift = None
 
+    async def process(self, *, jobs_max: int, url: str | None = None) -> int:
+        """Does what is ready, at most so many jobs, and returns how many there were. For platforms
+        that can only call a URL: `POST /api/cron/process-jobs` has it done."""
+        plan = self._plan(url, None)
+        async with AsyncClient(plan.url, chance=plan.chance) as client:
+            return await Shift(plan, client).work_off(jobs_max)
+
     def stop(self) -> None:
         """From within the event loop: once for an orderly end, twice for a quick one."""
         if self._shift is not None:

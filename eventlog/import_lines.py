@@ -108,6 +108,7 @@ class Checker:
         self.number = number
         self.position = position
         self._mapper = mapper
+        self._deciders = {topic: mapper.decider_of(topic) for topic in mapper.known_topics}
         self._sequences = numbered(mapper)
 
     def check(self, written: Sequence[bytes]) -> Chunk:
@@ -121,7 +122,7 @@ class Checker:
             self.number += 1
             try:
                 line = self._check(text, numbers)
-                decider = self._mapper.decider_of(line.topic)
+                decider = self._deciders[line.topic]
                 if before := standings.get(line.aggregate):
                     follow(line, before, decider)
             except ValueError as error:
@@ -136,10 +137,10 @@ class Checker:
         a topic."""
         for aggregate, place in chunk.firsts.items():
             line = chunk.lines[place]
-            decider = self._mapper.decider_of(line.topic)
             version, topic = known.get(aggregate, (0, line.topic))
             try:
-                follow(line, Standing(version, self._mapper.decider_of(topic)), decider)
+                before = Standing(version, self._deciders[topic])
+                follow(line, before, self._deciders[line.topic])
             except ValueError as error:
                 raise BadLineError(chunk.first_number + place, str(error)) from error
 

@@ -5,7 +5,7 @@ the log until then is nobody's history yet, and can be dropped.
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from uuid import UUID
@@ -24,8 +24,9 @@ from eventlog.import_lines import Checker, Chunk, LineFile
 from eventlog.lines import Line
 from eventlog.mapper import EventMapper
 
-# A session that has just been closed is seen for a moment more.
-SESSIONS_SECONDS_MAX = 2.0
+# Sessions of a process that has just ended, or was killed, are there for a moment more.
+OTHERS_SECONDS_MAX = 3.0
+LOOK_SECONDS = 0.05
 
 BE_ALONE = "SELECT pg_try_advisory_lock(hashtextextended('daybook.import', 0))"
 COUNT_SESSIONS = """
@@ -167,16 +168,22 @@ class Import:
         return True
 
     def _be_alone(self) -> None:
-        if self._connection.execute(BE_ALONE).fetchone() != (True,):
+        if not self._becomes(self._has_lock):
             raise SetupError("Another import is at work in this database: wait for its end.")
-        until = time.monotonic() + SESSIONS_SECONDS_MAX
-        while (count := self._sessions_count()) and time.monotonic() < until:
-            time.sleep(0.05)
-        if count:
+        if not self._becomes(lambda: self._sessions_count() == 0):
             raise SetupError(
-                f"Daybook uses this database ({count} sessions): stop the service and other "
-                "commands, then import."
+                f"Daybook uses this database ({self._sessions_count()} sessions): stop the "
+                "service and other commands, then import."
             )
+
+    def _becomes(self, holds: Callable[[], bool]) -> bool:
+        until = time.monotonic() + OTHERS_SECONDS_MAX
+        while not (is_so := holds()) and time.monotonic() < until:
+            time.sleep(LOOK_SECONDS)
+        return is_so
+
+    def _has_lock(self) -> bool:
+        return self._connection.execute(BE_ALONE).fetchone() == (True,)
 
     def _sessions_count(self) -> int:
         ((count,),) = self._connection.execute(COUNT_SESSIONS).fetchall()

@@ -73,12 +73,12 @@ class FeedClient:
         async with self._client.stream("GET", url, headers=headers) as response:
             if response.status_code != HTTPStatus.OK:
                 raise _refused(response)
-            body = b""
+            body = bytearray()
             async for chunk in response.aiter_bytes():
                 body += chunk
                 if len(body) > PAGE_BYTES_MAX:
                     raise FeedError("A page is too large.", retryable=False)
-        return body
+        return bytes(body)
 
 
 def _refused(response: httpx2.Response) -> FeedError:

@@ -67,8 +67,8 @@ class Feed(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mapping: Mapping = Mapping()
     overlap_records: Annotated[int, Meta(ge=0, le=100_000)] = 100
     overlap_seconds: Annotated[float, Meta(ge=0, le=30 * DAY_SECONDS)] = 600.0
-    reconcile_seconds: Annotated[float, Meta(ge=1, le=365 * DAY_SECONDS)] | None = DAY_SECONDS
-    """None: only what the feed itself calls deleted is deleted."""
+    reconcile_seconds: Annotated[float, Meta(ge=0, le=365 * DAY_SECONDS)] = DAY_SECONDS
+    """0 for never: only what the feed itself calls deleted is deleted."""
 
     vanished_share_max: Annotated[float, Meta(ge=0, le=1)] = 0.5
     """When a larger share of the records seems to have vanished, the feed is not believed."""

@@ -123,8 +123,8 @@ class FeedPoll:
         return begin(
             upstream,
             overlap=self._feed.overlap,
-            may_reconcile=seconds is not None,
-            must_reconcile=seconds is not None
+            may_reconcile=seconds > 0,
+            must_reconcile=seconds > 0
             and (reconciled_at is None or reconciled_at + timedelta(seconds=seconds) <= now),
             now=now,
         )

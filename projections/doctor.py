@@ -16,6 +16,7 @@ from eventlog.history import fold_histories
 from eventlog.live import LiveTable
 from eventlog.mapper import EventMapper
 from projections.registry import DECIDERS, LIVE_TABLES
+from projections.snapshot import begin_snapshot
 
 WRITER_SECONDS_MAX = 2.0
 LAG_SECONDS_MAX = 10.0
@@ -205,7 +206,7 @@ async def _compare(connection: Connection, table: LiveTable[Any]) -> Finding:
     """Each row against the fold of its own events, both as one snapshot shows them."""
     wrong: list[str] = []
     async with connection.transaction():
-        await connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        await begin_snapshot(connection)
         found = await connection.execute(f"SELECT id FROM {table.name}".encode())
         ids = [row[0] for row in await found.fetchall()]
         compared = ids if len(ids) <= COMPARED_MAX else random.sample(ids, COMPARED_MAX)

@@ -19,13 +19,19 @@ DIGEST_ROWS = SQL("""
 SELECT count(*), coalesce(sum(hash_record_extended(ROW({columns}), 0)), 0) FROM {table}
 """)
 
+# Where there are many, only the first are looked at more closely.
 FIND_DIFFERENCES = SQL("""
-SELECT to_jsonb(running), to_jsonb(rebuilt), count(*) OVER ()
-FROM (SELECT {columns} FROM {running}) AS running
-FULL JOIN (SELECT {columns} FROM {rebuilt}) AS rebuilt USING ({key})
-WHERE running IS DISTINCT FROM rebuilt
+WITH running AS NOT MATERIALIZED (SELECT {columns} FROM {running}),
+     rebuilt AS NOT MATERIALIZED (SELECT {columns} FROM {rebuilt}),
+different AS MATERIALIZED (
+    SELECT {key} FROM running FULL JOIN rebuilt USING ({key})
+    WHERE running IS DISTINCT FROM rebuilt
+)
+SELECT to_jsonb(running), to_jsonb(rebuilt), (SELECT count(*) FROM different)
+FROM (SELECT * FROM different ORDER BY {key} LIMIT %(limit)s) AS first
+LEFT JOIN running USING ({key})
+LEFT JOIN rebuilt USING ({key})
 ORDER BY {key}
-LIMIT %(limit)s
 """)
 
 READ_COLUMNS = """

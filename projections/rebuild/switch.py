@@ -26,7 +26,7 @@ from projections.rebuild.replay import END_OF_LOG, goals_at, replay_all
 from projections.rebuild.targets import Connection, Target
 
 # Somebody who was stopped in the middle of it holds the writers up no longer than this.
-SWITCH_SECONDS_MAX = 2.0
+SWITCH_SECONDS_MAX = 1.0
 
 LIMIT_WAITS = """
 SELECT set_config('lock_timeout', %(lock)s, true), set_config('statement_timeout', %(all)s, true),
@@ -94,12 +94,12 @@ async def _switch(
     (complete,) = await replay_all(connection, [copy], goals)
     await _carry_over(connection, complete)
     comparison = await compare(connection, complete, followed) if compares else None
+    # Live tables are ahead of what is settled, but only so much of them is certain.
+    left = Cursor(copy.position) if followed is None else followed
     await _exchange(connection, complete)
     if followed is not None:
         await _move_follower(connection, complete)
     await forget_cursor(connection, complete)
-    # Live tables are ahead of what is settled, but only so much of them is certain.
-    left = Cursor(copy.position) if followed is None else followed
     await store_cursor(connection, Copy(BEFORE, copy.target, left))
     return comparison
 

@@ -1,13 +1,21 @@
 """The call that has jobs run: who may make it, and what it tells."""
 
+import asyncio
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from socket import socket
 from types import ModuleType
 from typing import Any
 
 import pytest
 
 from api.cron import cron_access
+from api.listening import listen, url_of
+from api.serving import Server, uvicorn_config
 from api.settings import load
+from daybook import Fail, Worker
+from daybook.jobs import ClaimedJob
 from eventlog.errors import SetupError
 from tests.api.http import Api, open_api, some_settings
 from tests.kitchen import rows
@@ -69,6 +77,49 @@ async def test_a_worker_is_asked_for_ten_jobs_or_as_many_as_are_wanted(
 
     assert (usual.json["processed"], few.json["processed"]) == (3, 2)
     assert handy.asked == [10, 2]
+
+
+async def test_a_real_worker_does_the_jobs_in_the_process_that_answers(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # S4-16, S4-17, S4-21
+    done: list[int] = []
+    module: Any = ModuleType("real_jobs")
+    monkeypatch.setitem(sys.modules, "real_jobs", module)
+    with listen("127.0.0.1", 0) as listener:
+        module.worker = Worker(url_of(listener), queues=["email"], concurrency=2)
+
+        @module.worker.job("send")  # type: ignore[untyped-decorator] # a module of Any
+        async def send(job: ClaimedJob) -> None:
+            done.append(job.payload)
+            if job.payload == 2:
+                raise Fail("no such address")
+
+        async with serving(database, listener, cron_worker="real_jobs:worker") as api:
+            jobs = [{"queue": "email", "type": "send", "payload": n} for n in range(8)]
+            await api.post("/api/jobs", {"jobs": jobs})
+            first = (await api.post(WHERE, {"maxJobs": 5}, x_cron_secret=SECRET)).json
+            second = (await api.post(WHERE, x_cron_secret=SECRET)).json
+            third = (await api.post(WHERE, x_cron_secret=SECRET)).json
+
+    assert sorted(done) == [*range(8)]
+    told = [(one["processed"], one["remainingPending"]) for one in (first, second, third)]
+    assert told == [(5, 3), (3, 0), (0, 0)]
+    ended = "SELECT topic, count(*) FROM log WHERE topic ~ 'completed|dlq' GROUP BY 1 ORDER BY 1"
+    assert rows(database, ended) == [("job.completed", 7), ("job.moved_to_dlq", 1)]
+
+
+@asynccontextmanager
+async def serving(conninfo: str, listener: socket, **settings: Any) -> AsyncIterator[Api]:
+    """An application that really listens: the worker in it talks to it as any other does."""
+    async with open_api(conninfo, **SECRETS, **settings) as api:
+        started = asyncio.Event()
+        server = Server(uvicorn_config(api.app), started.set)
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        await started.wait()
+        yield api
+        server.stop()
+        await task
 
 
 @pytest.mark.parametrize("secret", [SECRET, NEXT])

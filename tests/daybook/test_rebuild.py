@@ -19,6 +19,8 @@ pytestmark = pytest.mark.anyio
 
 QUEUE = "bookings"
 LINES = 6
+# A connection that the service may be about to close for being idle is not used again.
+LIMITS = httpx2.Limits(keepalive_expiry=2)
 
 
 class Load:
@@ -124,7 +126,9 @@ class Load:
 
 @asynccontextmanager
 async def under_load(serving: Serving) -> AsyncIterator[Load]:
-    async with httpx2.AsyncClient(base_url=serving.url, timeout=30, trust_env=False) as client:
+    async with httpx2.AsyncClient(
+        base_url=serving.url, timeout=30, limits=LIMITS, trust_env=False
+    ) as client:
         load = Load(client)
         running = asyncio.create_task(load.run())
         try:

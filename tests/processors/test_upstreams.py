@@ -24,7 +24,7 @@ from tests.processors.instance import Instance, serving
 STREAM = "consignments"
 JOB: dict[str, Any] = {"queue": "pos", "type": "sync"}
 MAPPING = {"items": "data", "version": "version", "deleted": "deleted_at"}
-NAIVE = {"overlap_records": 0, "overlap_seconds": 0, "reconcile_seconds": None}
+NAIVE = {"overlap_records": 0, "overlap_seconds": 0, "reconcile_seconds": 0}
 COUNT_TOPIC = "SELECT count(*) FROM log WHERE topic = %(topic)s"
 READ_UPSTREAM = "SELECT cursor, error, polled_at, reconciled_at FROM upstream_cursors"
 

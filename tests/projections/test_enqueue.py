@@ -8,6 +8,7 @@ import pytest
 from psycopg import AsyncConnection
 from uuid_utils.compat import uuid7
 
+import daybook
 from eventlog.database import owner_conninfo
 from eventlog.origin import Origin
 from projections.enqueue import enqueue, enqueue_async
@@ -74,3 +75,16 @@ def test_a_caller_with_rows_of_another_shape_is_served_too(database: str) -> Non
     with psycopg.connect(owner_conninfo(database), row_factory=psycopg.rows.dict_row) as connection:
         ((one),) = enqueue(connection, [new_job()], origin())
         assert one.job.number == 1
+
+
+def test_what_users_import_says_what_a_job_is_and_refuses_nonsense(database: str) -> None:
+    with psycopg.connect(database) as connection:
+        first = daybook.enqueue(
+            connection, queue="email", type="send", payload={"to": "a"}, unique_key="k"
+        )
+        second = daybook.enqueue(connection, queue="email", type="send", unique_key="k")
+        assert first == second
+        with pytest.raises(ValueError, match="priority"):
+            daybook.enqueue(connection, queue="email", type="send", priority=11)
+    query = "SELECT actor, data -> 'payload' FROM log"
+    assert rows(database, query) == [("enqueue", {"to": "a"})]

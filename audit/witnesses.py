@@ -74,7 +74,7 @@ class Line(Struct, frozen=True, rename="camel"):
         return self.type in ("ok", "fail") and not is_passing
 
 
-class Testimony:
+class Witnesses:
     def __init__(self, memory: Memory, receipts: Path | None, history: Path | None) -> None:
         self._disk = memory.disk
         self._disk.executescript(CREATE)

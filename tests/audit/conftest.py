@@ -1,0 +1,37 @@
+"""The good history is made once, in a database of its own."""
+
+from collections.abc import Iterator
+
+import anyio
+import pytest
+
+from eventlog.committer import Committer
+from projections.registry import LIVE_TABLES
+from tests.audit.story import Author, Story, read_log
+from tests.conftest import fresh_database
+from tests.kitchen import MAPPER
+
+
+@pytest.fixture(scope="session")
+def audited_database(server: str, template: str) -> Iterator[str]:
+    """A database in which the good history has happened; nobody may write to it."""
+    with fresh_database(server, template) as conninfo:
+        yield conninfo
+
+
+@pytest.fixture(scope="session")
+def written(audited_database: str) -> Story:
+    async def write() -> Story:
+        committer = Committer(audited_database, tables=LIVE_TABLES, mapper=MAPPER)
+        async with committer:
+            author = Author(committer)
+            await author.write()
+        return Story(read_log(audited_database), author.receipts, author.cast)
+
+    return anyio.run(write)
+
+
+@pytest.fixture
+def story(written: Story) -> Story:
+    """A copy to spoil."""
+    return written.copy()

@@ -1,0 +1,46 @@
+"""Every invariant finds the good history good, and rejects at least three bad ones."""
+
+from collections import Counter
+
+import pytest
+
+from audit.invariant import Verdict
+from audit.runner import AFTER, BEFORE, KINDS
+from tests.audit.spoilt import SPOILT, Spoil
+from tests.audit.story import Story, judge
+
+# What is judged by more than the log: elsewhere.
+BY_CLIENTS = {"I-09", "I-10", "I-11", "I-12", "I-27", "I-37"}
+BY_EARLIER_EXPORT = {"I-01"}
+BY_THE_SERVICE = {"I-33", "I-34", "I-36", "I-39"}
+BY_THE_LOG = {kind.id for kind in KINDS} - BY_CLIENTS - BY_EARLIER_EXPORT - BY_THE_SERVICE
+
+
+def test_the_good_history_is_good_for_every_invariant(story: Story) -> None:
+    findings = judge(story.log)
+
+    bad = {one.id: one.violation for one in findings.values() if one.verdict is Verdict.INVALID}
+    assert bad == {}
+    assert {one.id for one in findings.values() if one.verdict is Verdict.VALID} == BY_THE_LOG
+
+
+def test_every_invariant_that_the_log_alone_proves_has_three_bad_histories() -> None:
+    counts = Counter(one for one, _ in SPOILT)
+
+    assert set(counts) == BY_THE_LOG
+    assert min(counts.values()) >= 3
+
+
+@pytest.mark.parametrize(("broken", "spoil"), SPOILT, ids=lambda one: getattr(one, "__name__", one))
+def test_a_bad_history_is_rejected_by_the_invariant_it_breaks(
+    story: Story, broken: str, spoil: Spoil
+) -> None:
+    spoil(story)
+
+    finding = judge(story.log, broken)[broken]
+
+    assert finding.verdict is Verdict.INVALID
+    assert finding.violation is not None
+    assert len(finding.surroundings) <= BEFORE + 1 + AFTER
+    place = finding.violation.place
+    assert place is None or story.log[place] in finding.surroundings

@@ -1,0 +1,209 @@
+"""Random mutations of the good history: what no service could have recorded is rejected.
+
+Which mutations are meaningful is said beforehand, by what the rules constrain, and not by what the
+auditor finds. Left out are those after which the log could still have been recorded by a service:
+
+- the last event of an aggregate is gone, and nothing else speaks of it: it has not happened yet;
+- a fence is changed that nobody names afterwards;
+- an actor becomes another who may record just that;
+- something is edited that no rule is about (a text, a priority, when a single event happened).
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from msgspec import json
+
+from audit.entries import Entry
+from audit.invariant import Verdict
+from audit.witnesses import Witnesses
+from audit.world import World
+from tests.audit.story import (
+    COMPLETIONS,
+    DISPATCH,
+    LEASES,
+    RECOVERY,
+    Log,
+    Story,
+    judge,
+    said,
+)
+
+Mutation = Callable[[Story, random.Random], bool]
+"""Spoils the story; returns whether that is meaningful."""
+
+# What the rules constrain, and how it is spoilt.
+CONSTRAINED: dict[tuple[str, str], Callable[[random.Random], object]] = {
+    ("order.created", "order_id"): lambda _chance: uuid4(),
+    ("order.created", "number"): lambda chance: chance.randint(1, 5),
+    ("order.claimed", "bot_id"): lambda _chance: uuid4(),
+    ("order.claimed", "attempt"): lambda chance: chance.randint(4, 9),
+    ("order.completed", "via"): lambda _chance: "never",
+    ("order.released", "reason"): lambda _chance: "expired",
+    ("bot.created", "bot_id"): lambda _chance: uuid4(),
+    ("bot.claimed", "order_id"): lambda _chance: uuid4(),
+    ("bot.completed", "order_id"): lambda _chance: uuid4(),
+    ("bot.failed", "order_id"): lambda _chance: uuid4(),
+    ("bot.released", "order_id"): lambda _chance: uuid4(),
+    ("bot.released", "reason"): lambda _chance: "expired",
+    ("job.created", "job_id"): lambda _chance: uuid4(),
+    ("job.created", "attempts_max"): lambda _chance: 0,
+    ("job.claimed", "attempt"): lambda chance: chance.randint(4, 9),
+    ("job.failed", "reason"): lambda _chance: "lease_expired",
+    ("job.failed", "retry_at"): lambda _chance: "2020-01-01T00:00:00Z",
+    ("job.snoozed", "until"): lambda _chance: "2999-01-01T00:00:00Z",
+}
+ACTORS = (COMPLETIONS, RECOVERY, DISPATCH, LEASES, "system:ghost", "enqueue", "")
+
+
+def drop(story: Story, chance: random.Random) -> bool:
+    gone = story.drop(chance.randrange(len(story.log)))
+    rest = [entry for entry in story.log if entry.position > gone.position]
+    is_followed = any(entry.aggregate == gone.aggregate for entry in rest)
+    is_one_side = any(is_other_side(gone, entry) for entry in story.log)
+    return is_followed or is_one_side or gone.topic.endswith("moved_to_dlq")
+
+
+def is_other_side(one: Entry, other: Entry) -> bool:
+    sides = {one.topic.partition(".")[0], other.topic.partition(".")[0]}
+    same = one.command_id == other.command_id and "claim_id" in said(one)
+    return (
+        same and sides == {"order", "bot"} and said(one)["claim_id"] == said(other).get("claim_id")
+    )
+
+
+def duplicate(story: Story, chance: random.Random) -> bool:
+    place = chance.randrange(len(story.log))
+    story.log.insert(chance.randint(place, len(story.log)), story.log[place])
+    return True
+
+
+def record_again(story: Story, chance: random.Random) -> bool:
+    """The same once more, with a version and a position of its own."""
+    entry = chance.choice(story.log)
+    story.then(entry.topic, entry.aggregate, actor=entry.actor, **said(entry))
+    return entry.topic != "queue.configured"
+
+
+def swap(story: Story, chance: random.Random) -> bool:
+    one, other = sorted(chance.sample(range(len(story.log)), k=2))
+    story.log[one], story.log[other] = story.log[other], story.log[one]
+    return True
+
+
+def change_places(story: Story, chance: random.Random) -> bool:
+    """Two events of one aggregate change places, and take over each other's positions."""
+    entry = chance.choice(story.log)
+    places = [n for n, other in enumerate(story.log) if other.aggregate == entry.aggregate]
+    if len(places) < 2:
+        return False
+    one, other = chance.sample(places, k=2)
+    first, second = story.log[one], story.log[other]
+    story.log[one], story.log[other] = second, first
+    story.edit(one, position=first.position)
+    story.edit(other, position=second.position)
+    return True
+
+
+def change_fence(story: Story, chance: random.Random) -> bool:
+    fenced = [n for n, entry in enumerate(story.log) if "claim_id" in said(entry)]
+    place = chance.choice(fenced)
+    old = said(story.log[place])["claim_id"]
+    others = {said(story.log[n])["claim_id"] for n in fenced} - {old}
+    story.say(place, claim_id=chance.choice([str(uuid4()), *sorted(others)[:1]]))
+    return sum(said(story.log[n])["claim_id"] == old for n in fenced) > 0
+
+
+def change_actor(story: Story, chance: random.Random) -> bool:
+    place = chance.randrange(len(story.log))
+    entry, actor = story.log[place], chance.choice(ACTORS)
+    story.edit(place, actor=actor)
+    may_as_well = actor == "enqueue" and entry.topic == "job.created"
+    return actor != entry.actor and not may_as_well
+
+
+def edit_payload(story: Story, chance: random.Random) -> bool:
+    place = chance.randrange(len(story.log))
+    entry = story.log[place]
+    field = chance.choice([name for name in said(entry) if name != "claim_id"])
+    spoil = CONSTRAINED.get((entry.topic, field))
+    if spoil is None:
+        return False
+    before = said(entry)[field]
+    story.say(place, **{field: spoil(chance)})
+    return said(story.log[place])[field] != before
+
+
+MUTATIONS: tuple[Mutation, ...] = (
+    drop,
+    duplicate,
+    record_again,
+    swap,
+    change_places,
+    change_fence,
+    change_actor,
+    edit_payload,
+)
+
+
+def mutate(story: Story, seed: int) -> tuple[str, bool]:
+    chance = random.Random(seed)
+    mutation = MUTATIONS[seed % len(MUTATIONS)]
+    return mutation.__name__, mutation(story, chance)
+
+
+def is_rejected(log: Log, **evidence: object) -> bool:
+    return any(one.verdict is Verdict.INVALID for one in judge(log, **evidence).values())
+
+
+def missed(written: Story, seeds: range) -> tuple[Counter[str], dict[int, str]]:
+    """How many mutations of each kind were meaningful, and those of them that were not found."""
+    counts: Counter[str] = Counter()
+    overlooked: dict[int, str] = {}
+    for seed in seeds:
+        story = written.copy()
+        name, is_meaningful = mutate(story, seed)
+        if is_meaningful:
+            counts[name] += 1
+            if not is_rejected(story.log):
+                overlooked[seed] = name
+    return counts, overlooked
+
+
+def test_what_no_service_could_have_recorded_is_rejected(written: Story) -> None:
+    counts, overlooked = missed(written, range(24))
+
+    assert len(counts) == len(MUTATIONS)
+    assert overlooked == {}
+
+
+@pytest.mark.slow
+def test_of_a_thousand_mutations_99_in_100_that_are_meaningful_are_rejected(
+    written: Story,
+) -> None:
+    counts, overlooked = missed(written, range(1000))
+
+    assert min(counts.values()) >= 20
+    assert sum(counts.values()) >= 200
+    assert len(overlooked) <= sum(counts.values()) // 100, overlooked
+
+
+@pytest.mark.slow
+def test_with_receipts_nothing_can_be_left_out(written: Story, tmp_path: Path) -> None:
+    receipts = tmp_path / "receipts.ndjson"
+    lines = [{"commandId": command, "position": place} for command, place in written.receipts]
+    receipts.write_bytes(b"\n".join(json.encode(line) for line in lines))
+    overlooked = []
+    for place in range(0, len(written.log), 5):
+        story, world = written.copy(), World()
+        gone = story.drop(place)
+        if not is_rejected(
+            story.log, world=world, witnesses=Witnesses(world.memory, receipts, None)
+        ):
+            overlooked.append(gone)
+
+    assert overlooked == []
