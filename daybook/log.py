@@ -5,24 +5,24 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 import psycopg
-from msgspec import Raw
-from msgspec.json import Decoder
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
-from rich.console import Console
 
 from api.database import clear_sentences
+from api.stopping import Stop
+from daybook.pretty import Pretty
 from eventlog.database import connect, cut_off, reader_conninfo
 from eventlog.errors import SetupError
 from eventlog.follower import POLL_SECONDS, SETTLING_SECONDS
 from eventlog.horizon import Horizon
-from eventlog.lines import PAGE_ROWS_MAX, Walk, Wanted, read_line, read_page
+from eventlog.lines import PAGE_ROWS_MAX, Walk, Wanted, read_page
 from eventlog.wakeups import Wake, Wakeups
-from projections.log_search import TOPICS, find_span
+from projections.log_search import find_span
 
 if TYPE_CHECKING:
     from daybook.cli import Choice
@@ -33,17 +33,9 @@ RECONNECT_SECONDS = 0.5
 # A server that does not answer is not waited for when it is time to go.
 LEAVE_SECONDS = 1.0
 
-SUMMARY_WIDTH = 120
-SUMMARY_WIDTH_MIN = 30
-VALUE_WIDTH = 40
-POSITION_WIDTH = 9
-ACTOR_WIDTH = 12
-TOPIC_WIDTH = max(map(len, TOPICS))
-
-_members = Decoder(dict[str, Raw]).decode
-_text = Decoder(str).decode
-
 Show = Callable[[Sequence[bytes]], None]
+
+say = partial(click.echo, err=True)
 
 
 def show_log(
@@ -66,12 +58,13 @@ def show_log(
         if follow and left != 0:
             await _follow(choice, conninfo, walk, show, left)
 
-    with (
-        choice.conninfo(lambda line: click.echo(line, err=True)) as conninfo,
-        log_sentences(conninfo),
-        quiet_end(),
-    ):
-        asyncio.run(work(conninfo))
+    try:
+        with choice.conninfo(say) as conninfo, log_sentences(conninfo), quiet_end():
+            asyncio.run(work(conninfo))
+    except Stop:
+        # Told to stop before it had begun to follow, which is no less orderly.
+        if not follow:
+            raise
 
 
 @contextmanager
@@ -138,7 +131,7 @@ class Following:
         while not self._stopping and self._left != 0:
             try:
                 await self._advance()
-            except (psycopg.OperationalError, ConnectionError):
+            except psycopg.OperationalError:
                 self._lose()
                 await wake.wait(RECONNECT_SECONDS)
             else:
@@ -156,7 +149,7 @@ class Following:
 
     def _lose(self) -> None:
         if not self._is_away and not self._stopping:
-            click.echo("The database is away and is waited for.", err=True)
+            say("The database is away and is waited for.")
         self._is_away, self._connection = True, None
 
 
@@ -164,62 +157,6 @@ def _show_lines(lines: Sequence[bytes]) -> None:
     if lines:
         sys.stdout.buffer.write(b"\n".join([*lines, b""]))
         sys.stdout.buffer.flush()
-
-
-class Pretty:
-    """One row for each event: in columns, in colours on a terminal."""
-
-    def __init__(self) -> None:
-        console = Console()
-        self._is_coloured = console.is_terminal and not console.no_color
-        self._width = console.width if console.is_terminal else None
-
-    def show(self, lines: Sequence[bytes]) -> None:
-        if lines:
-            sys.stdout.write("\n".join([*map(self.row, lines), ""]))
-            sys.stdout.flush()
-
-    def row(self, line: bytes) -> str:
-        event = read_line(line)
-        at = event.recorded_at.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
-        columns = {
-            "dim": f"{event.position:>{POSITION_WIDTH}}  {at}",
-            "bold": f"{event.topic:<{TOPIC_WIDTH}}",
-            "cyan": f"{event.aggregate} v{event.version:<3}",
-            "yellow": f"{_printable(event.actor):<{ACTOR_WIDTH}}",
-        }
-        used = sum(len(text) + 2 for text in columns.values())
-        room = SUMMARY_WIDTH if self._width is None else self._width - used
-        told = summary(event.data, str(event.aggregate), max(room, SUMMARY_WIDTH_MIN))
-        return "  ".join([*(self._paint(text, how) for how, text in columns.items()), told])
-
-    def _paint(self, text: str, how: str) -> str:
-        if not self._is_coloured:
-            return text
-        return click.style(text, **({"fg": how} if how in ("cyan", "yellow") else {how: True}))
-
-
-def summary(data: Raw, aggregate: str, width: int) -> str:
-    """What an event says, in short: neither when nor of whom, since that is told already."""
-    members = {name: _value(raw) for name, raw in _members(data).items() if name != "at"}
-    told = " ".join(f"{name}={text}" for name, text in members.items() if text != aggregate)
-    return _cut(told, width)
-
-
-def _value(raw: Raw) -> str:
-    written = bytes(raw)
-    text = _text(written) if written.startswith(b'"') else written.decode(errors="replace")
-    plain = _cut(_printable(text), VALUE_WIDTH)
-    return plain if " " not in plain and plain else f"'{plain}'"
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def _printable(text: str) -> str:
-    """Nobody's data moves the cursor of a terminal."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Composed, Identifier
 
 from eventlog.database import SCHEMA
 from eventlog.follower import Cursor
@@ -87,17 +87,27 @@ class Comparison(Struct, frozen=True):
         return self.differences_count == 0
 
 
+class Sides(Struct, frozen=True):
+    """A running table and its copy: what of them is compared, and what tells rows apart."""
+
+    table: str
+    running: Identifier
+    rebuilt: Identifier
+    columns: Composed
+    key: Sequence[str]
+
+
 async def compare(connection: Connection, copy: Copy, followed: Cursor | None) -> Comparison:
     """Both must be at the same position: that of the follower, if there is one."""
     found = _follower_differences(copy, followed) if followed is not None else []
     rows_count, found_count = 0, len(found)
     for table in copy.target.tables:
-        columns, key = await _columns(connection, copy, table)
-        running = await _digest(connection, SCHEMA, table, columns)
-        rebuilt = await _digest(connection, copy.schema, table, columns)
+        sides = await _sides(connection, copy, table)
+        running = await _digest(connection, sides.running, sides.columns)
+        rebuilt = await _digest(connection, sides.rebuilt, sides.columns)
         rows_count += rebuilt[0]
         if running != rebuilt:
-            some, count = await _differences(connection, copy.schema, table, columns, key)
+            some, count = await _differences(connection, sides)
             found += some
             found_count += count
     return Comparison(copy.target.name, rows_count, found[:NAMED_MAX], found_count)
@@ -114,45 +124,40 @@ def _follower_differences(copy: Copy, followed: Cursor) -> list[Difference]:
     return [Difference("followers", {"name": copy.target.name}, running, rebuilt)]
 
 
-async def _columns(connection: Connection, copy: Copy, table: str) -> tuple[list[str], list[str]]:
-    """What is compared, and what tells rows apart."""
+async def _sides(connection: Connection, copy: Copy, table: str) -> Sides:
     rows = await connection.execute(READ_COLUMNS, {"table": f"{SCHEMA}.{table}"})
     columns = await rows.fetchall()
-    compared = [name for name, _ in columns if name not in copy.target.unrecorded]
-    return compared, [name for name, is_key in columns if is_key]
+    return Sides(
+        table,
+        Identifier(SCHEMA, table),
+        Identifier(copy.schema, table),
+        _names([name for name, _ in columns if name not in copy.target.unrecorded]),
+        [name for name, is_key in columns if is_key],
+    )
 
 
-async def _digest(
-    connection: Connection, schema: str, table: str, columns: Sequence[str]
-) -> tuple[int, int]:
-    digest = DIGEST_ROWS.format(columns=_names(columns), table=Identifier(schema, table))
+async def _digest(connection: Connection, table: Identifier, columns: Composed) -> tuple[int, int]:
+    digest = DIGEST_ROWS.format(columns=columns, table=table)
     ((count, total),) = await (await connection.execute(digest)).fetchall()
     return count, int(total)
 
 
-async def _differences(
-    connection: Connection, schema: str, table: str, columns: Sequence[str], key: Sequence[str]
-) -> tuple[list[Difference], int]:
+async def _differences(connection: Connection, sides: Sides) -> tuple[list[Difference], int]:
     find = FIND_DIFFERENCES.format(
-        columns=_names(columns),
-        key=_names(key),
-        running=Identifier(SCHEMA, table),
-        rebuilt=Identifier(schema, table),
+        columns=sides.columns, key=_names(sides.key), running=sides.running, rebuilt=sides.rebuilt
     )
     rows = await (await connection.execute(find, {"limit": NAMED_MAX})).fetchall()
-    found = [_difference(table, key, *row[:2]) for row in rows]
-    return found, rows[0][2] if rows else 0
+    return [_difference(sides, *row[:2]) for row in rows], rows[0][2] if rows else 0
 
 
-def _difference(
-    table: str, key: Sequence[str], running: Row | None, rebuilt: Row | None
-) -> Difference:
+def _difference(sides: Sides, running: Row | None, rebuilt: Row | None) -> Difference:
     known = running or rebuilt
-    assert known is not None
-    return Difference(table, {column: known[column] for column in key}, running, rebuilt)
+    assert known is not None, "what differs is on one side at least"
+    key = {column: known[column] for column in sides.key}
+    return Difference(sides.table, key, running, rebuilt)
 
 
-def _names(columns: Sequence[str]) -> Any:
+def _names(columns: Sequence[str]) -> Composed:
     return SQL(", ").join(map(Identifier, columns))
 
 

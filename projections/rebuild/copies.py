@@ -130,8 +130,8 @@ async def make_copy(connection: Connection, target: Target) -> Copy:
         for table in target.tables:
             running, made = Identifier(SCHEMA, table), Identifier(SHADOW, table)
             await connection.execute(CREATE_LIKE.format(copy=made, running=running))
-            await _write(connection, WRITE_REST, SHADOW, table)
-            await _write(connection, WRITE_KEYS, SHADOW, table)
+            await _complete(connection, copy, table, writing=WRITE_REST)
+            await _complete(connection, copy, table, writing=WRITE_KEYS)
         await store_cursor(connection, copy)
     return copy
 
@@ -140,7 +140,7 @@ async def make_indexes(connection: Connection, copy: Copy) -> None:
     """Those that are still missing."""
     async with connection.transaction():
         for table in copy.target.tables:
-            await _write(connection, WRITE_INDEXES, copy.schema, table)
+            await _complete(connection, copy, table, writing=WRITE_INDEXES)
 
 
 async def drop_copy(connection: Connection, copy: Copy) -> None:
@@ -177,8 +177,8 @@ async def _layout(connection: Connection, schema: str, table: str) -> Sequence[o
     return await rows.fetchall()
 
 
-async def _write(connection: Connection, writing: str, schema: str, table: str) -> None:
+async def _complete(connection: Connection, copy: Copy, table: str, *, writing: str) -> None:
     """Executes the statements that another one has written, from the catalog and no input."""
-    names = {"running": f"{SCHEMA}.{table}", "copy": f"{schema}.{table}"}
+    names = {"running": f"{SCHEMA}.{table}", "copy": f"{copy.schema}.{table}"}
     for (statement,) in await (await connection.execute(writing, names)).fetchall():
         await connection.execute(Composed([SQL(statement)]))

@@ -59,11 +59,11 @@ async def replay_chunk(connection: Connection, copies: Sequence[Copy], goals: Go
     horizon = max(goals[copy.target.name] for copy in behind)
     async with connection.transaction():
         await _enter(connection, behind)
-        events = await _read(connection, behind, after, horizon)
+        events = await _read(connection, behind, after=after, upto=horizon)
         reached = horizon if len(events) < CHUNK else events[-1].position
         moved = {
             copy.target.name: await _take(
-                connection, copy, events, min(reached, goals[copy.target.name])
+                connection, copy, events, upto=min(reached, goals[copy.target.name])
             )
             for copy in behind
         }
@@ -86,9 +86,9 @@ def _listed(copies: Sequence[Copy]) -> Composed:
 
 
 async def _read(
-    connection: Connection, copies: Sequence[Copy], after: int, horizon: int
+    connection: Connection, copies: Sequence[Copy], *, after: int, upto: int
 ) -> list[RecordedEvent]:
-    wanted = {"after": after, "horizon": horizon, "limit": CHUNK}
+    wanted = {"after": after, "horizon": upto, "limit": CHUNK}
     topics = frozenset[str]().union(*(copy.target.topics for copy in copies))
     if topics == MAPPER.known_topics:
         # All of them, so that what nobody knows is not passed over.
@@ -99,7 +99,7 @@ async def _read(
     return [MAPPER.recorded(row) for row in await rows.fetchall()]
 
 
-async def _take(connection: Connection, copy: Copy, events: Events, upto: int) -> Copy:
+async def _take(connection: Connection, copy: Copy, events: Events, *, upto: int) -> Copy:
     target, after = copy.target, copy.position
     if upto <= after:
         return copy

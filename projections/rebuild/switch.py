@@ -77,17 +77,19 @@ async def try_switch(
     began = time.monotonic()
     try:
         async with connection.transaction():
-            found = await _switch(connection, copy, lock_seconds, compares)
+            await _limit_waits(connection, lock_seconds)
+            found = await _switch(connection, copy, compares=compares)
     except _NOT_NOW:
         return None
     return Switched(found, time.monotonic() - began)
 
 
-async def _switch(
-    connection: Connection, copy: Copy, lock_seconds: float, compares: bool
-) -> Comparison | None:
-    limits = {"lock": _milliseconds(lock_seconds), "all": _milliseconds(SWITCH_SECONDS_MAX)}
-    await connection.execute(LIMIT_WAITS, limits)
+async def _limit_waits(connection: Connection, lock_seconds: float) -> None:
+    lock, everything = (f"{seconds * 1000:.0f}ms" for seconds in (lock_seconds, SWITCH_SECONDS_MAX))
+    await connection.execute(LIMIT_WAITS, {"lock": lock, "all": everything})
+
+
+async def _switch(connection: Connection, copy: Copy, *, compares: bool) -> Comparison | None:
     await connection.execute(LOCK_SNAPSHOTS)
     followed = await _hold_running(connection, copy.target)
     goals = goals_at([copy], END_OF_LOG, {copy.target.name: followed} if followed else {})
@@ -133,15 +135,14 @@ async def _exchange(connection: Connection, copy: Copy) -> None:
     aside = BEFORE if copy.schema == SHADOW else SHADOW
     await drop_copy(connection, Copy(aside, copy.target))
     for table in copy.target.tables:
-        await _move(connection, table, SCHEMA, aside)
-        await _move(connection, table, copy.schema, SCHEMA)
+        await _move(connection, Identifier(SCHEMA, table), aside)
+        await _move(connection, Identifier(copy.schema, table), SCHEMA)
         if aside != BEFORE:
-            await _move(connection, table, aside, BEFORE)
+            await _move(connection, Identifier(aside, table), BEFORE)
 
 
-async def _move(connection: Connection, table: str, origin: str, destination: str) -> None:
-    moved = MOVE_TABLE.format(table=Identifier(origin, table), schema=Identifier(destination))
-    await connection.execute(moved)
+async def _move(connection: Connection, table: Identifier, schema: str) -> None:
+    await connection.execute(MOVE_TABLE.format(table=table, schema=Identifier(schema)))
 
 
 async def _move_follower(connection: Connection, copy: Copy) -> None:
@@ -154,7 +155,3 @@ async def describe_holders(connection: Connection, copy: Copy) -> str:
     tables = ["stored_events", "rebuilds", *(f"{SCHEMA}.{table}" for table in copy.target.tables)]
     rows = await connection.execute(FIND_HOLDERS, {"tables": tables})
     return "; ".join(row[0] for row in await rows.fetchall()) or "nobody any more"
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{seconds * 1000:.0f}ms"

@@ -87,7 +87,7 @@ class LiveTarget(Target):
             histories.setdefault(event.originator_id.int, []).append(event)
         firsts = [history[0] for history in histories.values()]
         stored = await self._stored(connection, firsts)
-        before = {**stored, **await self._folded(connection, firsts, stored, after)}
+        before = {**stored, **await self._folded(connection, firsts, stored, upto=after)}
         states = [self._fold(before, history) for history in histories.values()]
         await self._write(connection, stored, states)
 
@@ -98,7 +98,7 @@ class LiveTarget(Target):
         return {state.id.int: state for state in states}
 
     async def _folded(
-        self, connection: Connection, firsts: Events, stored: Mapping[int, State], after: int
+        self, connection: Connection, firsts: Events, stored: Mapping[int, State], *, upto: int
     ) -> dict[int, State | None]:
         """Those that have a past which is not what is stored: they had finished and come back, or
         were left in the middle of events that are told again."""
@@ -111,7 +111,7 @@ class LiveTarget(Target):
         ids = [event.originator_id for event in firsts if not continues(event)]
         if not ids:
             return {}
-        found = await fold_histories(connection, MAPPER, ids, upto=after)
+        found = await fold_histories(connection, MAPPER, ids, upto=upto)
         return {aggregate_id.int: found.get(aggregate_id) for aggregate_id in ids}
 
     def _fold(self, before: Mapping[int, State | None], history: Events) -> State:

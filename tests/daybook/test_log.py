@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 from msgspec import Raw
 
-from daybook.log import Pretty, summary
+from daybook.pretty import Pretty, summary
 from tests.daybook.conftest import Serving
 from tests.daybook.history import fill, fill_many, run
 from tests.kitchen import open_kitchen, rows
@@ -205,7 +205,7 @@ async def test_followed_it_waits_for_a_lost_database(database: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [(), ("--json",)])
+@pytest.mark.parametrize("flags", [(), ("--json",), ("--follow", "--after", "0")])
 def test_whoever_closes_the_pipe_is_left_in_peace(database: str, flags: tuple[str, ...]) -> None:
     fill_many(database, 5_000)
     log = subprocess.Popen(
@@ -218,6 +218,8 @@ def test_whoever_closes_the_pipe_is_left_in_peace(database: str, flags: tuple[st
     assert log.stderr is not None
     assert log.stdout.readline()
     log.stdout.close()
+    # One that follows finds out with the next event.
+    fill_many(database, 1)
 
     with log.stderr as said:
         assert (log.wait(10), said.read()) == (0, b"")

@@ -66,6 +66,7 @@ NO_PROJECTIONS = {
     "followers": "where read models are; exchanged together with them",
     "rebuilds": "where rebuilds are",
     "idempotency_keys": "what was answered",
+    "imports": "how far an import is",
     "queue_paces": "losing it costs one burst",
     "upstream_checks": "what polls found is no event",
     "checkpoints": "copies of live tables",
@@ -222,7 +223,7 @@ async def test_every_table_is_a_projection_or_says_why_not(own_database: str) ->
     assert {name for (name,) in rows(own_database, FIND_TABLES)} == projected | set(NO_PROJECTIONS)
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 7, 20_000])
+@pytest.mark.parametrize("chunk", [pytest.param(1, marks=pytest.mark.slow), 7, 50, 20_000])
 async def test_whatever_happened_every_projection_is_what_the_log_says_in_chunks_of_any_size(
     evening: str, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,6 +329,7 @@ async def test_a_heartbeat_is_no_difference_and_its_lease_outlives_a_rebuild(
     assert wrong(await verify(own_database)) == []
 
 
+@pytest.mark.slow
 async def test_writers_go_on_through_a_rebuild_without_an_error(own_database: str) -> None:
     async with open_kitchen(own_database, lanes=2) as kitchen:
         over = asyncio.Event()

@@ -1,0 +1,76 @@
+"""Events for people to read: one row for each, in columns, in colours on a terminal."""
+
+import sys
+from collections.abc import Sequence
+
+import click
+from msgspec import Raw
+from msgspec.json import Decoder
+from rich.console import Console
+
+from eventlog.lines import read_line
+from projections.log_search import TOPICS
+
+SUMMARY_WIDTH = 120
+SUMMARY_WIDTH_MIN = 30
+VALUE_WIDTH = 40
+POSITION_WIDTH = 9
+ACTOR_WIDTH = 12
+TOPIC_WIDTH = max(map(len, TOPICS))
+
+_members = Decoder(dict[str, Raw]).decode
+_text = Decoder(str).decode
+
+
+class Pretty:
+    def __init__(self) -> None:
+        console = Console()
+        self._is_coloured = console.is_terminal and not console.no_color
+        self._width = console.width if console.is_terminal else None
+
+    def show(self, lines: Sequence[bytes]) -> None:
+        if lines:
+            sys.stdout.write("\n".join([*map(self.row, lines), ""]))
+            sys.stdout.flush()
+
+    def row(self, line: bytes) -> str:
+        event = read_line(line)
+        at = event.recorded_at.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+        columns = {
+            "dim": f"{event.position:>{POSITION_WIDTH}}  {at}",
+            "bold": f"{event.topic:<{TOPIC_WIDTH}}",
+            "cyan": f"{event.aggregate} v{event.version:<3}",
+            "yellow": f"{_printable(event.actor):<{ACTOR_WIDTH}}",
+        }
+        used = sum(len(text) + 2 for text in columns.values())
+        room = SUMMARY_WIDTH if self._width is None else self._width - used
+        told = summary(event.data, str(event.aggregate), max(room, SUMMARY_WIDTH_MIN))
+        return "  ".join([*(self._paint(text, how) for how, text in columns.items()), told])
+
+    def _paint(self, text: str, how: str) -> str:
+        if not self._is_coloured:
+            return text
+        return click.style(text, **({"fg": how} if how in ("cyan", "yellow") else {how: True}))
+
+
+def summary(data: Raw, aggregate: str, width: int) -> str:
+    """What an event says, in short: neither when nor of whom, since that is told already."""
+    members = {name: _value(raw) for name, raw in _members(data).items() if name != "at"}
+    told = " ".join(f"{name}={text}" for name, text in members.items() if text != aggregate)
+    return _cut(told, width)
+
+
+def _value(raw: Raw) -> str:
+    written = bytes(raw)
+    text = _text(written) if written.startswith(b'"') else written.decode(errors="replace")
+    plain = _cut(_printable(text), VALUE_WIDTH)
+    return plain if " " not in plain and plain else f"'{plain}'"
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _printable(text: str) -> str:
+    """Nobody's data moves the cursor of a terminal."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)

@@ -1,0 +1,45 @@
+"""Replays a log from Python: what there is, and how it stands, at any position.
+
+python -m examples.replay log.ndjson
+python -m examples.replay postgresql://user@host/database 4711
+"""
+
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from eventlog.lines import Line
+from eventlog.mapper import EventMapper
+from eventlog.reading import read_database, read_export
+from projections.registry import DECIDERS
+
+MAPPER = EventMapper(DECIDERS)
+
+
+def replay(lines: Iterable[Line], upto: int | None = None) -> dict[UUID, Any]:
+    """Every aggregate as the log tells it, up to a position or to its end."""
+    states: dict[UUID, Any] = {}
+    for line in lines:
+        if upto is not None and line.position > upto:
+            break
+        decider = MAPPER.decider_of(line.topic)
+        event = MAPPER.decode(line.topic, bytes(line.data))
+        states[line.aggregate] = decider.evolve(states.get(line.aggregate), event)
+    return states
+
+
+def standing(states: Iterable[Any]) -> Counter[tuple[str, str]]:
+    return Counter((type(state).__name__, getattr(state, "status", "")) for state in states)
+
+
+def main(source: str, upto: str | None = None) -> None:
+    lines = read_database(source) if "://" in source else read_export(source)
+    states = replay(lines, None if upto is None else int(upto))
+    for (kind, status), count in sorted(standing(states.values()).items()):
+        sys.stdout.write(f"{count:>8}  {kind} {status}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

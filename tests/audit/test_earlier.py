@@ -1,0 +1,63 @@
+"""Two exports of one log: the older is the beginning of the younger, and nothing appears late."""
+
+from collections.abc import Callable
+
+import pytest
+
+from audit.entries import Earlier
+from audit.invariant import Verdict
+from tests.audit.story import Log, Story, judge
+
+
+def compared(story: Story, earlier: Log) -> tuple[Verdict, Verdict]:
+    findings = judge(story.log, "I-01", "I-03", earlier=Earlier(earlier))
+    return findings["I-01"].verdict, findings["I-03"].verdict
+
+
+@pytest.mark.parametrize("length", [1, 300, None])
+def test_a_log_goes_on_behind_what_was_exported(story: Story, length: int | None) -> None:
+    assert compared(story, Log(story.log[:length])) == (Verdict.VALID, Verdict.VALID)
+
+
+def test_without_an_earlier_export_nothing_is_known(story: Story) -> None:
+    assert judge(story.log, "I-01")["I-01"].verdict is Verdict.UNKNOWN
+
+
+def an_event_is_gone(story: Story) -> None:
+    story.drop(100)
+
+
+def the_end_is_gone(story: Story) -> None:
+    del story.log[-5:]
+
+
+def an_event_says_something_else(story: Story) -> None:
+    story.say(story.find("order.failed"), error="the bot did it")
+
+
+def an_event_has_another_author(story: Story) -> None:
+    story.edit(50, actor="somebody else")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        an_event_is_gone,
+        the_end_is_gone,
+        an_event_says_something_else,
+        an_event_has_another_author,
+    ],
+)
+def test_what_was_exported_stays_as_it_was(story: Story, spoil: Callable[[Story], None]) -> None:
+    earlier = Log(story.log)
+    spoil(story)
+
+    assert compared(story, earlier)[0] is Verdict.INVALID
+
+
+@pytest.mark.parametrize("place", [0, 1, 400])
+def test_nothing_appears_late(story: Story, place: int) -> None:
+    earlier = Log(story.log)
+    del earlier[place]
+
+    assert compared(story, earlier) == (Verdict.INVALID, Verdict.INVALID)
