@@ -52,6 +52,11 @@ async def read_then(
     return answer
 
 
+def refuse_cursor(cursor: str | None) -> None:
+    if cursor is not None:
+        raise bad_request("bad_parameter", "The parameters asOf and cursor do not go together.")
+
+
 async def position_named(reader: Reader, text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) <= POSITION_DIGITS_MAX:
         ((_, head),) = await (await reader.execute(READ_BOUNDS)).fetchall()

@@ -4,7 +4,6 @@ Only what is settled is told, so that nothing is added later to a part that some
 """
 
 import asyncio
-from http import HTTPStatus
 from typing import Annotated, Any, ClassVar, TypedDict
 from uuid import UUID
 
@@ -13,9 +12,9 @@ from msgspec import Meta, field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
 
 from api.event_shapes import EventJSON, event_json
+from api.line_stream import LineStream
 from api.parameters import Parameters
 from api.problems import unavailable
 from api.queries import AWAY, NDJSON, DatabaseRead
@@ -26,9 +25,6 @@ from eventlog.mapper import EventMapper, RecordedEvent
 from projections.log_search import BadSearchError, Span, find_span, wanted_of
 from projections.registry import DECIDERS
 
-NEXT_AFTER = "Daybook-Next-After"
-HORIZON = "Daybook-Horizon"
-
 PAGE_USUAL = 1000
 PAGE_MAX = 10_000
 ANSWER_BYTES_MAX = 4 * PAGE_BYTES
@@ -38,8 +34,6 @@ TEXT_CHARACTERS_MAX = 200
 TOPIC_CHARACTERS_MAX = 1000
 # Others have their turn after so many events.
 SHAPED_MAX = 200
-# A client that takes nothing for so long is gone, even if its connection is not.
-SEND_SECONDS_MAX = 30.0
 
 _MAPPER = EventMapper(DECIDERS)
 
@@ -93,7 +87,7 @@ class EventListing(Parameters, frozen=True):
             Meta(
                 ge=1,
                 le=PAGE_MAX,
-                description=f"How many events at most: {PAGE_USUAL} unless told, but all as NDJSON.",
+                description=f"How many events at most: {PAGE_USUAL} unless told, all as NDJSON.",
             ),
         ]
         | None
@@ -168,55 +162,6 @@ def _event_json(line: Line) -> LogEventJSON:
         causation_id=line.causation_id,
     )
     return {**event_json(recorded), "aggregate": line.aggregate}
-
-
-class LineStream(Response):
-    """Reads as fast as the client takes it, and holds no connection while it waits for him."""
-
-    media_type = NDJSON
-
-    def __init__(self, service: Service, walk: Walk, limit: int, horizon: int) -> None:
-        # Who gets as many as he asked for knows from the last of them where to go on.
-        reached = max(walk.position, walk.upto)
-        headers = {HORIZON: str(horizon), NEXT_AFTER: str(reached), "Vary": "Accept"}
-        super().__init__(headers=headers)
-        del self.headers["content-length"]
-        self._service = service
-        self._walk = walk
-        self._left_count = limit
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start = {"type": "http.response.start", "status": HTTPStatus.OK}
-        await send({**start, "headers": self.raw_headers})
-        if scope["method"] != "HEAD":
-            leaving = asyncio.create_task(_disconnected(receive))
-            try:
-                await self._send_pages(send, leaving)
-            except (psycopg.Error, OSError):
-                # The connection just ends, so the client sees that it has not got everything.
-                return
-            finally:
-                leaving.cancel()
-        await send({"type": "http.response.body", "body": b""})
-
-    async def _send_pages(self, send: Send, leaving: "asyncio.Task[None]") -> None:
-        while not (self._walk.is_over or self._left_count == 0 or leaving.done()):
-            if lines := await self._next_lines():
-                body = b"\n".join([*lines, b""])
-                async with asyncio.timeout(SEND_SECONDS_MAX):
-                    await send({"type": "http.response.body", "body": body, "more_body": True})
-
-    async def _next_lines(self) -> list[bytes]:
-        lines = await self._service.read(
-            lambda reader: read_page(reader, self._walk, self._left_count)
-        )
-        self._left_count -= len(lines)
-        return lines
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 class EventsRead(DatabaseRead):

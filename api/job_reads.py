@@ -1,11 +1,13 @@
 """Reading jobs: nothing here writes, and every answer is current."""
 
-from typing import Annotated, TypedDict
+from typing import Annotated, NotRequired, TypedDict
 
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
+from api.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
+from api.clock import now
 from api.job_shapes import JobJSON, job_json
 from api.jobs import JobAnswer, Name, Text
 from api.parameters import NoParameters, Parameters
@@ -19,6 +21,7 @@ from projections.current import one_job
 from projections.job_list import JobPage, read_jobs
 from projections.job_place import JobFilter
 from projections.page_cursor import CURSOR_LENGTH_MAX, BadCursorError
+from projections.past_lists import jobs_as_of
 
 PAGE_USUAL = 100
 PAGE_MAX = 1000
@@ -40,6 +43,7 @@ class JobPageAnswer(TypedDict):
     jobs: list[JobJSON]
     nextCursor: str | None
     serverNow: Moment
+    asOf: NotRequired[ThenJSON]
 
 
 class JobListing(Parameters, frozen=True):
@@ -49,16 +53,39 @@ class JobListing(Parameters, frozen=True):
     subject: Annotated[Text, Meta(description="Only jobs of this subject.")] | None = None
     limit: PageLimit = PAGE_USUAL
     cursor: PageCursor | None = None
+    as_of: AsOf | None = None
 
 
 async def list_jobs(asked: JobListing, request: Request) -> JobPageAnswer:
     """What waits and is worked on, oldest first; what is dead or over, newest first."""
     wanted = JobFilter(asked.status, asked.queue, asked.type, asked.subject)
+    if asked.as_of is not None:
+        return await _past_jobs(wanted, asked, asked.as_of, request)
     page = await read_page(request, wanted, asked.limit, asked.cursor)
     return {
         "jobs": [job_json(job) for job in page.jobs],
         "nextCursor": page.next_cursor,
         "serverNow": moment(page.now),
+    }
+
+
+async def _past_jobs(
+    wanted: JobFilter, asked: JobListing, text: str, request: Request
+) -> JobPageAnswer:
+    """The past has one page, of what was over the latest."""
+    refuse_cursor(asked.cursor)
+    then, jobs = await read_then(
+        request,
+        text,
+        lambda reader, position: jobs_as_of(
+            reader, position, fits=wanted.fits, sections=wanted.sections, limit=asked.limit
+        ),
+    )
+    return {
+        "jobs": [job_json(job) for job in jobs],
+        "nextCursor": None,
+        "serverNow": moment(then.at) if then.at else moment(now()),
+        "asOf": then_json(then),
     }
 
 

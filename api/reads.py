@@ -6,7 +6,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.as_of import AsOf, ThenJSON, read_then, then_json
+from api.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
 from api.clock import now
 from api.parameters import NoParameters, Parameters
 from api.queries import DatabaseRead
@@ -88,8 +88,7 @@ async def list_orders(asked: Listing, request: Request) -> OrderPageAnswer:
 
 async def _past_orders(asked: Listing, then: str, request: Request) -> OrderPageAnswer:
     """The past has one page, of the complete orders the latest."""
-    if asked.cursor is not None:
-        raise bad_request("bad_parameter", "The parameters asOf and cursor do not go together.")
+    refuse_cursor(asked.cursor)
     moment_then, orders = await read_then(
         request,
         then,

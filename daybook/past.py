@@ -7,17 +7,16 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from api.as_of import position_named, then_json
-from api.job_shapes import job_json
+from api.job_shapes import job_json, standing_json
 from api.shapes import bot_json, order_json
 from domain.bot import Bot
-from domain.job import Job, JobStatus
+from domain.job import Job
 from domain.order import Order
 from eventlog.history import fold_histories
 from eventlog.mapper import EventMapper
 from projections.as_of import Past
 from projections.job_place import SECTIONS
 from projections.past_lists import (
-    QueueThen,
     bots_as_of,
     jobs_as_of,
     moment_of,
@@ -62,18 +61,8 @@ async def listed(connection: Connection, when: str, kind: str, limit: int) -> tu
             )
             rows = [job_json(job) for job in jobs]
         case _:
-            rows = [_queue(queue) for queue in await queues_as_of(connection, position)][:limit]
+            rows = [standing_json(one) for one in await queues_as_of(connection, position)][:limit]
     return then, rows
-
-
-def _queue(queue: QueueThen) -> dict[str, Any]:
-    return {
-        "name": queue.name,
-        "paused": queue.settings.paused if queue.settings else False,
-        "pending": queue.counts[JobStatus.PENDING],
-        "processing": queue.counts[JobStatus.PROCESSING],
-        "dead": queue.counts[JobStatus.DEAD],
-    }
 
 
 async def difference(connection: Connection, first: str, second: str, limit: int) -> Any:

@@ -65,7 +65,7 @@ def _chosen(names: Sequence[str], *, wants_all: bool) -> "list[Target]":
 
 def _tell_verified(comparisons: "Sequence[Comparison]") -> None:
     for comparison in comparisons:
-        _tell(comparison, right="as the log says", wrong="are not what the log says")
+        _tell(comparison, right="as the log says", wrong="wrong")
     wrong = [comparison.name for comparison in comparisons if not comparison.is_equal]
     if wrong:
         say(f"Repair from the log with: daybook rebuild {' '.join(wrong)}")
@@ -75,7 +75,7 @@ def _tell_verified(comparisons: "Sequence[Comparison]") -> None:
 def _tell_rebuilt(rebuilt: "Sequence[Rebuilt]", seconds: float) -> None:
     for one in rebuilt:
         assert one.found is not None, "what is rebuilt is compared"
-        _tell(one.found, right="rebuilt, as it was", wrong="were wrong and are repaired")
+        _tell(one.found, right="rebuilt, as it was", wrong="wrong, repaired")
     waited = max(one.waited_seconds for one in rebuilt)
     say(f"Done in {seconds:.1f} s; nobody waited longer than {waited:.2f} s for a table.")
     say("What was replaced is kept: 'daybook rebuild --rollback' takes it back.")
@@ -91,7 +91,7 @@ def _tell(comparison: "Comparison", *, right: str, wrong: str) -> None:
     if comparison.is_equal:
         click.echo(f"{name}: {count:,} rows, {right}")
         return
-    click.echo(f"{name}: {count:,} rows, of which {comparison.differences_count:,} {wrong}:")
+    click.echo(f"{name}: {count:,} rows by the log, {comparison.differences_count:,} {wrong}:")
     for difference in comparison.differences:
         click.echo(f"  {difference}")
     if more := comparison.differences_count - len(comparison.differences):

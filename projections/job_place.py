@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 from msgspec import Meta, Struct, json
 
-from domain.job import JobStatus
+from domain.job import Job, JobStatus
 from projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
 
 # In the order in which a list shows them.
@@ -31,6 +31,10 @@ class JobFilter(Struct, frozen=True, gc=False):
     @property
     def sections(self) -> tuple[JobStatus, ...]:
         return SECTIONS if self.status is None else (self.status,)
+
+    def fits(self, job: Job) -> bool:
+        wanted = (self.queue, job.queue), (self.type, job.type), (self.subject, job.subject)
+        return all(one is None or one == its for one, its in wanted)
 
     @property
     def mark(self) -> str:

@@ -13,11 +13,12 @@ from domain.bot import Bot
 from domain.event import Event
 from domain.job import Job, JobStatus
 from domain.order import Order, OrderKind, OrderStatus
-from domain.queue import Queue
+from domain.queue import Limits, Queue
 from eventlog.history import fold_histories
 from eventlog.mapper import EventMapper
 from projections.as_of import READ_INSTANT, Past
 from projections.order_place import SECTIONS
+from projections.queue_standings import QueueStanding
 from projections.registry import DECIDERS
 
 # What was finished is found by walking back from the position.
@@ -43,12 +44,6 @@ class Moment(Struct, frozen=True):
 
     position: int
     at: datetime | None
-
-
-class QueueThen(Struct, frozen=True):
-    name: str
-    settings: Queue | None
-    counts: Counter[JobStatus]
 
 
 async def moment_of(connection: Connection, position: int) -> Moment:
@@ -110,13 +105,35 @@ async def jobs_as_of(
     return listed[:limit]
 
 
-async def queues_as_of(connection: Connection, position: int) -> list[QueueThen]:
+async def queues_as_of(connection: Connection, position: int) -> list[QueueStanding]:
+    then = await moment_of(connection, position)
     past = await Past.at(connection, position)
     settings = {queue.name: queue for queue in past.of(Queue)}
-    counts: dict[str, Counter[JobStatus]] = {name: Counter() for name in settings}
+    jobs: dict[str, list[Job]] = {name: [] for name in settings}
     for job in past.of(Job):
-        counts.setdefault(job.queue, Counter())[job.status] += 1
-    return [QueueThen(name, settings.get(name), counts[name]) for name in sorted(counts)]
+        jobs.setdefault(job.queue, []).append(job)
+    return [_standing(name, settings.get(name), jobs[name], then) for name in sorted(jobs)]
+
+
+def _standing(name: str, settings: Queue | None, jobs: list[Job], then: Moment) -> QueueStanding:
+    ready = [job for job in jobs if job.status is JobStatus.PENDING and not _is_later(job, then)]
+    counts = Counter(job.status for job in jobs)
+    return QueueStanding(
+        name=name,
+        paused=settings.paused if settings else False,
+        limits=settings.limits if settings else Limits(),
+        per_subject=settings.per_subject if settings else Limits(),
+        pending=len(ready),
+        scheduled=counts[JobStatus.PENDING] - len(ready),
+        processing=counts[JobStatus.PROCESSING],
+        dead=counts[JobStatus.DEAD],
+        at_least=(),
+        oldest_pending_at=min((job.run_at or job.created_at for job in ready), default=None),
+    )
+
+
+def _is_later(job: Job, then: Moment) -> bool:
+    return job.run_at is not None and then.at is not None and job.run_at > then.at
 
 
 async def _finished(

@@ -49,7 +49,8 @@ WHERE rebuilt.id = running.id
 """)
 
 FIND_HOLDERS = """
-SELECT DISTINCT format('process %%s of %%s, %%s', pid, application_name, state)
+SELECT DISTINCT format('process %%s of %%s',
+                       pid, coalesce(nullif(application_name, ''), backend_type))
 FROM pg_locks JOIN pg_stat_activity USING (pid)
 WHERE relation = ANY(%(tables)s::text[]::regclass[]) AND granted AND pid <> pg_backend_pid()
 LIMIT 3

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.api.http import Api
+from tests.api.test_jobs import claim, create, say
 
 pytestmark = pytest.mark.anyio
 
@@ -47,3 +48,17 @@ async def test_a_moment_that_is_none_is_refused(api: Api, text: str) -> None:
 
 async def test_the_past_has_one_page(api: Api) -> None:
     assert (await api.get("/api/orders?asOf=0&cursor=x")).problem == (400, "bad-parameter")
+
+
+async def test_jobs_and_queues_are_shown_as_of_a_position(api: Api) -> None:
+    first = await create(api, subject="s")
+    await create(api, type="other")
+    ((held),) = await claim(api, types=["send"])
+    then = (await say(api, held, "complete")).headers["daybook-position"]
+    await api.ask("PUT", "/api/queues/email", {"paused": True})
+    before = (await api.get(f"/api/jobs?asOf={int(then) - 1}&type=send")).json["jobs"]
+    assert [(job["id"], job["status"]) for job in before] == [(first["id"], "PROCESSING")]
+    after = (await api.get(f"/api/jobs?asOf={then}&subject=s")).json["jobs"]
+    assert [(job["id"], job["status"]) for job in after] == [(first["id"], "COMPLETED")]
+    ((queue),) = (await api.get(f"/api/queues?asOf={then}")).json["queues"]
+    assert (queue["name"], queue["paused"], queue["pending"]) == ("email", False, 1)

@@ -9,8 +9,11 @@ from typing import Any
 
 import httpx2
 import pytest
+from click.testing import CliRunner, Result
 
-from eventlog.embedded import running_conninfo
+from api.stopping import StopSignals
+from daybook.cli import Choice, cli
+from eventlog.errors import SetupError
 from tests.daybook.conftest import Serving
 from tests.kitchen import rows
 from tests.processes import ROOT, command, daybook, environment
@@ -143,36 +146,54 @@ async def rebuild(serving: Serving, *arguments: str) -> subprocess.CompletedProc
     return await asyncio.to_thread(daybook, "rebuild", *arguments, *data_dir)
 
 
-def test_what_is_to_be_rebuilt_must_be_said(own_serving: Serving) -> None:
-    assert own_serving.becomes(200)
-    nothing, nonsense, both = (
-        daybook("rebuild", *said, "--data-dir", own_serving.data_dir)
-        for said in ([], ["nothing"], ["--all", "--verify-only", "--rollback"])
-    )
-    assert [one.returncode for one in (nothing, nonsense, both)] == [2, 2, 2]
-    assert "orders, bots" in nothing.stderr
-    assert "There is no nothing" in nonsense.stderr
+def ask(conninfo: str, *arguments: str) -> Result:
+    """The command in this process."""
+    invoked = ["rebuild", *arguments, "--database-url", conninfo]
+    return CliRunner().invoke(cli, invoked, obj=Choice(StopSignals()))
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        ([], "Name one or more of orders, bots"),
+        (["nothing"], "There is no nothing: name one of orders, bots"),
+        (["orders", "--all"], "Name one or more of orders, bots"),
+        (["--all", "--verify-only", "--rollback"], "exclude each other"),
+    ],
+)
+def test_what_is_to_be_rebuilt_must_be_said(said: list[str], answer: str) -> None:
+    told = ask("", *said)
+    assert (told.exit_code, answer in told.stderr) == (2, True)
+
+
+def test_what_is_equal_has_exit_code_0_and_is_counted(own_database: str) -> None:
+    told = ask(own_database, "--all", "--verify-only")
+    assert (told.exit_code, told.stderr) == (0, "")
+    assert "finished_orders: 0 rows, as the log says\n" in told.stdout
 
 
 def test_a_row_that_was_changed_by_hand_is_found_with_exit_code_1_and_repaired(
-    own_serving: Serving,
+    own_database: str,
 ) -> None:
-    assert own_serving.becomes(200)
-    conninfo = running_conninfo(own_serving.data_dir)
-    assert conninfo is not None
-    rows(conninfo, "INSERT INTO job_types VALUES ('email', 'never')")
+    rows(own_database, "INSERT INTO job_types VALUES ('email', 'never')")
 
-    def ask(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return daybook("rebuild", "jobs", *arguments, "--data-dir", own_serving.data_dir)
+    found = ask(own_database, "jobs", "--verify-only")
+    assert (found.exit_code, "daybook rebuild jobs" in found.stderr) == (1, True)
+    assert found.stdout == (
+        "jobs: 0 rows by the log, 1 wrong:\n"
+        "  job_types, queue email, type never: should not be there\n"
+    )
+    repaired = ask(own_database, "jobs")
+    assert (repaired.exit_code, "1 wrong, repaired" in repaired.stdout) == (0, True)
+    assert ask(own_database, "jobs", "--verify-only").exit_code == 0
+    assert ask(own_database, "--rollback").exit_code == 0
+    assert ask(own_database, "jobs", "--verify-only").exit_code == 1
 
-    found = ask("--verify-only")
-    assert (found.returncode, "daybook rebuild jobs" in found.stderr) == (1, True)
-    assert "  job_types, queue email, type never: should not be there\n" in found.stdout
-    assert ask().returncode == 0
-    assert ask("--verify-only").returncode == 0
-    assert ask("--rollback").returncode == 0
-    assert ask("--verify-only").returncode == 1
-    assert ask().returncode == 0
+
+def test_what_cannot_be_done_is_said_in_a_sentence(own_database: str) -> None:
+    told = ask(own_database, "--rollback")
+    assert isinstance(told.exception, SetupError)
+    assert str(told.exception).endswith("there is no way back.")
 
 
 @pytest.mark.slow
