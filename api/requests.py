@@ -101,23 +101,24 @@ def read_json(headers: Headers, body: bytes, decoder: Decoder[T]) -> T:
         raise bad_request("bad_json", f"The body is not JSON: {error}.") from None
     except UnicodeDecodeError:
         raise bad_request("bad_encoding", "The body is not UTF-8.") from None
-    if not _has_no_duplicates(body):
-        json.loads(body, object_pairs_hook=_refuse_duplicates)
+    _look_closely(body)
     return value
 
 
-def _has_no_duplicates(body: bytes) -> bool:
-    """Whether it is certain, at little cost: what is read loses a member that is there twice,
-    and its colon with it. A colon written as an escape could make up for the loss."""
+def _look_closely(body: bytes) -> None:
+    """What is taken over as it is, like a payload, is not looked at by the decoder: it may be no
+    UTF-8, hold half a character or a number without end, or have a member twice."""
     colons_count = body.count(b":")
     if colons_count <= 1:
-        return True
-    if b"\\u003" in body:
-        return False
+        return
     try:
-        return orjson.dumps(orjson.loads(body)).count(b":") == colons_count
-    except orjson.JSONDecodeError:
-        return False
+        read = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise bad_request("bad_json", f"The body is not JSON: {error}.") from None
+    # What was read has lost a member that is there twice, and its colon with it; a colon that is
+    # written as an escape could make up for the loss.
+    if b"\\u003" in body or orjson.dumps(read).count(b":") != colons_count:
+        json.loads(body, object_pairs_hook=_refuse_duplicates)
 
 
 def _check_media_type(headers: Headers) -> None:

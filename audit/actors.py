@@ -5,29 +5,30 @@ from typing import Any
 
 from domain.bot import Bot
 from domain.claim import CompletedVia, ReleaseReason
+from domain.event import Event
 from domain.job import FailureReason, Job
 from domain.order import Order
+from domain.schedule import Schedule
+from domain.upstream import UPSTREAM
+from domain.upstream_record import UPSTREAM_RECORD
 
 SYSTEM = "system:"
+DISPATCH = "system:dispatch"
 # Everybody, as long as the house is open: whatever the API offers.
 OPEN = "open"
-DISPATCH = "system:dispatch"
 
 # What each process manager brings about.
-PROCESSORS: dict[str, frozenset[str]] = {
-    "system:completions": frozenset({Order.Completed.topic, Bot.Completed.topic}),
-    "system:recovery": frozenset(
-        {Order.Released.topic, Order.MovedToDLQ.topic, Bot.Released.topic}
-    ),
-    DISPATCH: frozenset({Order.Claimed.topic, Bot.Claimed.topic}),
-    "system:leases": frozenset({Job.Failed.topic, Job.MovedToDLQ.topic}),
-    "system:schedules": frozenset({"schedule.fired", "schedule.missed", Job.Created.topic}),
+PROCESSORS: dict[str, tuple[type[Event], ...]] = {
+    "system:completions": (Order.Completed, Bot.Completed),
+    "system:recovery": (Order.Released, Order.MovedToDLQ, Bot.Released),
+    DISPATCH: (Order.Claimed, Bot.Claimed),
+    "system:leases": (Job.Failed, Job.MovedToDLQ),
+    "system:schedules": (Schedule.Fired, Schedule.Missed, Job.Created),
+    "system:upstreams": (*UPSTREAM.events, *UPSTREAM_RECORD.events, Job.Created),
 }
+TOPICS = {actor: {kind.topic for kind in kinds} for actor, kinds in PROCESSORS.items()}
 
-# Anybody with the database may put jobs into it, under a name of their own.
-ENQUEUE = frozenset({Job.Created.topic})
-
-# What time alone brings about, only a process manager may record, and nothing else may it do.
+# What time alone brings about: only a process manager records it, and of these nothing else.
 BY_TIME: dict[type, Callable[[Any], bool]] = {
     Order.Completed: lambda event: event.via is CompletedVia.TIMER,
     Order.Released: lambda event: event.reason is ReleaseReason.EXPIRED,
@@ -42,5 +43,6 @@ def may_record(actor: str, topic: str, event: object) -> bool:
     if by_time is not None and by_time(event) is not is_system:
         return False
     if is_system:
-        return topic in PROCESSORS.get(actor, ())
-    return actor == OPEN or topic in ENQUEUE
+        return topic in TOPICS.get(actor, ())
+    # Anybody with the database may put jobs into it, under a name of their own.
+    return actor == OPEN or topic == Job.Created.topic

@@ -1,9 +1,13 @@
 """The log as an auditor gets it: one event after another, as `daybook export` writes them."""
 
+import os
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
+from gzip import GzipFile
 from pathlib import Path
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, BinaryIO, Protocol, TypeVar
 from uuid import UUID
 
 from msgspec import DecodeError, Meta, Raw, Struct
@@ -33,25 +37,29 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
 
 
 class Source(Protocol):
-    """A log that can be read more than once."""
+    """A log that can be read more than once, and how far the reading is."""
 
-    part_read: float
-    """How far the reading is, from 0 to 1."""
+    unit: str
+    size: int
+    done: int
 
     def __iter__(self) -> Iterator[Entry]: ...
 
 
 class ExportFile:
+    unit = "KB"
+
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.part_read = 0.0
+        self.size, self.done = 0, 0
 
     def __iter__(self) -> Iterator[Entry]:
-        done, size = 0, self._path.stat().st_size if self._path.exists() else 0
-        for line, entry in read_lines(self._path, Entry):
-            done += len(line)
-            self.part_read = done / size
-            yield entry
+        with _opened(self._path) as file:
+            self.size = os.fstat(file.fileno()).st_size // 1024
+            for number, entry in enumerate(_decoded(self._path, file, Entry)):
+                if number % 1000 == 0:
+                    self.done = file.tell() // 1024
+                yield entry
 
 
 class Earlier:
@@ -69,18 +77,29 @@ class Earlier:
         return self._entry
 
 
-def read_lines(path: Path, kind: type[T]) -> Iterator[tuple[bytes, T]]:
-    decode = Decoder(kind).decode
-    line = b""
+def read_lines(path: Path, kind: type[T]) -> Iterator[T]:
+    with _opened(path) as file:
+        yield from _decoded(path, file, kind)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
-        with path.open("rb") as lines:
-            for line in lines:
-                yield line, decode(line)
+        with path.open("rb") as file:
+            yield file
     except OSError as error:
-        raise UnreadableError(f"{path} cannot be read: {error.strerror}.") from error
-    except DecodeError as error:
-        shown = line[:80].decode(errors="replace")
+        raise UnreadableError(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _decoded(path: Path, file: BinaryIO, kind: type[T]) -> Iterator[T]:
+    """Line by line; unpacked if its name says that it is packed."""
+    lines = GzipFile(fileobj=file) if path.suffix == ".gz" else file
+    decode, line = Decoder(kind).decode, b""
+    try:
+        for line in lines:
+            yield decode(line)
+    except (DecodeError, EOFError, zlib.error) as error:
         raise UnreadableError(
-            f"{path} holds a line that is not what it should be: {error}. If the file was cut "
-            f"off, write it again. The line begins with: {shown}"
+            f"{path} holds a line that is not what it should be: {error}. If it was cut off, write "
+            f"it again. The line begins with: {line[:80].decode(errors='replace')}"
         ) from error

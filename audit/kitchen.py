@@ -7,7 +7,6 @@ from uuid import UUID
 
 from audit.actors import BY_TIME, DISPATCH
 from audit.invariant import Case, Invariant
-from audit.memory import Numbers
 from audit.world import Step
 from domain.bot import Bot
 from domain.event import Event
@@ -200,20 +199,23 @@ class OrderNumbers(Invariant):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self._numbers = Numbers()
         self._recent: deque[tuple[datetime, int]] = deque(maxlen=1000)
         self._highest = 0
 
     def see(self, step: Step) -> str | None:
-        number, at = step.event.number, step.event.at
-        self._recent.append((step.entry.recorded_at, number))
-        if not self._numbers.add(number):
-            return f"number {number} was given before"
+        number, entry, at = step.event.number, step.entry, step.event.at
+        key = str(number).encode()
+        self.case.world.memory.note("number", key, str(step.place), step.place, entry.position)
+        self._recent.append((entry.recorded_at, number))
         highest, self._highest = self._highest, max(self._highest, number)
         # Of those that are made at the same time, any may be first.
         if number < highest and any(n > number and then < at for then, n in self._recent):
             return f"number {number}, after a higher one had been recorded"
         return None
+
+    def end(self) -> None:
+        if clash := self.case.world.memory.clash("number"):
+            self.accuse("its number was given before", *clash)
 
 
 class Timers(Invariant):

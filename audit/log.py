@@ -1,23 +1,20 @@
 """The log itself: append-only, in order, without gaps, readable, and each event with its author."""
 
+from bisect import bisect_right
+
 from audit.actors import SYSTEM, may_record
 from audit.invariant import Case, Invariant
-from audit.memory import Numbers
 from audit.world import Step
 
 
 class AppendOnly(Invariant):
     id = "I-01"
     statement = "An earlier export is, event by event, the beginning of this log."
+    kinds = None
     is_picky = True
 
-    def __init__(self, case: Case) -> None:
-        super().__init__(case)
-        self.kinds = () if case.earlier is None else None
-
     def see(self, step: Step) -> str | None:
-        assert self.case.earlier is not None
-        known = self.case.earlier.at(step.place)
+        known = self.case.earlier.at(step.place) if self.case.earlier is not None else None
         self.seen |= known is not None
         return None if known in (None, step.entry) else "the earlier export has another event here"
 
@@ -88,13 +85,22 @@ class Causes(Invariant):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self._positions = Numbers()
+        self._last = 0
+        self._gaps: list[range] = []
+        """Positions up to the last that nobody has: what is rolled back leaves them."""
 
     def see(self, step: Step) -> str | None:
-        cause = step.entry.causation_id
-        is_known = cause is None or cause in self._positions
-        self._positions.add(step.entry.position)
-        return None if is_known else f"its cause, position {cause}, is not in the log before it"
+        cause, position, last = step.entry.causation_id, step.entry.position, self._last
+        if position > last + 1:
+            self._gaps.append(range(last + 1, position))
+        self._last = max(position, last)
+        if cause is None or (0 < cause < position and not self._is_gap(cause)):
+            return None
+        return f"its cause, position {cause}, is not in the log before it"
+
+    def _is_gap(self, position: int) -> bool:
+        place = bisect_right(self._gaps, position, key=lambda gap: gap.start) - 1
+        return place >= 0 and position in self._gaps[place]
 
 
 class Actors(Invariant):

@@ -88,34 +88,3 @@ class Memory:
         """Place and position of the first fact that contradicts an earlier one."""
         found: tuple[int, int] | None = self.disk.execute(FIND_CLASH, (kind,)).fetchone()
         return found
-
-
-class Numbers:
-    """A set of numbers from 1 on that mostly follow each other: kept as its gaps."""
-
-    def __init__(self) -> None:
-        self._next = 1
-        self._gaps: list[range] = []
-
-    def __contains__(self, number: int) -> bool:
-        return number < self._next and self._gap(number) is None
-
-    def add(self, number: int) -> bool:
-        """Whether it is new."""
-        if number >= self._next:
-            if number > self._next:
-                self._gaps.append(range(self._next, number))
-            self._next = number + 1
-            return True
-        place = self._gap(number)
-        if place is None:
-            return False
-        gap = self._gaps[place]
-        parts = range(gap.start, number), range(number + 1, gap.stop)
-        self._gaps[place : place + 1] = [part for part in parts if part]
-        return True
-
-    def _gap(self, number: int) -> int | None:
-        """A gap that is filled at all is filled soon, so the last come first."""
-        places = range(len(self._gaps) - 1, -1, -1)
-        return next((place for place in places if number in self._gaps[place]), None)

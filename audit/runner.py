@@ -18,7 +18,7 @@ KINDS: tuple[type[Invariant], ...] = tuple(
 BEFORE, AFTER = 10, 9
 TICK = 5000
 
-Tick = Callable[[int], None]
+Tick = Callable[[], None]
 
 
 class Finding(Struct, frozen=True):
@@ -34,9 +34,9 @@ def check(
     case: Case,
     *,
     only: Collection[str] = (),
-    tick: Tick = lambda _count: None,
+    tick: Tick = lambda: None,
 ) -> list[Finding]:
-    """All invariants, or only some. `tick` is told now and then how many events were read."""
+    """All invariants, or only some. `tick` is called now and then while the log is read."""
     if unknown := set(only) - {kind.id for kind in KINDS}:
         raise UnreadableError(f"There is no invariant {', '.join(sorted(unknown))} to check.")
     invariants = [kind(case) for kind in KINDS if not only or kind.id in only]
@@ -66,7 +66,7 @@ def _pass_by(source: Source, case: Case, invariants: Sequence[Invariant], tick: 
                 # One violation is enough: who has found one need not see more.
                 judges.clear()
         if step.place % TICK == 0:
-            tick(step.place)
+            tick()
 
 
 def _judges(invariants: Iterable[Invariant], kind: type[Event] | None) -> list[Invariant]:

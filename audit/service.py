@@ -10,7 +10,7 @@ from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier
 
 from audit.entries import Entry, UnreadableError
-from domain.event import Event
+from domain.event import Decider, Event
 
 COUNT_EVENTS = "SELECT count(*) FROM stored_events"
 READ_LOG = """
@@ -31,19 +31,15 @@ FETCHED_MAX = 5000
 
 class LiveTable(Protocol):
     @property
-    def decider(self) -> Any: ...
+    def decider(self) -> Decider[Any]: ...
     @property
     def select(self) -> str: ...
     def load(self, row: TupleRow) -> Any: ...
 
 
 class ReadModel(Protocol):
-    """Its table has its name."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def kinds(self) -> tuple[type[Event], ...] | None: ...
+    name: str
+    kinds: tuple[type[Event], ...] | None
 
 
 class Cursor(Struct, frozen=True):
@@ -54,20 +50,18 @@ class Cursor(Struct, frozen=True):
     digest: bytes = b""
 
 
-class Derivation(Struct, frozen=True, kw_only=True):
-    """A read model to be derived from the log anew."""
+class Derivation(Struct, frozen=True):
+    """A read model to be derived from the log anew, as of a moment and up to a position."""
 
     name: str
     moment: str
-    """The snapshot at which to look at the log."""
-
     upto: int
     batch: int
     """How many events it is given at a time."""
 
 
 class Kept(Struct, frozen=True, eq=False, kw_only=True):
-    """What a service keeps beside its log."""
+    """What a service keeps beside its log. The tables of read models have their names."""
 
     tables: Sequence[LiveTable]
     read_models: Sequence[ReadModel]
@@ -76,16 +70,18 @@ class Kept(Struct, frozen=True, eq=False, kw_only=True):
 
 
 class Service:
+    unit = "events"
+
     def __init__(self, conninfo: str, kept: Kept) -> None:
         self.kept = kept
-        self.part_read = 0.0
+        self.done = 0
         self._derived: dict[Derivation, TupleRow] = {}
         try:
             self._connection = Connection.connect(conninfo)
             self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             self._connection.execute(NO_HURRY)
             self._moment = self._one(SHARE_MOMENT)
-            self._count = self._one(COUNT_EVENTS)
+            self.size = self._one(COUNT_EVENTS)
             self.cursors = self._read_cursors()
         except psycopg.Error as error:
             raise UnreadableError(f"The database cannot be read. Is it up? {error}") from error
@@ -95,7 +91,7 @@ class Service:
 
     def __iter__(self) -> Iterator[Entry]:
         for number, row in enumerate(self._stream(READ_LOG)):
-            self.part_read = number / self._count
+            self.done = number
             yield _entry(row)
 
     def rows(self) -> Iterator[Any]:
@@ -107,8 +103,7 @@ class Service:
 
     def derived(self, name: str, batch: int) -> TupleRow:
         """The digest of a read model derived from the log anew, up to where its cursor is."""
-        upto = self.cursors[name].position
-        wanted = Derivation(name=name, moment=self._moment, upto=upto, batch=batch)
+        wanted = Derivation(name, self._moment, self.cursors[name].position, batch)
         if wanted not in self._derived:
             self._derived[wanted] = self.kept.derive(wanted)
         return self._derived[wanted]
@@ -135,7 +130,8 @@ def _entry(row: TupleRow) -> Entry:
         aggregate=row[1],
         version=row[2],
         topic=row[3],
-        data=Raw(row[4]),
+        # As in an export, where a line is one event.
+        data=Raw(row[4].replace(b"\n", b" ").replace(b"\r", b" ")),
         recorded_at=row[5],
         actor=row[6],
         command_id=row[7],

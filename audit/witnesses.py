@@ -78,10 +78,10 @@ class Witnesses:
     def __init__(self, memory: Memory, receipts: Path | None, history: Path | None) -> None:
         self._disk = memory.disk
         self._disk.executescript(CREATE)
-        for number, (_, one) in enumerate(read_lines(receipts, Receipt) if receipts else (), 1):
+        for number, one in enumerate(read_lines(receipts, Receipt) if receipts else (), 1):
             said = f"line {number} of the receipts"
             self._disk.execute(ADD_RECEIPT, (one.command_id.bytes, one.position, said))
-        for number, (_, line) in enumerate(read_lines(history, Line) if history else (), 1):
+        for number, line in enumerate(read_lines(history, Line) if history else (), 1):
             self._take(line, f"line {number} of the history")
 
     def first(self, query: str) -> Any:

@@ -59,9 +59,7 @@ def fill_log(conninfo: str, events_count: int) -> None:
             for position, one in enumerate(events(events_count), 1):
                 state = f'{{"at":"{one.at}",{one.data}}}'.encode()
                 origin = one.at, one.actor, one.command_id, one.command_id
-                copy.write_row(
-                    (position, one.aggregate, one.version, one.topic, state, *origin)
-                )
+                copy.write_row((position, one.aggregate, one.version, one.topic, state, *origin))
         cursor.execute(ADVANCE_POSITIONS)
 
 

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from daybook.progress import bar
+
 # What a command needs is imported when it runs, so that help and mistakes are answered at once.
 if TYPE_CHECKING:
     from psycopg.rows import TupleRow
 
     from audit.entries import Source
     from audit.invariant import Case
-    from audit.runner import Tick
     from audit.service import Derivation, Service
     from daybook.cli import Choice
 
@@ -64,18 +65,13 @@ def check_command(choice: "Choice", /, export: Path | None, **options: Any) -> N
 
 
 def _check(source: "Source", service: "Service | None", **options: Any) -> int:
-    from msgspec.json import encode
-
-    from audit.report import as_text, exit_code
     from audit.runner import check
+    from daybook.verdicts import as_json, as_text, exit_code
 
     case = _case(service, **options)
-    with _progress(source) as tick:
-        findings = check(source, case, only=options["only"], tick=tick)
-    if options["as_json"]:
-        lines: Any = (encode(finding) for finding in findings)
-    else:
-        lines = as_text(findings, case.world.count)
+    with bar("checking", source.unit, source.size) as shown:
+        findings = check(source, case, only=options["only"], tick=lambda: shown.reach(source.done))
+    lines = as_json(findings) if options["as_json"] else as_text(findings, case.world.count)
     for line in lines:
         click.echo(line)
     return exit_code(findings, strict=options["strict"])
@@ -103,22 +99,6 @@ def _case(
         witnesses=Witnesses(world.memory, receipts, history) if receipts or history else None,
         calm_since=faults_until or LONG_AGO,
     )
-
-
-@contextmanager
-def _progress(source: "Source") -> "Iterator[Tick]":
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("", total=1.0)
-
-        def tick(count: int) -> None:
-            text = f"{count:,} events"
-            progress.update(task, completed=source.part_read, description=text)
-
-        yield tick
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`daybook log`: the log on a terminal, or as NDJSON for other programs."""
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +33,9 @@ PAUSE_SECONDS = 0.05
 RECONNECT_SECONDS = 0.5
 # A server that does not answer is not waited for when it is time to go.
 LEAVE_SECONDS = 1.0
+
+# That a connection was lost is said in a sentence of ours.
+logging.getLogger("psycopg").setLevel(logging.ERROR)
 
 Show = Callable[[Sequence[bytes]], None]
 

@@ -15,7 +15,7 @@ SUMMARY_WIDTH = 120
 SUMMARY_WIDTH_MIN = 30
 VALUE_WIDTH = 40
 POSITION_WIDTH = 9
-ACTOR_WIDTH = 12
+ACTOR_WIDTH = 18
 TOPIC_WIDTH = max(map(len, TOPICS))
 
 _members = Decoder(dict[str, Raw]).decode

@@ -7,7 +7,8 @@ import pytest
 
 from eventlog.committer import Committer
 from projections.registry import LIVE_TABLES
-from tests.audit.story import Author, Story, read_log
+from tests.audit.author import Author
+from tests.audit.story import Story, read_log
 from tests.conftest import fresh_database
 from tests.kitchen import MAPPER
 

@@ -1,6 +1,6 @@
 """What clients say is compared with the log: receipts, and the history of what they did."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def handed(story: Story) -> list[Line]:
 
 @pytest.fixture
 def verdicts(story: Story, tmp_path: Path) -> Callable[..., dict[str, Verdict]]:
-    def give(lines: Lines, receipts: Lines = []) -> dict[str, Verdict]:
+    def give(lines: Lines, receipts: Sequence[Line] = ()) -> dict[str, Verdict]:
         world = World()
         history_file, receipts_file = tmp_path / "history.ndjson", tmp_path / "receipts.ndjson"
         history_file.write_bytes(b"\n".join(map(json.encode, lines)))

@@ -110,6 +110,7 @@ def test_everything_is_derived_as_in_the_log_it_came_from(
     assert len(table(own_database, "finished_jobs")) == 1
 
 
+@pytest.mark.usefixtures("small_chunks")
 def test_no_number_is_given_out_twice(database: str, own_database: str, export: Path) -> None:
     run(own_database, "import", export)
 

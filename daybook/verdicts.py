@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from msgspec.json import encode
+
 from audit.entries import Entry
 from audit.invariant import Verdict
 from audit.runner import Finding
@@ -13,6 +15,10 @@ def exit_code(findings: Iterable[Finding], *, strict: bool) -> int:
     """0: nothing is broken. 1: something is or, if strict, could not be judged."""
     bad = {Verdict.INVALID, Verdict.UNKNOWN} if strict else {Verdict.INVALID}
     return int(any(one.verdict in bad for one in findings))
+
+
+def as_json(findings: Iterable[Finding]) -> Iterator[str]:
+    return (encode(finding).decode() for finding in findings)
 
 
 def as_text(findings: Sequence[Finding], count: int) -> Iterator[str]:

@@ -1,0 +1,144 @@
+"""`daybook audit check`: what it prints, and with which exit code."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from msgspec import json
+
+from api.stopping import StopSignals
+from audit.runner import KINDS
+from daybook.cli import Choice, cli
+from tests.audit.spoilt_kitchen import a_held_order_is_claimed
+from tests.audit.story import Story
+from tests.audit.test_service import rewrite, work
+from tests.processes import daybook
+
+FINE, BROKEN, COULD_NOT = 0, 1, 2
+Check = Callable[..., Result]
+
+
+def check(*arguments: object) -> Result:
+    asked = ["audit", "check", *map(str, arguments)]
+    return CliRunner().invoke(cli, asked, obj=Choice(StopSignals()))
+
+
+def write(path: Path, story: Story) -> Path:
+    lines = b"".join(json.encode(entry) + b"\n" for entry in story.log)
+    path.write_bytes(gzip.compress(lines) if path.suffix == ".gz" else lines)
+    return path
+
+
+@pytest.mark.parametrize("name", ["log.ndjson", "log.ndjson.gz"])
+def test_a_good_export_is_fine(story: Story, tmp_path: Path, name: str) -> None:
+    done = check("--export", write(tmp_path / name, story))
+
+    assert done.exit_code == FINE
+    assert len(done.stdout.splitlines()) == len(KINDS) + 1
+    assert f"{len(story.log)} events: 2" in done.stdout
+    assert "0 invalid" in done.stdout
+
+
+def test_a_bad_export_is_told_with_what_happened_around(story: Story, tmp_path: Path) -> None:
+    a_held_order_is_claimed(story)
+    done = check("--export", write(tmp_path / "log.ndjson", story))
+
+    assert done.exit_code == BROKEN
+    told = done.stdout.splitlines()
+    place = next(n for n, line in enumerate(told) if line.startswith("I-13"))
+    assert told[place].startswith("I-13  invalid  No order has two holders.")
+    position = story.log[-1].position
+    assert told[place + 1].strip().startswith(f"position {position}: claimed while claim")
+    assert f"> {position}" in told[place + 12]
+
+
+def test_what_could_not_be_judged_is_red_only_if_asked(story: Story, tmp_path: Path) -> None:
+    file = write(tmp_path / "log.ndjson", story)
+
+    assert check("--export", file, "--only", "I-37").exit_code == FINE
+    assert check("--export", file, "--only", "I-37", "--strict").exit_code == BROKEN
+    assert check("--export", file, "--only", "I-13", "--only", "I-02", "--strict").exit_code == FINE
+
+
+def test_programs_get_json(story: Story, tmp_path: Path) -> None:
+    a_held_order_is_claimed(story)
+    done = check("--export", write(tmp_path / "log.ndjson", story), "--only", "I-13", "--json")
+
+    told = json.decode(done.stdout)
+    assert (told["id"], told["verdict"]) == ("I-13", "invalid")
+    assert told["violation"]["position"] == story.log[-1].position
+    assert told["surroundings"][-1]["topic"] == "order.claimed"
+
+
+def test_an_earlier_export_and_receipts_are_compared(story: Story, tmp_path: Path) -> None:
+    earlier = write(tmp_path / "earlier.ndjson", story)
+    receipts = tmp_path / "receipts.ndjson"
+    lines = [{"commandId": one, "position": position} for one, position in story.receipts]
+    receipts.write_bytes(b"\n".join(map(json.encode, lines)))
+    story.drop(len(story.log) - 1)
+    later = write(tmp_path / "later.ndjson", story)
+
+    more = "--earlier", earlier, "--receipts", receipts
+    assert check("--export", earlier, *more).exit_code == FINE
+    done = check("--export", later, *more, "--only", "I-01", "--only", "I-09")
+    assert done.exit_code == BROKEN
+    assert "2 invalid" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"not json\n", "not what it should be"),
+        (b'{"position": 1}\n', "not what it should be"),
+        (b'{"position": 1, "aggreg', "If it was cut off, write it again"),
+        (None, "No such file"),
+    ],
+)
+def test_what_cannot_be_read_cannot_be_checked(
+    tmp_path: Path, content: bytes | None, sentence: str
+) -> None:
+    file = tmp_path / "log.ndjson"
+    if content is not None:
+        file.write_bytes(content)
+    done = check("--export", file)
+
+    assert done.exit_code == COULD_NOT
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_invariant_is_named(story: Story, tmp_path: Path) -> None:
+    done = check("--export", write(tmp_path / "log.ndjson", story), "--only", "I-99")
+
+    assert done.exit_code == COULD_NOT
+    assert "no invariant I-99" in done.stderr
+
+
+def test_a_database_is_checked_with_its_tables(database: str) -> None:
+    work(database)
+    good = check("--database-url", database, "--only", "I-33", "--only", "I-34", "--strict")
+    rewrite(database, "UPDATE orders SET attempts = 7")
+    bad = check("--database-url", database, "--only", "I-33")
+
+    assert (good.exit_code, bad.exit_code) == (FINE, BROKEN)
+    assert "is not the fold of its events" in bad.stdout
+
+
+def test_a_database_that_is_away_cannot_be_checked() -> None:
+    done = daybook("audit", "check", "--database-url", "postgresql://nobody@127.0.0.1:1/nowhere")
+
+    assert done.returncode == COULD_NOT
+    assert "check that the server runs" in done.stderr
+
+
+def test_an_event_that_nobody_knows_is_told_and_the_rest_is_judged(
+    story: Story, tmp_path: Path
+) -> None:
+    story.then("ticket.issued", story.log[0].command_id, number=1)
+    done = check("--export", write(tmp_path / "log.ndjson", story))
+
+    assert done.exit_code == BROKEN
+    assert "No event is registered under the topic 'ticket.issued'" in done.stdout
+    assert "I-02  valid" in done.stdout
