@@ -101,6 +101,8 @@ def read_json(headers: Headers, body: bytes, decoder: Decoder[T]) -> T:
         raise bad_request("bad_json", f"The body is not JSON: {error}.") from None
     except UnicodeDecodeError:
         raise bad_request("bad_encoding", "The body is not UTF-8.") from None
+    except RecursionError:
+        raise bad_request("too_deep", "The body is nested too deeply.") from None
     _look_closely(body)
     return value
 

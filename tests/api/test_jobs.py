@@ -290,11 +290,11 @@ async def test_what_belongs_together_can_be_found_together(api: Api, database: s
     assert refused.problem == (400, "bad-id")
 
 
-@pytest.mark.parametrize("payload", [b'"\xff"', b'"\\ud800"', b"1e999", b"[" * 2000 + b"]" * 2000])
+@pytest.mark.parametrize("payload", [b'"\xff"', b'"\\ud800"', b"1e999", b"[" * 1100 + b"]" * 1100])
 async def test_a_payload_that_others_could_not_read_is_refused(
     api: Api, database: str, payload: bytes
 ) -> None:
     body = b'{"queue":"q","type":"t","payload":' + payload + b"}"
     answer = await api.send("POST", "/api/jobs", [body], {"Content-Type": "application/json"})
-    assert answer.problem == (400, "bad-json")
+    assert answer.problem in {(400, "bad-json"), (400, "too-deep")}
     assert rows(database, "SELECT count(*) FROM log") == [(0,)]
