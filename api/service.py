@@ -80,6 +80,7 @@ class Service:
             conninfo, tables=LIVE_TABLES, mapper=mapper, on_commit=self.wakeups.announce
         )
         self.readers = _readers(conninfo)
+        self._reading = asyncio.Semaphore(READERS_MAX)
         self.tail = changes(conninfo, mapper=mapper, wakeups=self.wakeups, readers=self.readers)
         self.bell = JobBell(self.readers, self.wakeups)
         runtime = Runtime(
@@ -117,7 +118,8 @@ class Service:
         """Lets a query read the database, for as long as somebody may be expected to wait."""
 
         async def ask() -> T:
-            async with self.readers.connection() as reader:
+            # Who waits for others to finish may wait longer than who waits for a lost database.
+            async with self._reading, self.readers.connection() as reader:
                 return await query(reader)
 
         # Not cancelled when it takes too long: psycopg would wait for the server's consent, and

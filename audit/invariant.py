@@ -1,6 +1,6 @@
 """The common shape of all invariants: each sees the log pass by, and gives its verdict."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import ClassVar
 
@@ -11,6 +11,8 @@ from audit.service import Service
 from audit.witnesses import Witnesses
 from audit.world import LONG_AGO, Step, World
 from domain.event import Event
+
+COMMIT_SECONDS_MAX = timedelta(seconds=5)
 
 
 class Verdict(StrEnum):
@@ -59,6 +61,13 @@ class Invariant:
 
     def end(self) -> None:
         """For what only the end of the log shows."""
+
+    def may_go_on(self, step: Step) -> bool:
+        """Whether the rest of its command may lie behind the end of the log. An export ends where
+        nothing before it can be added, which may be in the middle of a command; a command that has
+        not been recorded after five seconds never is."""
+        end = self.case.world.now
+        return self.case.service is None and end <= step.entry.recorded_at + COMMIT_SECONDS_MAX
 
     def accuse(self, reason: str, place: int | None = None, position: int | None = None) -> None:
         """Keeps the first."""

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from uuid import UUID
 
+from audit.actors import SYSTEM
 from audit.invariant import Case, Invariant
 from audit.world import Step
 from domain.event import Event
@@ -11,6 +12,8 @@ from domain.order import ORDER, Order
 from domain.workshop import follow_up_id
 
 RESULTS = (Job.Completed, Job.Failed, Job.Released, Job.Snoozed)
+# The version of UUIDs that are made from names.
+DERIVED = 5
 # Events of two commands lie between each other only if they were recorded at the same time.
 COMMANDS_MAX = 1000
 
@@ -68,7 +71,7 @@ class Attempts(Invariant):
         return None
 
     def end(self) -> None:
-        for step in self._doomed.values():
+        for step in [one for one in self._doomed.values() if not self.may_go_on(one)]:
             self.accuse_step(step, "its last attempt failed, but it is not among the dead letters")
 
 
@@ -208,12 +211,21 @@ class Chains(Invariant):
             return None
         cause = self._completions.get(command_id)
         if cause is None:
-            return None
+            return self._orphan(step)
         self.seen = True
         job, place = cause
         self._completions[command_id] = job, place + 1
         if step.entry.aggregate != follow_up_id(job, place):
             return f"it is not follow-up {place + 1} of job {job.id}, which its command completed"
+        return None
+
+    @staticmethod
+    def _orphan(step: Step) -> str | None:
+        """Ids that follow from something else are those of unique keys, of what process managers
+        create, and of follow-ups."""
+        is_derived = step.entry.aggregate.version == DERIVED and step.event.unique_key is None
+        if is_derived and not step.entry.actor.startswith(SYSTEM):
+            return "it is a follow-up, and its command completes nothing"
         return None
 
 

@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 from uuid import UUID
 
 from audit.actors import BY_TIME, DISPATCH
-from audit.invariant import Case, Invariant
+from audit.invariant import COMMIT_SECONDS_MAX, Case, Invariant
 from audit.world import Step
 from domain.bot import Bot
 from domain.event import Event
@@ -14,8 +14,6 @@ from domain.order import ORDER, Order, OrderKind, OrderStatus
 
 # Clocks are read to the microsecond, but not at the same moment.
 TOLERANCE = timedelta(milliseconds=50)
-# A command that has not been committed after this time never is.
-COMMIT_SECONDS_MAX = timedelta(seconds=5)
 
 ORDER_ENDS = (Order.Completed, Order.Failed, Order.Released)
 BOT_ENDS = (Bot.Completed, Bot.Failed, Bot.Released)
@@ -69,7 +67,8 @@ class Agreement(Invariant):
 
     def end(self) -> None:
         for half in self._halves.values():
-            self._accuse(half)
+            if not self.may_go_on(half):
+                self._accuse(half)
 
     def _accuse(self, half: Step) -> None:
         self.accuse_step(half, "the other side of the claim says nothing of it in this command")

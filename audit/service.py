@@ -20,6 +20,9 @@ FROM stored_events
 ORDER BY notification_id
 """
 READ_CURSORS = "SELECT name, position, count, digest FROM followers"
+# A rebuild that is about to exchange tables is waited for, and then waits for us. To lock, unlike
+# to look, does not begin the moment.
+AWAIT_REBUILDS = "LOCK TABLE rebuilds IN ACCESS SHARE MODE"
 # Other connections can look at the same moment.
 SHARE_MOMENT = "SELECT pg_export_snapshot()"
 # An auditor may take longer over it than a service would.
@@ -80,11 +83,14 @@ class Service:
             self._connection = Connection.connect(conninfo)
             self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
             self._connection.execute(NO_HURRY)
+            self._connection.execute(AWAIT_REBUILDS)
             self._moment = self._one(SHARE_MOMENT)
             self.size = self._one(COUNT_EVENTS)
             self.cursors = self._read_cursors()
         except psycopg.Error as error:
-            raise UnreadableError(f"The database cannot be read. Is it up? {error}") from error
+            raise UnreadableError(
+                f"The database cannot be read: {error}. Is it up, and migrated by this version?"
+            ) from error
 
     def close(self) -> None:
         self._connection.close()

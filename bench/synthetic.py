@@ -6,7 +6,7 @@ once. All of it is as a service would have recorded it, so that the auditor has 
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 
 import psycopg
@@ -64,17 +64,22 @@ def fill_log(conninfo: str, events_count: int) -> None:
 
 
 def events(events_count: int) -> Iterator[Made]:
-    return islice(_events(), events_count)
-
-
-def _events() -> Iterator[Made]:
-    yield from (_bot_created(bot) for bot in range(BOTS))
+    """So many, and the rest of the last tick."""
+    made = [_bot_created(bot) for bot in range(BOTS)]
+    made_count = 0
     for tick in count():
-        at = OPENING + tick * TICK
-        yield from _completed(tick - 2 * BOTS, at)
-        yield from _claimed(tick - BOTS, at)
-        yield _created(tick, at)
-        yield from _worked(tick - 1, at)
+        yield from made
+        made_count += len(made)
+        if made_count >= events_count:
+            return
+        made = [*_tick(tick, OPENING + tick * TICK)]
+
+
+def _tick(tick: int, at: datetime) -> Iterator[Made]:
+    yield from _completed(tick - 2 * BOTS, at)
+    yield from _claimed(tick - BOTS, at)
+    yield _created(tick, at)
+    yield from _worked(tick - 1, at)
 
 
 def _id(kind: str, number: int) -> str:

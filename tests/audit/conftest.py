@@ -27,7 +27,9 @@ def written(audited_database: str) -> Story:
         async with committer:
             author = Author(committer)
             await author.write()
-        return Story(read_log(audited_database), author.receipts, author.cast)
+        story = Story(read_log(audited_database), author.receipts, author.cast)
+        story.go_on()
+        return story
 
     return anyio.run(write)
 

@@ -66,11 +66,6 @@ def create_order(story: Story, number: int, *, kind: str = "NORMAL", after: floa
     )
 
 
-def wait_long(story: Story, seconds: float = 60.0) -> None:
-    """Time goes by, until something else happens."""
-    create_order(story, 100_000 + len(story.log), after=seconds)
-
-
 def claim_job(story: Story, name: str, attempt: int = 1, claim_id: UUID | None = None) -> None:
     until = story.log[-1].recorded_at + timedelta(seconds=90)
     story.then(

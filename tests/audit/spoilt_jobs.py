@@ -177,6 +177,13 @@ def a_follow_up_is_lost(story: Story) -> None:
 
 
 @breaks("I-28")
+def the_completion_of_a_follow_up_is_lost(story: Story) -> None:
+    command_id = story.log[follow_up(story)].command_id
+    places = [n for n, entry in enumerate(story.log) if entry.command_id == command_id]
+    story.drop(places[0])
+
+
+@breaks("I-28")
 def a_follow_up_is_not_the_completions(story: Story) -> None:
     place, job_id = follow_up(story), uuid7()
     story.edit(place, aggregate=job_id)

