@@ -119,6 +119,10 @@ class Outcomes(Invariant):
     kinds = None
     is_picky = True
 
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self._said: tuple[object, ...] = ()
+
     def see(self, step: Step) -> str | None:
         entry, event = step.entry, step.event
         if not entry.actor.startswith(SYSTEM):
@@ -126,8 +130,10 @@ class Outcomes(Invariant):
         # What it is about: an event, the claim that it makes or ends, the run that it starts.
         about = getattr(event, "claim_id", None) or getattr(event, "job_id", None)
         trigger = entry.causation_id or about
-        if trigger is not None:
-            self.seen = True
+        said = entry.actor, trigger, entry.command_id
+        # Both sides of a claim say the same.
+        if trigger is not None and said != self._said:
+            self.seen, self._said = True, said
             key, mark = f"{entry.actor} {trigger}".encode(), str(entry.command_id)
             self.case.world.memory.note("outcome", key, mark, step.place, entry.position)
         return None

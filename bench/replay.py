@@ -121,11 +121,11 @@ def _measured(work: str, path: Path, events_count: int) -> Measured:
         f"told = b.{work}(pathlib.Path({str(path)!r}));"
         f"sys.stdout.buffer.write(msgspec.json.encode(told))"
     )
-    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    told = child.stdout.read()
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        told = child.stdout.read()
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
     assert child.returncode == 0, f"{work} failed"
     worked = json.decode(told, type=Worked)
     assert not worked.found, f"a log that was made up breaks {worked.found}"

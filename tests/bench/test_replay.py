@@ -1,0 +1,59 @@
+"""The measurement of replays, in small; and that what it is made from is a log like any other."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from click.testing import CliRunner
+
+from api.stopping import StopSignals
+from audit.entries import ExportFile
+from audit.invariant import Verdict
+from bench.synthetic import events, fill_log, write_export
+from daybook.cli import Choice, cli
+from projections.rebuild.rebuild import rebuilding
+from projections.rebuild.targets import TARGETS
+from tests.audit.story import Log, read_log
+from tests.audit.test_service import verdicts
+
+
+class Silent:
+    def begin(self, what: str) -> None: ...
+    def reach(self, position: int, goal: int) -> None: ...
+
+
+def test_a_made_up_log_is_as_long_as_it_was_asked_for() -> None:
+    assert 1000 <= len([*events(1000)]) < 1020
+
+
+def test_file_and_database_hold_the_same_log(database: str, tmp_path: Path) -> None:
+    write_export(tmp_path / "log.ndjson", 500)
+    fill_log(database, 500)
+
+    assert read_log(database) == Log(ExportFile(tmp_path / "log.ndjson"))
+
+
+def test_tables_rebuilt_from_a_made_up_log_are_its_fold(own_database: str) -> None:
+    async def rebuild() -> None:
+        async with rebuilding(own_database, Silent()) as rebuild:
+            await rebuild.rebuild(TARGETS)
+
+    fill_log(own_database, 2000)
+    anyio.run(rebuild)
+
+    assert verdicts(own_database)["I-33"] is Verdict.VALID
+
+
+@pytest.mark.slow
+def test_it_prints_what_was_promised_and_what_was_reached(server: str) -> None:
+    asked = ["bench", "replay", "--events", "10000", "--database-url", server]
+    done = CliRunner().invoke(cli, asked, obj=Choice(StopSignals()))
+
+    assert done.exit_code == 0, done.output
+    for figure in (
+        "Fold:",
+        "Check of 1,000,000 events:",
+        "Memory of the check",
+        "Rebuild of every",
+    ):
+        assert figure in done.output
