@@ -131,64 +131,52 @@ Place = tuple[bool, int, UUID]
 
 class Urgency(Invariant):
     """The relaxed form: claims at the same moment keep off each other's orders, so an order may be
-    passed over while another claim has taken it that is not recorded yet. That claim is one of a
-    command which had begun before; if only a later command touches the order, or none, it was
-    passed over for no reason.
+    passed over while some other command has it in hand, which need not leave a trace. But no
+    command takes longer than five seconds.
 
     Only what dispatch claims is judged: an operator may give any order to any bot.
     """
 
     id = "I-18"
-    statement = "No bot is given an order while a more urgent one has been waiting for long."
+    statement = "No order is passed over by less urgent ones for more than five seconds."
     kinds = ORDER.events
     is_picky = True
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._queue: list[Place] = []
-        self._since: dict[Place, datetime] = {}
-        """When each pending order became so."""
-
-        self._passed: dict[UUID, Step] = {}
-        """Orders that were passed over, each with the claim that did."""
+        self._pending: set[Place] = set()
+        self._passed: dict[Place, datetime] = {}
+        """When a claim first left it behind."""
 
     def see(self, step: Step) -> str | None:
-        passed_by = self._passed.pop(step.entry.aggregate, None)
-        if passed_by is not None and step.event.at > passed_by.entry.recorded_at:
-            self._accuse(passed_by)
         place = step.after.kind is not OrderKind.VIP, step.after.number, step.after.id
-        self._since.pop(place, None)
+        self._pending.discard(place)
+        self._passed.pop(place, None)
         self._forget_past()
-        if step.entry.actor == DISPATCH and isinstance(step.event, Order.Claimed):
-            self.seen = True
-            self._compare(step, place)
         if step.after.is_ready:
-            self._since[place] = step.entry.recorded_at
+            self._pending.add(place)
             heappush(self._queue, place)
-        return None
-
-    def end(self) -> None:
-        for claim in self._passed.values():
-            if self.case.world.now > claim.entry.recorded_at + COMMIT_SECONDS_MAX:
-                self._accuse(claim)
+        if step.entry.actor != DISPATCH or not isinstance(step.event, Order.Claimed):
+            return None
+        self.seen = True
+        return self._compare(step, self._queue[0], place) if self._queue else None
 
     def _forget_past(self) -> None:
         """Who is pending no more is still in the queue, until he comes to its head or is in the
         majority."""
-        while self._queue and self._queue[0] not in self._since:
+        while self._queue and self._queue[0] not in self._pending:
             heappop(self._queue)
-        if len(self._queue) > 2 * len(self._since) + 1000:
-            self._queue = sorted(self._since)
+        if len(self._queue) > 2 * len(self._pending) + 1000:
+            self._queue = sorted(self._pending)
 
-    def _compare(self, claim: Step, place: Place) -> None:
-        first = self._queue[0] if self._queue else place
-        is_passed = first < place and not (claim.event.aged and first[0] != place[0])
-        # What became pending only just before may have been committed after the claim had looked.
-        if is_passed and self._since[first] + COMMIT_SECONDS_MAX < claim.event.at:
-            self._passed[first[2]] = claim
-
-    def _accuse(self, claim: Step) -> None:
-        self.accuse_step(claim, "a more urgent order was passed over")
+    def _compare(self, claim: Step, first: Place, place: Place) -> str | None:
+        if first > place or (claim.event.aged and first[0] != place[0]):
+            return None
+        since = self._passed.setdefault(first, claim.entry.recorded_at)
+        if claim.event.at <= since + COMMIT_SECONDS_MAX:
+            return None
+        return f"order {first[2]} is more urgent, and has been passed over since {since}"
 
 
 class OrderNumbers(Invariant):

@@ -40,7 +40,12 @@ def audit_group() -> None:
 @click.option("--earlier", type=FILE, help="An older export of the same log.")
 @click.option("--receipts", type=FILE, help="What was acknowledged to clients.")
 @click.option("--history", type=FILE, help="What clients did, and what they were told.")
-@click.option("--faults-until", type=INSTANT, help="When the last known fault was over.")
+@click.option(
+    "--faults-until",
+    type=INSTANT,
+    metavar="INSTANT",
+    help="When the last known fault was over, as 2026-03-01T12:00:00Z.",
+)
 @click.option("--only", multiple=True, metavar="ID", help="This one alone; may be repeated.")
 @click.option("--strict", is_flag=True, help="What could not be judged counts as broken.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each invariant.")

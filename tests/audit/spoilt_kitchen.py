@@ -121,35 +121,44 @@ def a_bot_ends_a_claim_that_it_does_not_hold(story: Story) -> None:
     story.then("bot.completed", "busy bot", claim_id=uuid7(), order_id=order_id)
 
 
+def two_more_bots(story: Story) -> None:
+    for name in ("first bot", "second bot"):
+        story.go_on()
+        story.cast[name] = story.log[-1].aggregate
+
+
+def two_more_orders(story: Story, kind: str = "NORMAL") -> None:
+    for number, name in enumerate(("first order", "second order"), 10_000):
+        create_order(story, number, kind=kind)
+        story.cast[name] = story.log[-1].aggregate
+
+
 @breaks("I-18")
 def a_lower_number_is_passed_over(story: Story) -> None:
-    story.go_on()
-    story.claim("later order", "idle bot", actor=DISPATCH)
-    story.go_on()
+    two_more_bots(story)
+    two_more_orders(story)
+    for name in ("first", "second"):
+        story.claim(f"{name} order", f"{name} bot", actor=DISPATCH)
+        story.go_on()
 
 
 @breaks("I-18")
 def a_vip_is_passed_over(story: Story) -> None:
+    two_more_bots(story)
     create_order(story, 10_000, kind="VIP")
-    story.go_on()
-    story.claim("pending order", "idle bot", actor=DISPATCH)
-    story.go_on()
+    story.claim("pending order", "first bot", actor=DISPATCH)
+    story.go_on(6)
+    story.claim("later order", "second bot", actor=DISPATCH)
 
 
 @breaks("I-18")
-def who_was_passed_over_is_taken_much_later(story: Story) -> None:
-    story.go_on()
-    story.claim("later order", "idle bot", actor=DISPATCH)
-    story.cast["other bot"] = uuid7()
-    story.then(
-        "bot.created",
-        "other bot",
-        seconds=30,
-        bot_id=story.cast["other bot"],
-        auto_claim=True,
-        completion="timer",
-    )
-    story.claim("pending order", "other bot", actor=DISPATCH)
+def a_vip_is_passed_over_by_later_ones(story: Story) -> None:
+    two_more_bots(story)
+    create_order(story, 9_000, kind="VIP")
+    two_more_orders(story, kind="VIP")
+    for name in ("first", "second"):
+        story.claim(f"{name} order", f"{name} bot", actor=DISPATCH)
+        story.go_on(20)
 
 
 @breaks("I-19")

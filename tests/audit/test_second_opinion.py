@@ -63,12 +63,15 @@ def load(connection: Connection, log: Log) -> None:
     connection.cursor().executemany(FILL_LOG, rows)
 
 
+def is_comparable(log: Log) -> bool:
+    """By SQL a log is in the order of its positions, and everything in it can be read."""
+    findings = judge(log, "I-03", "I-04")
+    return all(one.verdict is Verdict.VALID for one in findings.values())
+
+
 def agree(connection: Connection, log: Log) -> bool:
-    """By SQL the log is in the order of its positions: whether the file is, only we can say."""
-    findings = judge(log, "I-03", "I-04", *BY_SQL)
-    if Verdict.INVALID in (findings["I-03"].verdict, findings["I-04"].verdict):
-        return True
     load(connection, log)
+    findings = judge(log, *BY_SQL)
     return all(
         finds(connection, query) is (findings[one].verdict is Verdict.INVALID)
         for one, query in BY_SQL.items()
@@ -86,26 +89,24 @@ def test_both_reject_the_same_bad_histories(
 ) -> None:
     spoil(story)
 
-    assert agree(connection, story.log)
+    assert agree(connection, story.log) or not is_comparable(story.log)
 
 
 @pytest.mark.slow
 def test_both_agree_on_every_bad_history_and_on_random_mutations(
     connection: Connection, written: Story
 ) -> None:
-    disagreements: list[object] = []
+    bad: dict[str, Log] = {}
     for broken, spoil in SPOILT:
-        story = written.copy()
-        spoil(story)
-        if not agree(connection, story.log):
-            disagreements.append((broken, spoil.__name__))
-    for seed in range(200):
-        story = written.copy()
-        name, _ = mutate(story, seed)
-        if not agree(connection, story.log):
-            disagreements.append((name, seed))
+        spoil(story := written.copy())
+        bad[f"{broken} {spoil.__name__}"] = story.log
+    for seed in range(300):
+        name, _ = mutate(story := written.copy(), seed)
+        bad[f"{name} {seed}"] = story.log
+    comparable = {name: log for name, log in bad.items() if is_comparable(log)}
 
-    assert disagreements == []
+    assert len(comparable) > 150
+    assert [name for name, log in comparable.items() if not agree(connection, log)] == []
 
 
 def nothing(_story: Story) -> None: ...
