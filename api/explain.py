@@ -66,6 +66,7 @@ def explanation_json(told: Explanation) -> ExplainAnswer:
 def reason_json(reason: Reason) -> ReasonJSON:
     fields: dict[str, Any] = to_builtins(reason, builtin_types=(datetime, UUID))
     told = {name: moment(v) if isinstance(v, datetime) else v for name, v in fields.items()}
+    # What else there is depends on the code, which a type cannot say.
     return {"code": told.pop("code"), "detail": reason.sentence, **told}  # type: ignore[typeddict-item]
 
 

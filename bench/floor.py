@@ -8,12 +8,17 @@ from pathlib import Path
 
 import uvicorn
 import uvloop
+from msgspec.json import Decoder
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from api.app import App
 from api.clock import now
 from api.commands import Call, RawHeaders, Write, told_by
 from api.listening import listen
 from api.orders import NewOrder, create, created
+from api.problems import JSONAnswer
 from api.service import Service
 from api.serving import uvicorn_config
 from api.settings import Settings
@@ -44,6 +49,14 @@ class Floor(Write[NewOrder, Order]):
         return self.render(order), told_by(Receipt(order, origin.command_id, 1))
 
 
+async def plain(request: Request) -> Response:
+    """As any Starlette endpoint would do it, with a small answer: the lowest floor there is."""
+    order = _decoder.decode(await request.body())
+    return JSONAnswer({"type": order.type, "userId": order.user_id}, status_code=201)
+
+
+_decoder = Decoder(NewOrder)
+PLAIN = Route("/plain", plain, methods=["POST"])
 FLOOR = Floor(
     "POST",
     "/floor",
@@ -58,7 +71,7 @@ def serve() -> None:
     listener = listen("127.0.0.1", 0)
     # Its service is never started: nothing is asked of it.
     service, settings = Service("", processors=()), Settings(data_dir=Path("unused"))
-    server = uvicorn.Server(uvicorn_config(App(service, settings, routes=[FLOOR.route])))
+    server = uvicorn.Server(uvicorn_config(App(service, settings, routes=[FLOOR.route, PLAIN])))
     print(listener.getsockname()[1], flush=True)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(server.serve(sockets=[listener]))

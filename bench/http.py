@@ -21,6 +21,7 @@ from eventlog.database import owner_conninfo
 
 CONNECTIONS = 64
 FLOOR = "parses and answers"
+PLAIN = "plain Starlette, a small answer"
 KITCHEN = "create, claim, complete"
 
 READ_DISPATCH_SECONDS = """
@@ -77,6 +78,7 @@ def _throughput(stack: ExitStack, server: str, rounds: int, seconds: float) -> N
     floor = stack.enter_context(_floor())
     port = stack.enter_context(service(stack.enter_context(scratch_database(server))))
     contenders = [
+        Contender(PLAIN, partial(_round, floor, partial(_parse_only, path="/plain"))),
         Contender(FLOOR, partial(_round, floor, _parse_only)),
         Contender(KITCHEN, partial(_round, port, _life_cycles)),
     ]
@@ -105,9 +107,11 @@ async def _timed(latencies: list[float], sending: Coroutine[Any, Any, Any]) -> A
     return answer
 
 
-async def _parse_only(connection: HTTPConnection, latencies: list[float], until: float) -> None:
+async def _parse_only(
+    connection: HTTPConnection, latencies: list[float], until: float, *, path: str = "/floor"
+) -> None:
     while time.perf_counter() < until:
-        await _timed(latencies, connection.send("POST", "/floor", {"type": "NORMAL"}))
+        await _timed(latencies, connection.send("POST", path, {"type": "NORMAL"}))
 
 
 async def _life_cycles(connection: HTTPConnection, latencies: list[float], until: float) -> None:

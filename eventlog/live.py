@@ -48,7 +48,7 @@ class LiveTable(Generic[S]):
     """Columns that are moved by what is no event, and for each the column that says how long that
     counts: as long as it is the same."""
 
-    def held_first(self, among: Any) -> Sequence[tuple[str, Parameters]]:  # noqa: ARG002
+    def held_first(self, among: Any) -> Sequence[tuple[str, Parameters]]:  # noqa: ARG002 (most tables need none)
         """Statements that hold what else must not change while ready rows are picked."""
         return ()
 
@@ -57,7 +57,7 @@ class LiveTable(Generic[S]):
         hold. What `among` is, the commands that ask for them know."""
         raise NotImplementedError
 
-    def merged(self, among: Any, picked: Sequence[list[S]]) -> list[S]:  # noqa: ARG002
+    def merged(self, among: Any, picked: Sequence[list[S]]) -> list[S]:  # noqa: ARG002 (for others)
         """What the statements gave, in the order in which it is to be taken, each once."""
         (rows,) = picked
         return rows

@@ -103,7 +103,7 @@ class LiveJobs(LiveTable[Job]):
         wanted = {**self.selection(among), "limit": limit}
         return [(PICK_READY, wanted), (PICK_LIMITED, wanted)]
 
-    def merged(self, among: Selector, picked: Sequence[list[Job]]) -> list[Job]:  # noqa: ARG002
+    def merged(self, among: Selector, picked: Sequence[list[Job]]) -> list[Job]:  # noqa: ARG002 (base)
         ready, limited = picked
         if not limited:
             return ready

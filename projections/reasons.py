@@ -1,6 +1,7 @@
 """Why something is where it is: reasons with a name that programs can rely on, and a sentence."""
 
 from datetime import datetime
+from typing import ClassVar
 from uuid import UUID
 
 from msgspec import Struct
@@ -77,31 +78,28 @@ class WorksOn(Reason, frozen=True, kw_only=True, tag=True):
         return f"It is working on order {self.order_id}."
 
 
-class Done(Reason, frozen=True, kw_only=True, tag=True):
+class Ended(Reason, frozen=True, kw_only=True):
+    """Somebody has put an end to it."""
+
+    verb: ClassVar[str]
     at: datetime
     by: str
 
     @property
     def sentence(self) -> str:
-        return f"It was completed by {self.by}."
+        return f"It was {self.verb} by {self.by}."
 
 
-class Deleted(Reason, frozen=True, kw_only=True, tag=True):
-    at: datetime
-    by: str
-
-    @property
-    def sentence(self) -> str:
-        return f"It was deleted by {self.by}."
+class Done(Ended, frozen=True, kw_only=True, tag=True):
+    verb: ClassVar[str] = "completed"
 
 
-class Cancelled(Reason, frozen=True, kw_only=True, tag=True):
-    at: datetime
-    by: str
+class Deleted(Ended, frozen=True, kw_only=True, tag=True):
+    verb: ClassVar[str] = "deleted"
 
-    @property
-    def sentence(self) -> str:
-        return f"It was cancelled by {self.by}."
+
+class Cancelled(Ended, frozen=True, kw_only=True, tag=True):
+    verb: ClassVar[str] = "cancelled"
 
 
 class InDeadLetters(Reason, frozen=True, kw_only=True, tag=True):

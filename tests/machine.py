@@ -53,7 +53,7 @@ class PlainDesk:
         found = [state for state in self.states.values() if isinstance(state, decider.state)]
         return [state for state in found if not decider.finished(state)]
 
-    def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:  # noqa: ARG002
+    def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:  # noqa: ARG002 (all)
         ready: list[Any] = [state for state in self.every(decider) if _is_ready(state)]
         return min(ready, key=_urgency, default=None)
 

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 # Only the environment that the bench makes for the peers has these.
+# Installed where this runs, and not where it is checked: hence the ignored imports.
 import asyncpg  # type: ignore[import-not-found]
 from pgqueuer import PgQueuer  # type: ignore[import-not-found]
 from pgqueuer.types import QueueExecutionMode  # type: ignore[import-not-found]

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 # Only the environment that the bench makes for the peers has this.
+# Installed where this runs, and not where it is checked: hence the ignored imports.
 from procrastinate import App, PsycopgConnector  # type: ignore[import-not-found]
 
 from bench.queues.worker import PAYLOAD, QUEUE, TYPE, Queue

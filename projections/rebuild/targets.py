@@ -50,7 +50,7 @@ class Target:
         """Brings the tables from the position `after` to that of the last of these events."""
         raise NotImplementedError
 
-    def passed(self, cursor: Cursor, events: Events, *, upto: int) -> Cursor:  # noqa: ARG002
+    def passed(self, cursor: Cursor, events: Events, *, upto: int) -> Cursor:  # noqa: ARG002 (subclasses)
         """Where it stands after these events."""
         return Cursor(upto)
 
@@ -65,6 +65,7 @@ class ReadModelTarget(Target):
         kinds = projection.kinds
         self.topics = frozenset(MAPPER.known_topics if kinds is None else MAPPER.topics_of(kinds))
 
+    # A read model needs no `after`, which the base has for live tables.
     async def apply(self, connection: Connection, events: Events, *, after: int) -> None:  # noqa: ARG002
         for first in range(0, len(events), READ_MODEL_BATCH):
             await self._projection.apply(connection, events[first : first + READ_MODEL_BATCH])

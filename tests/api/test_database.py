@@ -132,4 +132,5 @@ def test_a_server_that_is_too_old_is_refused(number: int, version: str) -> None:
 
 
 def test_the_oldest_server_we_know_is_good_enough() -> None:
+    # It raises where it refuses, as the test above shows.
     refuse_old(140000)

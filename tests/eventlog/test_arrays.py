@@ -14,7 +14,7 @@ from eventlog.database import connect_in_thread
 
 moments = st.datetimes(
     min_value=datetime(1900, 1, 1),  # noqa: DTZ001 (Hypothesis wants bounds without a zone)
-    max_value=datetime(2200, 1, 1),  # noqa: DTZ001
+    max_value=datetime(2200, 1, 1),  # noqa: DTZ001 (as above)
     timezones=st.just(UTC),
 )
 strings = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]))

@@ -87,7 +87,7 @@ class Interrupting(Unwatched):
         self.seen: list[int] = []
         self._position = position
 
-    def reach(self, position: int, goal: int) -> None:  # noqa: ARG002
+    def reach(self, position: int, goal: int) -> None:  # noqa: ARG002 (the protocol)
         self.seen.append(position)
         if position >= self._position:
             raise KeyboardInterrupt
