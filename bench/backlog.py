@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from bench.kitchen import run
 from bench.measure import Contender, Round, console, measure
-from bench.queues.ours import connected
+from bench.queues.ours import NEW_JOB, connected, drain
 from bench.scratch import scratch_database, tidy
 from bench.service import service
 from eventlog.database import owner_conninfo
@@ -71,12 +71,12 @@ class Backlog(Struct, frozen=True):
 
     async def _create_first(self) -> None:
         async with connected(self.port) as creator:
-            await creator.create(1, 1)
+            await creator.enqueue_ids([NEW_JOB])
 
     async def _drain_some(self) -> Round:
         async with connected(self.port) as worker:
             began = time.perf_counter()
-            count = await worker.drain(BATCH, jobs_max=DRAINED)
+            count = await drain(worker, BATCH, jobs_max=DRAINED)
             return Round(count=count, seconds=time.perf_counter() - began, latencies=[])
 
 

@@ -20,7 +20,7 @@ from domain.event import Event
 from eventlog.committer import Committer
 from eventlog.database import owner_conninfo
 from eventlog.follower import PAUSE_SECONDS, POLL_SECONDS, SETTLING_SECONDS, Follower
-from eventlog.mapper import RecordedEvent
+from eventlog.mapper import FollowedEvent
 from eventlog.wakeups import Wakeups
 from projections.registry import LIVE_TABLES
 
@@ -54,15 +54,15 @@ class Tally:
     pause_seconds = PAUSE_SECONDS
 
     def __init__(self) -> None:
-        self.recorded: list[float] = []
+        self.decided: list[float] = []
 
     async def apply(
-        self, connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
+        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
     ) -> None:
         counts = Counter(event.topic for event in events)
         columns = {"topics": [*counts.keys()], "counts": [*counts.values()]}
         await connection.execute(ADD_TO_TALLY, columns)
-        self.recorded += [event.recorded_at.timestamp() for event in events]
+        self.decided += [one.event.at.timestamp() for one in events]
 
 
 @click.command("follow")
@@ -84,7 +84,7 @@ def command(choice: DatabaseChoice, rounds: int, seconds: float) -> None:
         )
     show("Catching up", "events/s", reading, baseline=BASELINE)
     show(
-        "Behind 64 callers: time from recorded to processed",
+        "Behind 64 callers: time from decided to processed",
         "events/s",
         lagging,
         baseline="follower under load",
@@ -144,12 +144,12 @@ async def _follow(conninfo: str, wakeups: Wakeups, lags: list[float]) -> None:
     tally = Tally()
     follower = Follower(conninfo, tally, MAPPER)
     await follower.catch_up()
-    tally.recorded.clear()
+    tally.decided.clear()
     with wakeups.listener() as wake:
         while True:
             await asyncio.sleep(PAUSE_SECONDS)
             await wake.wait(SETTLING_SECONDS if follower.is_settling else POLL_SECONDS)
             await follower.catch_up()
             processed_at = time.time()
-            lags += [processed_at - recorded_at for recorded_at in tally.recorded]
-            tally.recorded.clear()
+            lags += [processed_at - decided_at for decided_at in tally.decided]
+            tally.decided.clear()

@@ -7,7 +7,7 @@ from functools import partial
 
 from bench.kitchen import run
 from bench.measure import Contender, Round, console, measure
-from bench.queues.ours import connected
+from bench.queues.ours import NEW_JOB, claim, connected, report_done
 from bench.scratch import scratch_database
 from bench.service import service
 
@@ -39,12 +39,12 @@ async def _pick_up(port: int, seconds: float) -> Round:
     began = time.perf_counter()
     async with connected(port) as creator, connected(port) as worker:
         while time.perf_counter() < began + seconds:
-            waiting = asyncio.create_task(worker.claim(limit=1, wait_seconds=POLL_SECONDS))
+            waiting = asyncio.create_task(claim(worker, 1, wait_seconds=POLL_SECONDS))
             await asyncio.sleep(random.uniform(*IDLE_SECONDS))
             sent_at = time.perf_counter()
-            creating = asyncio.create_task(creator.create(1, 1))
+            creating = asyncio.create_task(creator.enqueue_ids([NEW_JOB]))
             claimed = await waiting
             latencies.append(time.perf_counter() - sent_at)
             await creating
-            await worker.report_done(claimed)
+            await report_done(worker, claimed)
     return Round(count=len(latencies), seconds=time.perf_counter() - began, latencies=latencies)

@@ -148,7 +148,7 @@ async def _derive(conninfo: str, wanted: "Derivation") -> "TupleRow":
         after = 0
         while True:
             found = await connection.execute(query, {**limits, "after": after}, binary=True)
-            events = [mapper.recorded(row) for row in await found.fetchall()]
+            events = mapper.followed(await found.fetchall())
             if not events:
                 break
             await model.apply(connection, events)

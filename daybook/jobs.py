@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
-from threading import Event
+from threading import Event, Lock
 from typing import Any, Literal
 from uuid import UUID
 
@@ -70,6 +70,34 @@ class Job(Wire, frozen=True, kw_only=True):
     version: int = 0
 
 
+class Lost:
+    """As a `threading.Event`, which takes as long to make as all the rest of a job: most are never
+    waited for, so the one behind it is made for the first who waits."""
+
+    __slots__ = ("_event", "_is_set")
+    _making = Lock()
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._event: Event | None = None
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        with self._making:
+            event = self._event
+        if event is not None:
+            event.set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        with self._making:
+            event = self._event = self._event or Event()
+        # Whoever sets it from here on finds the event.
+        return self._is_set or event.wait(timeout)
+
+
 class Claim(Wire, frozen=True, kw_only=True):
     """What a worker names when it reports: the job, and by what right it speaks of it."""
 
@@ -83,7 +111,7 @@ class ClaimedJob(Job, frozen=True, kw_only=True):
     # Given again without a default: here they are never missing.
     claim_id: UUID
     lease_until: datetime
-    lost: Event = field(default_factory=Event)
+    lost: "Lost" = field(default_factory=lambda: Lost())
     """Set by a worker as soon as it knows that the claim is no longer held. A handler that runs
     in a thread looks at it now and then, and stops."""
 

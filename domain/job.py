@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Self
 from uuid import UUID
 
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, to_builtins
 from msgspec.structs import replace
 
 from domain.errors import ClaimLostError, JobNotDeadError, JobOverError
@@ -160,11 +160,16 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     def effect_key(self) -> str:
         """What handlers send along with their effects: all attempts of one life share it, so
         that whoever gets it twice can tell."""
-        return f"{self.id}-{self.life}"
+        # Ten times as fast as `str` of a UUID, which is written in Python.
+        return f"{to_builtins(self.id)}-{self.life}"
 
     @property
     def is_over(self) -> bool:
-        return self.status is JobStatus.COMPLETED or self.status is JobStatus.CANCELLED
+        return _is_over(self)
+
+
+def _is_over(job: Job) -> bool:
+    return job.status is JobStatus.COMPLETED or job.status is JobStatus.CANCELLED
 
 
 def claim(
@@ -355,5 +360,5 @@ JOB: Decider[Job] = Decider(
     state=Job,
     events=events_of(Job),
     evolve=evolve,
-    finished=lambda job: job.is_over,
+    finished=_is_over,
 )

@@ -16,18 +16,25 @@ SERVICE_ROLE = "daybook_service"
 
 # What a connection that holds locks may wait for before the server ends it: a writer that was
 # paused inside its transaction stalls the others for these two seconds and no longer.
-_WRITER_LIMITS = {
+_WRITER_OPTIONS = {
     "lock_timeout": "2s",
     "statement_timeout": "4s",
     "idle_in_transaction_session_timeout": "2s",
+    # A writer finds its rows by their keys. While a table is small the planner would rather read
+    # all of it; that took twice as long with some thousand rows, and the plan is kept as it grows.
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_seqscan": "off",
+    # Before PostgreSQL 18, what is not wanted is made to look so expensive that compiling pays.
+    "jit": "off",
 }
 # Readers and followers work through large batches, so only idling is cut short.
-_READER_LIMITS = {
+_READER_OPTIONS = {
     "lock_timeout": "2s",
     "statement_timeout": "60s",
     "idle_in_transaction_session_timeout": "10s",
 }
-_OWNER_LIMITS: dict[str, str] = {}
+_OWNER_OPTIONS: dict[str, str] = {}
 
 _LINK: dict[str, str | int] = {
     "connect_timeout": 3,
@@ -40,26 +47,26 @@ _LINK: dict[str, str | int] = {
 
 
 def writer_conninfo(conninfo: str) -> str:
-    return _conninfo(conninfo, SERVICE_ROLE, _WRITER_LIMITS)
+    return _conninfo(conninfo, SERVICE_ROLE, _WRITER_OPTIONS)
 
 
 def reader_conninfo(conninfo: str) -> str:
-    return _conninfo(conninfo, SERVICE_ROLE, _READER_LIMITS)
+    return _conninfo(conninfo, SERVICE_ROLE, _READER_OPTIONS)
 
 
 def follower_conninfo(conninfo: str) -> str:
     """As a reader, but a commit need not wait for the disk: what a follower writes, it can derive
     again, and its cursor is lost and found together with its effects."""
-    return _conninfo(conninfo, SERVICE_ROLE, {**_READER_LIMITS, "synchronous_commit": "off"})
+    return _conninfo(conninfo, SERVICE_ROLE, {**_READER_OPTIONS, "synchronous_commit": "off"})
 
 
 def owner_conninfo(conninfo: str) -> str:
     """As the user of the connection string itself: for migrations only."""
-    return _conninfo(conninfo, None, _OWNER_LIMITS)
+    return _conninfo(conninfo, None, _OWNER_OPTIONS)
 
 
-def _conninfo(conninfo: str, role: str | None, limits: dict[str, str]) -> str:
-    session = {"search_path": SCHEMA, "timezone": "UTC", **limits}
+def _conninfo(conninfo: str, role: str | None, chosen: dict[str, str]) -> str:
+    session = {"search_path": SCHEMA, "timezone": "UTC", **chosen}
     if role is not None:
         session["role"] = role
     given = psycopg.conninfo.conninfo_to_dict(conninfo)

@@ -19,7 +19,7 @@ from psycopg.rows import TupleRow
 from domain.event import Event
 from eventlog.database import connect, follower_conninfo
 from eventlog.horizon import Horizon
-from eventlog.mapper import EventMapper, RecordedEvent
+from eventlog.mapper import EventMapper, FollowedEvent
 from eventlog.wakeups import Wakeups
 
 BATCH_MAX = 2000
@@ -37,8 +37,7 @@ ON CONFLICT (name) DO NOTHING
 # The row lock is what keeps a second instance from applying the same events at the same time.
 HOLD_CURSOR = "SELECT position, count, digest FROM followers WHERE name = %(name)s FOR UPDATE"
 READ_EVENTS = """
-SELECT notification_id, originator_id, originator_version, topic, state,
-       recorded_at, actor, command_id, correlation_id, causation_id
+SELECT notification_id, originator_id, originator_version, topic, state
 FROM stored_events
 WHERE notification_id > %(after)s AND notification_id <= %(horizon)s
 ORDER BY notification_id
@@ -71,7 +70,7 @@ class Projection(Protocol):
     larger batches of them, and leaves the processor to those who write."""
 
     async def apply(
-        self, connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
+        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
     ) -> None:
         """Runs inside the follower's transaction, with a connection of the service's role."""
 
@@ -191,11 +190,11 @@ class Follower:
 
     async def _read(
         self, connection: AsyncConnection[TupleRow], after: int, horizon: int
-    ) -> list[RecordedEvent]:
+    ) -> list[FollowedEvent]:
         limits = {"after": after, "horizon": horizon, "limit": self._batch_max}
         if self._topics is None:
             rows = await connection.execute(READ_EVENTS, limits, binary=True)
         else:
             wanted = {**limits, "topics": self._topics}
             rows = await connection.execute(READ_EVENTS_OF_TOPICS, wanted, binary=True)
-        return [self._mapper.recorded(row) for row in await rows.fetchall()]
+        return self._mapper.followed(await rows.fetchall())

@@ -46,6 +46,22 @@ class RecordedEvent(Struct, frozen=True, kw_only=True, gc=False):
     causation_id: int | None
 
 
+class FollowedEvent(Struct, frozen=True, gc=False):
+    """An event as followers read it: what happened to what, and not who asked for it. It is
+    decoded for those who look at it: most read models know enough from the topic of most events."""
+
+    position: int
+    originator_id: UUID
+    originator_version: int
+    topic: str
+    state: bytes
+    decode: Decode
+
+    @property
+    def event(self) -> Event:
+        return self.decode(self.state)
+
+
 def stored_topic(kind: type[Event]) -> str:
     version = kind.schema_version
     return kind.topic if version == 1 else f"{kind.topic}/{version}"
@@ -84,11 +100,7 @@ class EventMapper(Mapper[UUID]):
         return self._topics[type(event)], _encoder.encode(event)
 
     def decode(self, topic: str, state: bytes) -> Event:
-        try:
-            decode = self._decoders[topic]
-        except KeyError:
-            raise UnknownTopicError(topic) from None
-        return decode(state)
+        return self._decoder(topic)(state)
 
     def recorded(self, row: Sequence[Any]) -> RecordedEvent:
         """An event from a row of the log, in the order of RecordedEvent's fields."""
@@ -104,6 +116,19 @@ class EventMapper(Mapper[UUID]):
             correlation_id=row[8],
             causation_id=row[9],
         )
+
+    def followed(self, rows: Iterable[Sequence[Any]]) -> list[FollowedEvent]:
+        """Events from rows of the log, in the order of FollowedEvent's first fields."""
+        return [
+            FollowedEvent(position, aggregate_id, version, topic, state, self._decoder(topic))
+            for position, aggregate_id, version, topic, state in rows
+        ]
+
+    def _decoder(self, topic: str) -> Decode:
+        try:
+            return self._decoders[topic]
+        except KeyError:
+            raise UnknownTopicError(topic) from None
 
     def to_stored_event(self, domain_event: Any) -> StoredEvent:
         topic, state = self.encode(domain_event.event)

@@ -20,7 +20,7 @@ from psycopg_pool import AsyncConnectionPool
 from domain.event import Event
 from eventlog.database import connect, reader_conninfo
 from eventlog.errors import UnavailableError
-from eventlog.follower import POLL_SECONDS, READ_EVENTS_OF_TOPICS, SETTLING_SECONDS
+from eventlog.follower import POLL_SECONDS, SETTLING_SECONDS
 from eventlog.horizon import Horizon
 from eventlog.mapper import EventMapper, RecordedEvent
 from eventlog.subscription import Rendered, Stretch, Subscription, SubscriptionEndedError
@@ -35,6 +35,15 @@ START_SECONDS_MAX = 1.0
 # Under load every commit rings, and every event handed out wakes every subscriber. The first of
 # many goes out at once, the rest together after this time.
 PAUSE_SECONDS = 0.02
+
+READ_RECORDED = """
+SELECT notification_id, originator_id, originator_version, topic, state,
+       recorded_at, actor, command_id, correlation_id, causation_id
+FROM stored_events
+WHERE notification_id > %(after)s AND notification_id <= %(horizon)s AND topic = ANY(%(topics)s)
+ORDER BY notification_id
+LIMIT %(limit)s
+"""
 
 Readers = AsyncConnectionPool[AsyncConnection[TupleRow]]
 Render = Callable[[AsyncConnection[TupleRow], Sequence[RecordedEvent]], Awaitable[Sequence[bytes]]]
@@ -184,7 +193,7 @@ class Tail:
 
     async def _read(self, connection: AsyncConnection[TupleRow], after: int, upto: int) -> Stretch:
         wanted = {"after": after, "horizon": upto, "limit": READ_MAX, "topics": self._topics}
-        rows = await connection.execute(READ_EVENTS_OF_TOPICS, wanted, binary=True)
+        rows = await connection.execute(READ_RECORDED, wanted, binary=True)
         events = [self._mapper.recorded(row) for row in await rows.fetchall()]
         rendered = await self._render(connection, events)
         told = [Rendered(e.position, data) for e, data in zip(events, rendered, strict=True)]

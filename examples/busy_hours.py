@@ -8,7 +8,7 @@ from psycopg.rows import TupleRow
 
 from domain.event import Event
 from domain.order import Order
-from eventlog.mapper import RecordedEvent
+from eventlog.mapper import FollowedEvent
 
 ADD_TO_HOURS = """
 INSERT INTO busy_hours (hour, completed)
@@ -23,7 +23,7 @@ class BusyHours:
     pause_seconds = 1.0
 
     async def apply(
-        self, connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
+        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
     ) -> None:
         hours = [one.event.at.replace(minute=0, second=0, microsecond=0) for one in events]
         counts = Counter(hours)

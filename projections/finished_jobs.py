@@ -14,8 +14,8 @@ from psycopg.rows import TupleRow
 from domain.event import Event
 from domain.job import JOB, Job, JobStatus
 from eventlog.arrays import bigints, texts, uuids
-from eventlog.mapper import EventMapper, RecordedEvent
-from projections.job_labels import JobLabel, label_of, read_labels
+from eventlog.mapper import EventMapper, FollowedEvent
+from projections.job_labels import JobLabel, label_in, read_labels
 
 INSERT_FINISHED_JOBS = """
 INSERT INTO finished_jobs (id, number, status, queue, type, subject)
@@ -41,6 +41,8 @@ _STATUSES = {
     **dict.fromkeys(_MAPPER.topics_of([Job.Cancelled]), JobStatus.CANCELLED),
 }
 
+_CREATED = frozenset(_MAPPER.topics_of([Job.Created]))
+
 Touched = Sequence[tuple[UUID, str]]
 """Jobs, each with the topic of something that happened to it, in the order of the log."""
 
@@ -64,7 +66,7 @@ class FinishedJobs:
     pause_seconds = 0.25
 
     async def apply(
-        self, connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
+        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
     ) -> None:
         touched = [(one.originator_id, one.topic) for one in events if one.originator_version > 1]
         if begun := begun_anew(touched):
@@ -100,13 +102,9 @@ async def read_tail(connection: AsyncConnection[TupleRow], after: int, limit: in
     return [(job_id, topic) for job_id, topic in await rows.fetchall()]
 
 
-def _labels_in(events: Iterable[RecordedEvent]) -> dict[UUID, JobLabel]:
+def _labels_in(events: Iterable[FollowedEvent]) -> dict[UUID, JobLabel]:
     """A job that is done at once is in the batch of its creation."""
-    return {
-        recorded.originator_id: label_of(recorded.event)
-        for recorded in events
-        if isinstance(recorded.event, Job.Created)
-    }
+    return {one.originator_id: label_in(one.event) for one in events if one.topic in _CREATED}
 
 
 def _columns(jobs: Sequence[FinishedJob]) -> Mapping[str, bytes]:

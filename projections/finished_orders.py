@@ -16,7 +16,7 @@ from domain.event import Event
 from domain.order import ORDER, Order, OrderKind, OrderStatus
 from eventlog.arrays import bigints, smallints, texts, timestamps, uuids
 from eventlog.history import fold_histories
-from eventlog.mapper import EventMapper, RecordedEvent
+from eventlog.mapper import EventMapper, FollowedEvent
 
 UPSERT_FINISHED_ORDERS = """
 INSERT INTO finished_orders (number, id, version, created_at, updated_at, completed_at, claim_id,
@@ -58,7 +58,7 @@ class FinishedOrders:
     pause_seconds = 0.25
 
     async def apply(
-        self, connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
+        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
     ) -> None:
         touched = {event.originator_id for event in events}
         orders = await fold_finished(connection, touched, upto=events[-1].position)

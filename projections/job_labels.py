@@ -7,6 +7,7 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from domain.event import Event
 from domain.job import JOB, Job
 from eventlog.arrays import texts, uuids
 from eventlog.mapper import EventMapper
@@ -31,7 +32,8 @@ class JobLabel(Struct, frozen=True, gc=False):
     subject: str | None
 
 
-def label_of(created: Job.Created) -> JobLabel:
+def label_in(created: Event) -> JobLabel:
+    assert isinstance(created, Job.Created)
     return JobLabel(created.number, created.queue, created.type, created.subject)
 
 
@@ -43,7 +45,5 @@ async def read_labels(
     rows = await connection.execute(READ_CREATIONS, wanted, binary=True)
     labels: dict[UUID, JobLabel] = {}
     for job_id, topic, state in await rows.fetchall():
-        created = _MAPPER.decode(topic, state)
-        assert isinstance(created, Job.Created)
-        labels[job_id] = label_of(created)
+        labels[job_id] = label_in(_MAPPER.decode(topic, state))
     return labels

@@ -1,76 +1,22 @@
-"""Daybook, over HTTP: a client that does no more than it must, so that the service is measured."""
+"""Daybook, over HTTP and through its own client, as a worker of ours would do it."""
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import repeat
 from typing import Any
 
-from bench.client import HTTPConnection
 from bench.queues.worker import PAYLOAD, QUEUE, TYPE, Queue
+from daybook import AsyncClient, ClaimedJob, NewJob, Result
 
-NEW_JOB = {"queue": QUEUE, "type": TYPE, "payload": PAYLOAD}
-MINIMAL = "Prefer: return=minimal\r\n"
-
-
-class JobClient:
-    """Two connections: a worker reports what it has done while it claims what comes next."""
-
-    def __init__(self, claiming: HTTPConnection, reporting: HTTPConnection) -> None:
-        self._claiming = claiming
-        self._reporting = reporting
-
-    async def create(self, count: int, size: int) -> None:
-        for _ in range(0, count, size):
-            new = {"jobs": [NEW_JOB for _ in range(size)]}
-            created = await self._claiming.send("POST", "/api/jobs", new, headers=MINIMAL)
-            assert len(created["ids"]) == size
-
-    async def drain(self, size: int, *, jobs_max: int = sys.maxsize) -> int:
-        count, claimed = 0, await self.claim(limit=size)
-        while claimed:
-            count += len(claimed)
-            if count >= jobs_max:
-                await self.report_done(claimed)
-                break
-            _, claimed = await asyncio.gather(self.report_done(claimed), self.claim(limit=size))
-        return count
-
-    async def claim(self, *, limit: int, wait_seconds: int = 0) -> list[dict[str, Any]]:
-        asked = {
-            "queues": [QUEUE],
-            "types": [TYPE],
-            "workerId": "bench",
-            "limit": limit,
-            "waitSeconds": wait_seconds,
-        }
-        answer = await self._claiming.send("POST", "/api/jobs/claim", asked)
-        claimed: list[dict[str, Any]] = answer["jobs"]
-        return claimed
-
-    async def report_done(self, claimed: list[dict[str, Any]]) -> None:
-        results = [
-            {"id": job["id"], "claimId": job["claimId"], "outcome": "done"} for job in claimed
-        ]
-        answer = await self._reporting.send("POST", "/api/jobs/results", {"results": results})
-        refused = [one for one in answer["results"] if "code" in one]
-        assert not refused, refused[0]
-
-
-@asynccontextmanager
-async def connected(port: int) -> AsyncIterator[JobClient]:
-    claiming = await HTTPConnection.open("127.0.0.1", port)
-    reporting = await HTTPConnection.open("127.0.0.1", port)
-    try:
-        yield JobClient(claiming, reporting)
-    finally:
-        claiming.close()
-        reporting.close()
+# So many requests of one process are on their way at a time: while the service decides about one
+# batch, the database writes another.
+STREAMS = 3
+NEW_JOB = NewJob(queue=QUEUE, type=TYPE, payload=PAYLOAD)
 
 
 class OurQueue:
-    """It connects anew each time: while others have their turn, the service hangs up."""
-
     def __init__(self, port: int) -> None:
         self._port = port
 
@@ -78,12 +24,49 @@ class OurQueue:
         """The service has done it."""
 
     async def create(self, count: int, size: int) -> None:
+        batches = repeat([NEW_JOB] * size, count // size)
         async with connected(self._port) as client:
-            await client.create(count, size)
+            await _at_once(_create(client, batches) for _ in range(STREAMS))
 
     async def drain(self, size: int) -> int:
         async with connected(self._port) as client:
-            return await client.drain(size)
+            return sum(await _at_once(drain(client, size) for _ in range(STREAMS)))
+
+
+def connected(port: int) -> AsyncClient:
+    """Anew each time: while others have their turn, the service hangs up."""
+    return AsyncClient(f"http://127.0.0.1:{port}")
+
+
+async def _at_once(streams: Iterable[Coroutine[Any, Any, int]]) -> list[int]:
+    return await asyncio.gather(*streams)
+
+
+async def _create(client: AsyncClient, batches: Iterator[Sequence[NewJob]]) -> int:
+    count = 0
+    for batch in batches:
+        count += len(await client.enqueue_ids(batch))
+    return count
+
+
+async def drain(client: AsyncClient, size: int, *, jobs_max: int = sys.maxsize) -> int:
+    count = 0
+    while count < jobs_max and (claimed := await claim(client, size)):
+        await report_done(client, claimed)
+        count += len(claimed)
+    return count
+
+
+async def claim(client: AsyncClient, limit: int, *, wait_seconds: float = 0) -> list[ClaimedJob]:
+    return await client.claim(
+        [QUEUE], types=[TYPE], worker_id="bench", limit=limit, wait_seconds=wait_seconds
+    )
+
+
+async def report_done(client: AsyncClient, claimed: Sequence[ClaimedJob]) -> None:
+    done = [Result(id=job.id, claim_id=job.claim_id, outcome="done") for job in claimed]
+    refused = [one for one in await client.report(done) if one.code is not None]
+    assert not refused, refused[0]
 
 
 @asynccontextmanager

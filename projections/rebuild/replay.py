@@ -11,7 +11,7 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from eventlog.database import SCHEMA
 from eventlog.follower import READ_CURSOR, READ_EVENTS, READ_EVENTS_OF_TOPICS, Cursor
-from eventlog.mapper import RecordedEvent
+from eventlog.mapper import FollowedEvent
 from projections.rebuild.copies import Copy, store_cursor
 from projections.rebuild.targets import MAPPER, Connection, Events, Target
 
@@ -87,7 +87,7 @@ def _listed(copies: Sequence[Copy]) -> Composed:
 
 async def _read(
     connection: Connection, copies: Sequence[Copy], *, after: int, upto: int
-) -> list[RecordedEvent]:
+) -> list[FollowedEvent]:
     wanted = {"after": after, "horizon": upto, "limit": CHUNK}
     topics = frozenset[str]().union(*(copy.target.topics for copy in copies))
     if topics == MAPPER.known_topics:
@@ -96,7 +96,7 @@ async def _read(
     else:
         of_topics = {**wanted, "topics": [*topics]}
         rows = await connection.execute(READ_EVENTS_OF_TOPICS, of_topics, binary=True)
-    return [MAPPER.recorded(row) for row in await rows.fetchall()]
+    return MAPPER.followed(await rows.fetchall())
 
 
 async def _take(connection: Connection, copy: Copy, events: Events, *, upto: int) -> Copy:

@@ -17,7 +17,7 @@ from eventlog.arrays import uuids
 from eventlog.follower import Cursor, Projection
 from eventlog.history import fold_histories
 from eventlog.live import LiveTable
-from eventlog.mapper import EventMapper, RecordedEvent
+from eventlog.mapper import EventMapper, FollowedEvent
 from projections.rebuild.errors import UnfoldableEventError
 from projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS
 
@@ -31,7 +31,7 @@ READ_MODEL_BATCH = 5_000
 DELETE_ROWS = SQL("DELETE FROM {table} WHERE id = ANY(%(ids)s)")
 
 Connection = AsyncConnection[TupleRow]
-Events = Sequence[RecordedEvent]
+Events = Sequence[FollowedEvent]
 
 
 class Target:
@@ -83,7 +83,7 @@ class LiveTarget(Target):
         self.unrecorded = table.unrecorded
 
     async def apply(self, connection: Connection, events: Events, *, after: int) -> None:
-        histories: dict[int, list[RecordedEvent]] = {}
+        histories: dict[int, list[FollowedEvent]] = {}
         for event in events:
             histories.setdefault(event.originator_id.int, []).append(event)
         firsts = [history[0] for history in histories.values()]
@@ -104,7 +104,7 @@ class LiveTarget(Target):
         """Those that have a past which is not what is stored: they had finished and come back, or
         were left in the middle of events that are told again."""
 
-        def continues(event: RecordedEvent) -> bool:
+        def continues(event: FollowedEvent) -> bool:
             state = stored.get(event.originator_id.int)
             version = 0 if state is None else state.version
             return event.originator_version == version + 1

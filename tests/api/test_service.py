@@ -13,7 +13,7 @@ from domain.event import Event
 from domain.kitchen import CreateOrder
 from domain.order import OrderKind
 from eventlog.follower import PAUSE_SECONDS
-from eventlog.mapper import RecordedEvent
+from eventlog.mapper import FollowedEvent
 from eventlog.origin import Origin
 from tests.api.http import Answer, api_of
 from tests.proxy import proxy_to
@@ -48,7 +48,7 @@ class Broken:
     pause_seconds = PAUSE_SECONDS
 
     async def apply(
-        self, _connection: AsyncConnection[TupleRow], _events: Sequence[RecordedEvent]
+        self, _connection: AsyncConnection[TupleRow], _events: Sequence[FollowedEvent]
     ) -> None:
         raise RuntimeError("a defect")
 

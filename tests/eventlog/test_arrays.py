@@ -9,7 +9,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eventlog.arrays import PackedArray, bigints, byteas, smallints, texts, timestamps, uuids
+from eventlog.arrays import (
+    PackedArray,
+    bigints,
+    booleans,
+    byteas,
+    doubles,
+    integers,
+    smallints,
+    texts,
+    timestamps,
+    uuids,
+)
 from eventlog.database import connect_in_thread
 
 moments = st.datetimes(
@@ -28,7 +39,9 @@ def connection(server: str) -> Iterator["psycopg.Connection[Any]"]:
 
 def columns(pack: Any, kind: str, values: st.SearchStrategy[Any], *, nullable: bool = True) -> Any:
     items = st.none() | values if nullable else values
-    return st.tuples(st.just(pack), st.just(kind), st.lists(items))
+    # Most columns of a batch hold one value, which has a way of its own.
+    repeated = st.builds(lambda item, count: [item] * count, items, st.integers(1, 5))
+    return st.tuples(st.just(pack), st.just(kind), st.lists(items) | repeated)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -36,6 +49,9 @@ def columns(pack: Any, kind: str, values: st.SearchStrategy[Any], *, nullable: b
     columns(uuids, "uuid", st.uuids())
     | columns(bigints, "bigint", st.integers(-(2**63), 2**63 - 1))
     | columns(smallints, "smallint", st.integers(-(2**15), 2**15 - 1), nullable=False)
+    | columns(integers, "integer", st.integers(-(2**31), 2**31 - 1))
+    | columns(doubles, "float8", st.floats(allow_nan=False))
+    | columns(booleans, "boolean", st.booleans(), nullable=False)
     | columns(texts, "text", strings)
     | columns(byteas, "bytea", st.binary(), nullable=False)
     | columns(timestamps, "timestamptz", moments)

@@ -14,7 +14,7 @@ from domain.event import Event
 from domain.order import Order
 from eventlog.database import owner_conninfo
 from eventlog.follower import PAUSE_SECONDS, Cursor, Follower
-from eventlog.mapper import RecordedEvent
+from eventlog.mapper import FollowedEvent
 from eventlog.wakeups import Wakeups
 from tests.kitchen import MAPPER, eventually, open_kitchen, rows
 from tests.proxy import proxy_to
@@ -38,7 +38,7 @@ class Seen:
         self.fail_once_after: int | None = None
 
     async def apply(
-        self, connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
+        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
     ) -> None:
         self.sizes.append(len(events))
         await connection.execute(INSERT_SEEN, {"positions": [e.position for e in events]})
