@@ -54,6 +54,9 @@ Reason = Annotated[
         description="Why this is done; recorded with what it brings about.",
     ),
 ]
+Position = Annotated[
+    int, Meta(ge=0, lt=10**18, description="A position of the log, which must be there already.")
+]
 Headers = dict[bytes, bytes]
 T = TypeVar("T")
 
