@@ -67,6 +67,7 @@ NO_PROJECTIONS = {
     "followers": "where read models are; exchanged together with them",
     "rebuilds": "where rebuilds are",
     "idempotency_keys": "what was answered",
+    "spent_keys": "what was answered once",
     "imports": "how far an import is",
     "queue_paces": "losing it costs one burst",
     "upstream_checks": "what polls found is no event",
