@@ -8,6 +8,9 @@ from domain.rebuild import REBUILD, Rebuild, RebuildAction, RebuildStatus
 from eventlog.arrays import bigints, texts, timestamps, uuids
 from eventlog.live import LiveTable, Parameters
 
+# Any number will do, as long as it is ours: the bytes of "rebuild". Whoever rebuilds holds it.
+REBUILD_LOCK = 0x72656275_696C64
+
 SELECT_RUNNING_REBUILDS = """
 SELECT id, version, action, projections, created_at, updated_at
 FROM running_rebuilds

@@ -40,6 +40,7 @@ from projections.rebuild.replay import (
 )
 from projections.rebuild.switch import describe_holders, try_switch
 from projections.rebuild.targets import Connection, Target
+from projections.running_rebuilds import REBUILD_LOCK
 from projections.snapshot import begin_snapshot
 
 # So little of the log is left to the transaction that compares or switches.
@@ -52,8 +53,6 @@ SWITCH_SECONDS_MAX = 60.0
 # How long a comparison may have taken to be made once more, while writers wait.
 COMPARE_SECONDS_MAX = 0.2
 
-# Any number will do, as long as it is ours: the bytes of "rebuild".
-REBUILD_LOCK = 0x72656275_696C64
 ALONE_SECONDS_MAX = 10.0
 ALONE_AGAIN_SECONDS = 0.1
 

@@ -7,8 +7,9 @@ import pytest
 from eventlog.database import connect
 from projections.rebuild import replay
 from projections.rebuild.logbook import Operator
-from projections.rebuild.rebuild import REBUILD_LOCK, rebuilding
+from projections.rebuild.rebuild import rebuilding
 from projections.rebuild.targets import TARGETS
+from projections.running_rebuilds import REBUILD_LOCK
 from tests.kitchen import open_kitchen, rows
 from tests.projections.rebuilds import (
     ALL,
