@@ -56,10 +56,13 @@ COMPARE_SECONDS_MAX = 0.2
 ALONE_SECONDS_MAX = 10.0
 ALONE_AGAIN_SECONDS = 0.1
 
-# What is lost with a server that crashes is built again. Comparing is sorting and hashing.
+# What is lost with a server that crashes is built again. Comparing is sorting and hashing. A server
+# that is busy would not notice for a while that the one it works for was killed, and until then
+# would keep its locks, for which readers wait no longer than two seconds.
 SET_UP_SESSION = """
 SELECT set_config('synchronous_commit', 'off', false), set_config('work_mem', '64MB', false),
-       set_config('application_name', 'daybook rebuild', false)
+       set_config('application_name', 'daybook rebuild', false),
+       set_config('client_connection_check_interval', '200ms', false)
 """
 TRY_LOCK = "SELECT pg_try_advisory_lock(%(lock)s)"
 TIDY_TABLE = SQL("VACUUM (ANALYZE) {table}")
