@@ -7,7 +7,7 @@ from uuid import UUID
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
-from api.commands import Body, Call, Nothing, Write
+from api.commands import Body, Call, Nothing, Stated, Write
 from api.parameters import Parameters
 from api.shapes import BotJSON, OrderJSON, bot_json, order_json
 from domain.bot import Bot
@@ -20,7 +20,7 @@ class NewBot(Body, frozen=True):
     completion: CompletionMode = CompletionMode.TIMER
 
 
-class BotChange(Body, frozen=True):
+class BotChange(Stated, frozen=True, kw_only=True):
     status: Literal["IDLE"]
 
 
@@ -44,14 +44,15 @@ def create(new: NewBot, _call: Call) -> CreateBot:
     return CreateBot(bot_id=uuid7(), auto_claim=new.auto_claim, completion=new.completion)
 
 
-def stop(_: BotChange, call: Call) -> ReleaseBot:
+def stop(to: BotChange, call: Call) -> ReleaseBot:
     """Stop a bot; its order goes back to its place in the queue."""
-    return ReleaseBot(bot_id=call.id)
+    return ReleaseBot(bot_id=call.id, because=to.reason)
 
 
-def delete(_: Nothing, call: Call) -> DeleteBot:
+def delete(asked: Stated, call: Call) -> DeleteBot:
     """Delete a bot; its order goes back to its place in the queue."""
-    return DeleteBot(bot_id=call.id, only_if_idle=call.parameters.only_if_idle)
+    only_if_idle = call.parameters.only_if_idle
+    return DeleteBot(bot_id=call.id, only_if_idle=only_if_idle, because=asked.reason)
 
 
 def claim(_: Nothing, call: Call) -> ClaimOrder:
@@ -101,7 +102,7 @@ CLAIM = Write("POST", "/api/bots/{id}/claim", takes=Nothing, command=claim, shap
 DELETE = Write(
     "DELETE",
     "/api/bots/{id}",
-    takes=Nothing,
+    takes=Stated,
     command=delete,
     shape=deleted,
     parameters=Dismissal,

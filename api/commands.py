@@ -15,7 +15,7 @@ from uuid import UUID, uuid5
 import orjson
 from msgspec import Struct
 from msgspec.json import Decoder, encode
-from msgspec.structs import fields
+from msgspec.structs import fields, replace
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from uuid_utils.compat import uuid7
@@ -27,10 +27,12 @@ from api.requests import (
     Headers,
     Id,
     KeyText,
+    Reason,
     read_bytes,
     read_id,
     read_idempotency_key,
     read_json,
+    read_reason,
 )
 from api.service import Service
 from api.settings import Settings
@@ -48,6 +50,7 @@ RawHeaders = list[tuple[bytes, bytes]]
 JSON_TYPE = (b"content-type", b"application/json")
 PROBLEM_TYPE = (b"content-type", b"application/problem+json")
 CORRELATION = b"daybook-correlation-id"
+REASON = b"daybook-reason"
 REPLAYED = (b"idempotent-replayed", b"true")
 
 
@@ -57,6 +60,12 @@ class Body(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit
 
 class Nothing(Body, frozen=True):
     """The body of a request whose path says everything: none, or an empty object."""
+
+
+class Stated(Body, frozen=True):
+    """The body of what people decide: they may say why, here or in the header Daybook-Reason."""
+
+    reason: Reason | None = None
 
 
 B = TypeVar("B", bound=Body)
@@ -101,7 +110,8 @@ class Endpoint(ABC, Generic[B]):
         "Idempotency-Key": KeyText,
         "Daybook-Correlation-Id": Id,
     }
-    """Headers of the request that are looked at, with the type of each."""
+    """Headers of the request that are looked at, with the type of each; beside them, where people
+    may say why, Daybook-Reason."""
 
     problems: tuple[HTTPStatus, ...] = ()
     """Statuses with which only this endpoint refuses; the others are the same for every write."""
@@ -122,6 +132,7 @@ class Endpoint(ABC, Generic[B]):
         self._decoder = Decoder(takes)
         self._body_bytes_max = body_bytes_max
         self.may_be_empty = not any(field.required for field in fields(takes))
+        self.is_stated = issubclass(takes, Stated)
 
     @property
     def route(self) -> Route:
@@ -145,9 +156,13 @@ class Endpoint(ABC, Generic[B]):
         await send({"type": "http.response.body", "body": answer.body})
 
     def read(self, call: Call, body: bytes) -> B:
-        if not body and self.may_be_empty:
-            return self.takes()
-        return self.read_as(call, body, self._decoder)
+        is_empty = not body and self.may_be_empty
+        value = self.takes() if is_empty else self.read_as(call, body, self._decoder)
+        return self._stated(value, call) if self.is_stated else value
+
+    def _stated(self, value: B, call: Call) -> B:
+        text = call.headers.get(REASON)
+        return value if text is None else replace(value, reason=read_reason(text))
 
     def read_as(self, call: Call, body: bytes, decoder: Decoder[T]) -> T:
         return read_json(call.headers, body, decoder)

@@ -4,6 +4,7 @@ Only what is settled is told, so that nothing is added later to a part that some
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, TypedDict
 from uuid import UUID
 
@@ -165,6 +166,9 @@ def _event_json(line: Line) -> LogEventJSON:
 
 
 class EventsRead(DatabaseRead):
+    """The answer says up to where it goes: whoever waits for a position asks again."""
+
+    headers: ClassVar[Mapping[str, Any]] = {}
     lines: ClassVar[Any] = LineJSON
 
     async def respond(self, request: Request) -> Response:

@@ -15,7 +15,7 @@ from api.shapes import Moment, moment
 from domain.errors import NotFoundError
 from eventlog.mapper import RecordedEvent
 from projections.explain import Explanation, explain
-from projections.reasons import Reason
+from projections.reasons import Reason, said_why
 
 KINDS = {"orders": "order", "bots": "bot", "jobs": "job"}
 
@@ -38,6 +38,7 @@ class StepJSON(TypedDict):
     version: int
     recordedAt: Moment
     actor: str
+    because: str | None
 
 
 class ExplainAnswer(TypedDict):
@@ -77,6 +78,7 @@ def step_json(event: RecordedEvent) -> StepJSON:
         "version": event.originator_version,
         "recordedAt": moment(event.recorded_at),
         "actor": event.actor,
+        "because": said_why(event),
     }
 
 

@@ -14,7 +14,7 @@ from msgspec.json import Decoder
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
-from api.commands import Body, Call, Nothing, Write, stored
+from api.commands import Body, Call, Stated, Write, stored
 from api.job_shapes import JobJSON, job_json
 from api.problems import problem_of, reason_of
 from api.requests import BATCH_MAX, ERROR_CHARACTERS_MAX, KILOBYTE, Id, unprocessable
@@ -224,14 +224,14 @@ def report(body: Results, _call: Call) -> FinishJobs:
     return FinishJobs(results=[_result(one) for one in body.results], jitter=_jitter())
 
 
-def cancel(_body: Nothing, call: Call) -> CancelJob:
+def cancel(asked: Stated, call: Call) -> CancelJob:
     """The job is not wanted any more."""
-    return CancelJob(call.id)
+    return CancelJob(call.id, asked.reason)
 
 
-def retry(_body: Nothing, call: Call) -> RetryJob:
+def retry(asked: Stated, call: Call) -> RetryJob:
     """A dead or cancelled job begins a new life."""
-    return RetryJob(call.id)
+    return RetryJob(call.id, asked.reason)
 
 
 def one_job(job: Job) -> JobAnswer:
@@ -380,8 +380,8 @@ COMPLETE = Write(
 FAIL = Write("POST", "/api/jobs/{id}/fail", takes=JobFailure, command=fail, shape=one_job)
 SNOOZE = Write("POST", "/api/jobs/{id}/snooze", takes=Snooze, command=snooze, shape=one_job)
 RELEASE = Write("POST", "/api/jobs/{id}/release", takes=Held, command=release, shape=one_job)
-CANCEL = Write("POST", "/api/jobs/{id}/cancel", takes=Nothing, command=cancel, shape=one_job)
-RETRY = Write("POST", "/api/jobs/{id}/retry", takes=Nothing, command=retry, shape=one_job)
+CANCEL = Write("POST", "/api/jobs/{id}/cancel", takes=Stated, command=cancel, shape=one_job)
+RETRY = Write("POST", "/api/jobs/{id}/retry", takes=Stated, command=retry, shape=one_job)
 
 routes: list[Route] = [
     write.route for write in (CREATE, REPORT, COMPLETE, FAIL, SNOOZE, RELEASE, CANCEL, RETRY)

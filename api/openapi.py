@@ -1,7 +1,7 @@
 """The description of this API as OpenAPI 3.1, made from its routes and the types they name."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from inspect import getdoc
 from types import UnionType
@@ -17,7 +17,7 @@ from api.commands import Endpoint
 from api.parameters import NoParameters
 from api.problems import RETRY_AFTER, JSONAnswer, Problem, ProblemJSON
 from api.queries import NDJSON, Read
-from api.requests import Id
+from api.requests import Id, Reason
 from api.version import version
 
 Described = Endpoint[Any] | Read
@@ -58,7 +58,7 @@ def _types(route: Route) -> Iterator[Any]:
     if isinstance(endpoint, Endpoint | Read):
         yield from answer_types(endpoint)
         yield from (field.type for field in fields(endpoint.parameters))
-        yield from endpoint.headers.values()
+        yield from _headers(endpoint).values()
     if isinstance(endpoint, Read) and endpoint.lines is not None:
         yield endpoint.lines
     if isinstance(endpoint, Endpoint):
@@ -92,8 +92,13 @@ def _parameters(endpoint: Described, schemas: Schemas) -> Iterator[Description]:
     for field in fields(endpoint.parameters):
         default = None if field.default is NODEFAULT else field.default
         yield _parameter("query", field.encode_name, schemas[field.type], default)
-    for name, kind in endpoint.headers.items():
+    for name, kind in _headers(endpoint).items():
         yield _parameter("header", name, schemas[kind])
+
+
+def _headers(endpoint: Described) -> Mapping[str, Any]:
+    is_stated = isinstance(endpoint, Endpoint) and endpoint.is_stated
+    return {**endpoint.headers, "Daybook-Reason": Reason} if is_stated else endpoint.headers
 
 
 def _parameter(where: str, name: str, schema: Description, default: Any = None) -> Description:

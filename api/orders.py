@@ -8,7 +8,7 @@ from msgspec import Meta
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
-from api.commands import Body, Call, Nothing, Write
+from api.commands import Body, Call, Stated, Write
 from api.requests import (
     BATCH_BODY_BYTES_MAX,
     BATCH_MAX,
@@ -44,7 +44,7 @@ class NewOrders(Body, frozen=True):
     orders: Annotated[list[NewOrder], Meta(min_length=1, max_length=BATCH_MAX)]
 
 
-class OrderChange(Body, frozen=True):
+class OrderChange(Stated, frozen=True, kw_only=True):
     status: OrderStatus
     bot_id: Id | None = None
     claim_id: Id | None = None
@@ -88,22 +88,26 @@ def create_batch(new: NewOrders, call: Call) -> Together:
 def change(to: OrderChange, call: Call) -> Command[Any]:
     """Give an order to a bot, put it back into the queue, or complete it."""
     match to:
-        case OrderChange(OrderStatus.PROCESSING, str(bot_id), None):
+        case OrderChange(
+            status=OrderStatus.PROCESSING, bot_id=str(bot_id), claim_id=None, reason=None
+        ):
             return AssignOrder(
                 order_id=call.id,
                 bot_id=UUID(bot_id),
                 claim_id=uuid7(),
                 seconds=call.settings.processing_delay_seconds,
             )
-        case OrderChange(OrderStatus.PENDING, None, claim_id):
-            return ReleaseOrder(order_id=call.id, claim_id=_uuid(claim_id))
-        case OrderChange(OrderStatus.COMPLETE, None, claim_id):
+        case OrderChange(status=OrderStatus.PENDING, bot_id=None, claim_id=claim_id):
+            held = _uuid(claim_id)
+            return ReleaseOrder(order_id=call.id, claim_id=held, because=to.reason)
+        case OrderChange(status=OrderStatus.COMPLETE, bot_id=None, claim_id=claim_id, reason=None):
             via = CompletedVia.REPORT
             return CompleteOrder(order_id=call.id, claim_id=_uuid(claim_id), via=via)
     raise unprocessable(
         "schema",
         "The body does not fit: it must be {status: PROCESSING, botId}, {status: PENDING} or "
-        "{status: COMPLETE}, the last two with a claimId if only that claim is meant.",
+        "{status: COMPLETE}, the last two with a claimId if only that claim is meant, and a reason "
+        "only with PENDING.",
     )
 
 
@@ -117,24 +121,24 @@ def fail(failure: Failure, call: Call) -> FailOrder:
     )
 
 
-def delete(_: Nothing, call: Call) -> DeleteOrder:
+def delete(asked: Stated, call: Call) -> DeleteOrder:
     """Delete an order; a bot that works on it is free again."""
-    return DeleteOrder(order_id=call.id)
+    return DeleteOrder(order_id=call.id, because=asked.reason)
 
 
-def restore(_: Nothing, call: Call) -> RestoreOrder:
+def restore(asked: Stated, call: Call) -> RestoreOrder:
     """Take back that an order was deleted."""
-    return RestoreOrder(order_id=call.id)
+    return RestoreOrder(order_id=call.id, because=asked.reason)
 
 
-def requeue(_: Nothing, call: Call) -> RequeueOrder:
+def requeue(asked: Stated, call: Call) -> RequeueOrder:
     """Put a dead order back into the queue."""
-    return RequeueOrder(order_id=call.id)
+    return RequeueOrder(order_id=call.id, because=asked.reason)
 
 
-def clear(_: Nothing, _call: Call) -> ClearOrders:
+def clear(asked: Stated, _call: Call) -> ClearOrders:
     """Delete every order that is not complete. Their numbers are not used again."""
-    return ClearOrders()
+    return ClearOrders(because=asked.reason)
 
 
 def created(order: Order) -> OrderAnswer:
@@ -194,10 +198,10 @@ CREATE_BATCH = Write(
 )
 CHANGE = Write("PATCH", "/api/orders/{id}", takes=OrderChange, command=change, shape=changed)
 FAIL = Write("POST", "/api/orders/{id}/fail", takes=Failure, command=fail, shape=failed)
-CLEAR = Write("DELETE", "/api/orders/clear", takes=Nothing, command=clear, shape=cleared)
-DELETE = Write("DELETE", "/api/orders/{id}", takes=Nothing, command=delete, shape=deleted)
-RESTORE = Write("POST", "/api/orders/{id}/restore", takes=Nothing, command=restore, shape=restored)
-REQUEUE = Write("POST", "/api/orders/{id}/requeue", takes=Nothing, command=requeue, shape=requeued)
+CLEAR = Write("DELETE", "/api/orders/clear", takes=Stated, command=clear, shape=cleared)
+DELETE = Write("DELETE", "/api/orders/{id}", takes=Stated, command=delete, shape=deleted)
+RESTORE = Write("POST", "/api/orders/{id}/restore", takes=Stated, command=restore, shape=restored)
+REQUEUE = Write("POST", "/api/orders/{id}/requeue", takes=Stated, command=requeue, shape=requeued)
 
 # The busy ones come first. A path of its own comes before the one that takes any id, where both
 # take the same method.

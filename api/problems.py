@@ -38,7 +38,13 @@ from domain.errors import (
     ScheduleNotDueError,
     UnknownTimeZoneError,
 )
-from eventlog.errors import ConflictError, KeyReusedError, OutcomeUnknownError, UnavailableError
+from eventlog.errors import (
+    ConflictError,
+    KeyReusedError,
+    KeySpentError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 
 RETRY_AFTER = {"Retry-After": "1"}
 
@@ -87,6 +93,12 @@ TROUBLES: dict[type[Exception], Trouble] = {
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "idempotency_key_reused",
         "This Idempotency-Key was used before, for another request.",
+        may_be_repeated=False,
+    ),
+    KeySpentError: Trouble(
+        HTTPStatus.CONFLICT,
+        "already_exists",
+        "Look there, or send a new request with a new key.",
         may_be_repeated=False,
     ),
     UnavailableError: Trouble(
@@ -176,8 +188,8 @@ def reason_of(error: Exception) -> tuple[str, str]:
     if isinstance(error, Refusal):
         return error.code, str(error)
     trouble = TROUBLES[type(error)]
-    if isinstance(error, OutcomeUnknownError):
-        # Its sentence names the command, for whoever has to find out.
+    if isinstance(error, OutcomeUnknownError | KeySpentError):
+        # Its sentence names the command, or what there is, for whoever has to find out.
         return trouble.code, f"{error} {trouble.detail}"
     return trouble.code, trouble.detail
 

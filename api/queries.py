@@ -17,7 +17,9 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from api.parameters import NoParameters, Parameters, read_parameters
-from api.problems import JSONAnswer, unavailable
+from api.problems import RETRY_AFTER, JSONAnswer, Problem, unavailable
+from api.read_position import AT_LEAST, PositionNotReachedError, read_at_least
+from api.requests import Position
 from eventlog.errors import UnavailableError
 from projections.snapshot import ListBehindError
 
@@ -75,13 +77,34 @@ class Read:
 
 
 class DatabaseRead(Read):
-    """One that says so when the database cannot be read."""
+    """One that says so when the database cannot be read, or not as far as was asked for."""
 
+    headers: ClassVar[Mapping[str, Any]] = {"If-Position-At-Least": Position}
     may_be_away: ClassVar[bool] = True
 
     async def respond(self, request: Request) -> Response:
+        wanted = read_at_least(dict(request.scope["headers"])) if self.headers else None
+        if wanted is None:
+            return await self._respond(request)
+        token = AT_LEAST.set(wanted)
+        try:
+            response = await self._respond(request)
+        finally:
+            AT_LEAST.reset(token)
+        if wanted.shown is not None:
+            response.headers["Daybook-Position"] = str(wanted.shown)
+        return response
+
+    async def _respond(self, request: Request) -> Response:
         try:
             return await super().respond(request)
+        except PositionNotReachedError as error:
+            return Problem(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "position_not_reached",
+                str(error),
+                headers=RETRY_AFTER,
+            )
         except (ListBehindError, UnavailableError) as error:
             return unavailable(str(error))
         except (psycopg.OperationalError, OSError):

@@ -5,7 +5,7 @@ from typing import Annotated, TypedDict
 from msgspec import UNSET, Meta, UnsetType
 from starlette.routing import Route
 
-from api.commands import Body, Call, Write
+from api.commands import Body, Call, Stated, Write
 from api.job_shapes import QueueJSON, queue_json
 from api.jobs import NAME_PATTERN
 from api.requests import bad_request
@@ -27,7 +27,7 @@ class LimitsBody(Body, frozen=True):
     rate: RateBody | None = None
 
 
-class QueueBody(Body, frozen=True):
+class QueueBody(Stated, frozen=True):
     """What is left out stays as it is; null takes a limit away."""
 
     paused: bool | UnsetType = UNSET
@@ -50,6 +50,7 @@ def configure(body: QueueBody, call: Call) -> ConfigureQueue:
         per_subject=_limits(body.per_subject)
         if isinstance(body.per_subject, LimitsBody)
         else body.per_subject,
+        because=body.reason,
     )
 
 

@@ -26,6 +26,7 @@ from api.commands import (
     Call,
     Endpoint,
     RawHeaders,
+    Stated,
     keyed,
     origin_of,
     retry_after,
@@ -64,7 +65,7 @@ class RedriveFilter(Body, frozen=True):
     error: Annotated[str, Meta(min_length=1, max_length=ERROR_CHARACTERS_MAX)] | None = None
 
 
-class Redrive(Body, frozen=True):
+class Redrive(Stated, frozen=True, kw_only=True):
     filter: RedriveFilter = RedriveFilter()
     rate_per_second: Annotated[float, Meta(gt=0, le=10_000)] | None = None
     dry_run: bool = False
@@ -98,6 +99,7 @@ class Chunk(Struct, frozen=True, kw_only=True):
 
     place: Place
     rate_per_second: float | None
+    because: str | None
     is_end: bool
     """Whether the request ends with it, because there is no more or no more time."""
 
@@ -105,9 +107,9 @@ class Chunk(Struct, frozen=True, kw_only=True):
     def command(self) -> RetryJobs:
         rate, start = self.rate_per_second, self._start
         if rate is None or start is None:
-            return RetryJobs(job_ids=self.stretch.ids)
+            return RetryJobs(job_ids=self.stretch.ids, because=self.because)
         times = [start + timedelta(seconds=n / rate) for n in range(len(self.stretch.ids))]
-        return RetryJobs(job_ids=self.stretch.ids, run_at=times)
+        return RetryJobs(job_ids=self.stretch.ids, run_at=times, because=self.because)
 
     @property
     def _start(self) -> Instant | None:
@@ -185,6 +187,7 @@ class Redriving:
             before=self._told,
             place=self._place,
             rate_per_second=self._asked.rate_per_second,
+            because=self._asked.reason,
             is_end=is_end,
         )
         receipt = await self._submit(chunk)

@@ -24,6 +24,7 @@ BATCH_BODY_BYTES_MAX = 1024 * KILOBYTE
 BATCH_MAX = 1000
 USER_ID_CHARACTERS_MAX = 200
 ERROR_CHARACTERS_MAX = 2000
+REASON_CHARACTERS_MAX = 500
 IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
 
 # Python's own reader of UUIDs also takes braces, URNs, upper case and digits of other scripts.
@@ -44,6 +45,17 @@ KeyText = Annotated[
         pattern=f"^{VISIBLE_ASCII}+$",
         description="The same key and request get the same answer, and have one effect.",
     ),
+]
+Reason = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=REASON_CHARACTERS_MAX,
+        description="Why this is done; recorded with what it brings about.",
+    ),
+]
+Position = Annotated[
+    int, Meta(ge=0, lt=10**18, description="A position of the log, which must be there already.")
 ]
 Headers = dict[bytes, bytes]
 T = TypeVar("T")
@@ -70,6 +82,20 @@ def read_idempotency_key(scope: Scope) -> str | None:
         )
     text: bytes = values[0]
     return text.decode("ascii")
+
+
+def read_reason(text: bytes) -> str:
+    """Of a header, for requests that have no body."""
+    try:
+        reason = text.decode()
+    except UnicodeDecodeError:
+        reason = ""
+    if not 1 <= len(reason) <= REASON_CHARACTERS_MAX:
+        raise bad_request(
+            "bad_reason",
+            f"The Daybook-Reason must be 1 to {REASON_CHARACTERS_MAX} characters of UTF-8.",
+        )
+    return reason
 
 
 async def read_bytes(headers: Headers, receive: Receive, bytes_max: int) -> bytes:

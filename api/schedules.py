@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.commands import Body, Call, Nothing, Write, stored
+from api.commands import Body, Call, Stated, Write, stored
 from api.job_reads import PageCursor
 from api.jobs import NAME_PATTERN, PAYLOAD_BYTES_MAX, LeaseSeconds, Name, Text
 from api.parameters import NoParameters, Parameters
@@ -51,7 +51,7 @@ class ScheduledJob(Body, frozen=True):
     subject: Text | None = None
 
 
-class NewSchedule(Body, frozen=True):
+class NewSchedule(Stated, frozen=True, kw_only=True):
     name: Name
     cron: CronText
     job: ScheduledJob
@@ -61,7 +61,7 @@ class NewSchedule(Body, frozen=True):
     paused: bool | UnsetType = UNSET
 
 
-class ScheduleChange(Body, frozen=True):
+class ScheduleChange(Stated, frozen=True, kw_only=True):
     """What is left out stays as it is."""
 
     cron: CronText | UnsetType = UNSET
@@ -103,7 +103,7 @@ def put(body: NewSchedule, _call: Call) -> PutSchedule:
         catch_up_seconds=body.catch_up_seconds,
         job=_template(body.job),
     )
-    return PutSchedule(name=body.name, plan=plan, paused=body.paused)
+    return PutSchedule(name=body.name, plan=plan, paused=body.paused, because=body.reason)
 
 
 def change(body: ScheduleChange, call: Call) -> ChangeSchedule:
@@ -116,22 +116,23 @@ def change(body: ScheduleChange, call: Call) -> ChangeSchedule:
         catch_up_seconds=body.catch_up_seconds,
         job=_template(body.job) if isinstance(body.job, ScheduledJob) else body.job,
         paused=body.paused,
+        because=body.reason,
     )
 
 
-def pause(_body: Nothing, call: Call) -> ChangeSchedule:
+def pause(asked: Stated, call: Call) -> ChangeSchedule:
     """Pause a schedule: it is not due until it is resumed, and misses nothing."""
-    return ChangeSchedule(name=_named(call), paused=True)
+    return ChangeSchedule(name=_named(call), paused=True, because=asked.reason)
 
 
-def resume(_body: Nothing, call: Call) -> ChangeSchedule:
+def resume(asked: Stated, call: Call) -> ChangeSchedule:
     """Resume a schedule."""
-    return ChangeSchedule(name=_named(call), paused=False)
+    return ChangeSchedule(name=_named(call), paused=False, because=asked.reason)
 
 
-def delete(_body: Nothing, call: Call) -> DeleteSchedule:
+def delete(asked: Stated, call: Call) -> DeleteSchedule:
     """Delete a schedule. The jobs it has created stay."""
-    return DeleteSchedule(_named(call))
+    return DeleteSchedule(_named(call), asked.reason)
 
 
 def changed(schedule: Schedule) -> ScheduleAnswer:
@@ -221,9 +222,9 @@ PUT = PutEndpoint(
 CHANGE = Write(
     "PATCH", "/api/schedules/{name}", takes=ScheduleChange, command=change, shape=changed
 )
-PAUSE = Write("POST", "/api/schedules/{name}/pause", takes=Nothing, command=pause, shape=changed)
-RESUME = Write("POST", "/api/schedules/{name}/resume", takes=Nothing, command=resume, shape=changed)
-DELETE = Write("DELETE", "/api/schedules/{name}", takes=Nothing, command=delete, shape=changed)
+PAUSE = Write("POST", "/api/schedules/{name}/pause", takes=Stated, command=pause, shape=changed)
+RESUME = Write("POST", "/api/schedules/{name}/resume", takes=Stated, command=resume, shape=changed)
+DELETE = Write("DELETE", "/api/schedules/{name}", takes=Stated, command=delete, shape=changed)
 
 routes: list[Route] = [
     *(write.route for write in (PUT, CHANGE, PAUSE, RESUME, DELETE)),

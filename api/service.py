@@ -19,6 +19,14 @@ from psycopg_pool import AsyncConnectionPool
 from uuid_utils.compat import uuid7
 
 from api.bell import JobBell
+from api.read_position import (
+    AT_LEAST,
+    LOOK_SECONDS,
+    WAIT_SECONDS_MAX,
+    AtLeast,
+    PositionNotReachedError,
+    is_there,
+)
 from api.stream import changes
 from eventlog.committer import Committer
 from eventlog.database import configure, reader_conninfo
@@ -118,9 +126,12 @@ class Service:
         """Lets a query read the database, for as long as somebody may be expected to wait."""
 
         async def ask() -> T:
-            # Who waits for others to finish may wait longer than who waits for a lost database.
-            async with self._reading, self.readers.connection() as reader:
-                return await query(reader)
+            wanted = AT_LEAST.get()
+            if wanted is None:
+                # Who waits for others to finish may wait longer than who waits for a lost database.
+                async with self._reading, self.readers.connection() as reader:
+                    return await query(reader)
+            return await self._read_at_least(wanted, query)
 
         # Not cancelled when it takes too long: psycopg would wait for the server's consent, and
         # a server that hangs gives none. It keeps its connection, of which there are only a few.
@@ -130,6 +141,20 @@ class Service:
             asking.add_done_callback(_forget)
             raise TimeoutError
         return asking.result()
+
+    async def _read_at_least(
+        self, wanted: AtLeast, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]
+    ) -> T:
+        """Nobody keeps a connection while waiting: there are only a few."""
+        until = asyncio.get_running_loop().time() + WAIT_SECONDS_MAX
+        with self.wakeups.listener() as wake:
+            while True:
+                async with self._reading, self.readers.connection() as reader:
+                    if await is_there(reader, wanted):
+                        return await query(reader)
+                if asyncio.get_running_loop().time() >= until:
+                    raise PositionNotReachedError(wanted.position)
+                await wake.wait(LOOK_SECONDS)
 
     async def readiness(self) -> Readiness:
         for name, task in self._following.items():

@@ -8,6 +8,7 @@ from domain.claim import CompletedVia, ReleaseReason
 from domain.event import Event
 from domain.job import FailureReason, Job
 from domain.order import Order
+from domain.rebuild import REBUILD
 from domain.schedule import Schedule
 from domain.upstream import UPSTREAM
 from domain.upstream_record import UPSTREAM_RECORD
@@ -16,6 +17,8 @@ SYSTEM = "system:"
 DISPATCH = "system:dispatch"
 # Everybody, as long as the house is open: whatever the API offers.
 OPEN = "open"
+# Whoever has the command line, and so the database.
+OPERATOR = "operator"
 
 # What each process manager brings about.
 PROCESSORS: dict[str, tuple[type[Event], ...]] = {
@@ -27,6 +30,8 @@ PROCESSORS: dict[str, tuple[type[Event], ...]] = {
     "system:upstreams": (*UPSTREAM.events, *UPSTREAM_RECORD.events, Job.Created),
 }
 TOPICS = {actor: {kind.topic for kind in kinds} for actor, kinds in PROCESSORS.items()}
+
+OPERATIONS = {kind.topic for kind in REBUILD.events}
 
 # What time alone brings about: only a process manager records it, and of these nothing else.
 BY_TIME: dict[type, Callable[[Any], bool]] = {
@@ -44,5 +49,7 @@ def may_record(actor: str, topic: str, event: object) -> bool:
         return False
     if is_system:
         return topic in TOPICS.get(actor, ())
+    if topic in OPERATIONS:
+        return actor.partition(":")[0] == OPERATOR
     # Anybody with the database may put jobs into it, under a name of their own.
     return actor == OPEN or topic == Job.Created.topic

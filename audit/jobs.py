@@ -193,31 +193,44 @@ class Chains(Invariant):
     """A completion and its follow-ups are one command, and their ids follow from the completion."""
 
     id = "I-28"
-    statement = "A follow-up job has one completion that caused it, and is created once."
+    statement = "A follow-up has one completion that caused it, and each completion has all of its."
     kinds = (Job.Completed, Job.Created)
     is_picky = True
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self._completions: OrderedDict[UUID, tuple[Job, int]] = OrderedDict()
+        self._completions: OrderedDict[UUID, tuple[Step, int]] = OrderedDict()
         """The last completion of each recent command, and how many follow-ups it has so far."""
 
     def see(self, step: Step) -> str | None:
         command_id = step.entry.command_id
         if isinstance(step.event, Job.Completed):
-            self._completions[command_id] = step.after, 0
+            self._settle(self._completions.pop(command_id, None))
+            self._completions[command_id] = step, 0
+            self.seen |= step.event.follow_ups_count > 0
             if len(self._completions) > COMMANDS_MAX:
-                self._completions.popitem(last=False)
+                self._settle(self._completions.popitem(last=False)[1])
             return None
         cause = self._completions.get(command_id)
         if cause is None:
             return self._orphan(step)
         self.seen = True
-        job, place = cause
-        self._completions[command_id] = job, place + 1
+        completion, place = cause
+        self._completions[command_id] = completion, place + 1
+        job = completion.after
         if step.entry.aggregate != follow_up_id(job, place):
             return f"it is not follow-up {place + 1} of job {job.id}, which its command completed"
         return None
+
+    def end(self) -> None:
+        for completion, place in self._completions.values():
+            if not self.may_go_on(completion):
+                self._settle((completion, place))
+
+    def _settle(self, ended: tuple[Step, int] | None) -> None:
+        if ended is not None and ended[1] < ended[0].event.follow_ups_count:
+            wanted = ended[0].event.follow_ups_count
+            self.accuse_step(ended[0], f"it created {ended[1]} jobs, and says {wanted}")
 
     @staticmethod
     def _orphan(step: Step) -> str | None:

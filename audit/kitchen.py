@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from uuid import UUID
 
-from audit.actors import BY_TIME, DISPATCH
+from audit.actors import BY_TIME
 from audit.invariant import COMMIT_SECONDS_MAX, Case, Invariant
 from audit.world import Step
 from domain.bot import Bot
@@ -134,7 +134,7 @@ class Urgency(Invariant):
     passed over while some other command has it in hand, which need not leave a trace. But no
     command takes longer than five seconds.
 
-    Only what dispatch claims is judged: an operator may give any order to any bot.
+    What an operator has assigned is not judged: any order may be given to any bot.
     """
 
     id = "I-18"
@@ -157,7 +157,7 @@ class Urgency(Invariant):
         if step.after.is_ready:
             self._pending.add(place)
             heappush(self._queue, place)
-        if step.entry.actor != DISPATCH or not isinstance(step.event, Order.Claimed):
+        if not isinstance(step.event, Order.Claimed) or step.event.assigned:
             return None
         self.seen = True
         return self._compare(step, self._queue[0], place) if self._queue else None

@@ -1,10 +1,18 @@
 """The log itself: append-only, in order, without gaps, readable, and each event with its author."""
 
 from bisect import bisect_right
+from datetime import timedelta
+from typing import Any
+
+from msgspec.structs import replace
 
 from audit.actors import SYSTEM, may_record
 from audit.invariant import Case, Invariant
 from audit.world import Step
+from domain.event import Reasoned
+from domain.queue import Queue
+
+QUARANTINE_SECONDS_MAX = timedelta(seconds=10)
 
 
 class AppendOnly(Invariant):
@@ -113,6 +121,13 @@ class Actors(Invariant):
         return None if may_record(actor, topic, step.event) else f"{actor!r} may not record it"
 
 
+class Sealed(Invariant):
+    """Nothing seals logs yet, so it has nothing to judge by."""
+
+    id = "I-08"
+    statement = "The log is the one that was sealed: its hashes give the roots that were signed."
+
+
 class Outcomes(Invariant):
     id = "I-35"
     statement = "A process manager acts with one command only on what happened."
@@ -143,18 +158,52 @@ class Outcomes(Invariant):
             self.accuse("the same process manager had acted on the same thing before", *clash)
 
 
+class Quarantine(Invariant):
+    """There is no quarantine yet: an event that nobody can project stays in everybody's way."""
+
+    id = "I-40"
+    statement = "What cannot be projected is put aside within ten seconds."
+    kinds = None
+    is_picky = True
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self._first: Step | None = None
+
+    def see(self, step: Step) -> str | None:
+        if step.fault is not None:
+            self.seen, self._first = True, self._first or step
+        return None
+
+    def end(self) -> None:
+        first, now = self._first, self.case.world.now
+        if first is not None and now > first.entry.recorded_at + QUARANTINE_SECONDS_MAX:
+            self.accuse_step(first, f"nobody put it aside: {first.fault}")
+
+
 class Authors(Invariant):
     id = "I-41"
-    statement = "Every event has an actor, and a reason where its kind has one."
+    statement = "Every event has an actor and its reasons, and what people decide makes a change."
     kinds = None
 
     def see(self, step: Step) -> str | None:
         if not step.entry.actor.strip():
             return "nobody is named as its actor"
+        if isinstance(step.event, Reasoned) and not isinstance(step.event, Queue.Configured):
+            if step.event.because == "":
+                return "it gives no reason"
+            before, after = step.before, step.after
+            if before is not None and replace(after, **_marks(before)) == before:
+                return "it leaves everything as it was"
         return "it gives no reason" if getattr(step.event, "reason", None) == "" else None
+
+
+def _marks(state: Any) -> dict[str, Any]:
+    """What every event changes."""
+    return {"version": state.version, "updated_at": state.updated_at}
 
 
 INVARIANTS = (
     *(AppendOnly, Versions, Positions, Readable, Commands),
-    *(Causes, Actors, Outcomes, Authors),
+    *(Causes, Actors, Sealed, Outcomes, Quarantine, Authors),
 )

@@ -1,6 +1,7 @@
 """A service's database: its log, and what is kept beside it, all as of one moment."""
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
 import psycopg
@@ -19,6 +20,12 @@ SELECT notification_id, originator_id, originator_version, topic, state,
 FROM stored_events
 ORDER BY notification_id
 """
+# Live tables as they were copied at earlier positions, where nothing was just being written.
+READ_COPIES = "SELECT position, kind FROM checkpoints WHERE missing = '{}'"
+READ_COPY = """
+FROM (SELECT data AS copied FROM checkpoint_rows WHERE position = {position} AND kind = {kind}),
+     jsonb_populate_record(NULL::{table}, copied) AS {table}
+"""
 READ_CURSORS = "SELECT name, position, count, digest FROM followers"
 # A rebuild that is about to exchange tables is waited for, and then waits for us. To lock, unlike
 # to look, does not begin the moment.
@@ -35,6 +42,8 @@ FETCHED_MAX = 5000
 class LiveTable(Protocol):
     @property
     def decider(self) -> Decider[Any]: ...
+    @property
+    def name(self) -> str: ...
     @property
     def select(self) -> str: ...
     def load(self, row: TupleRow) -> Any: ...
@@ -78,7 +87,9 @@ class Service:
     def __init__(self, conninfo: str, kept: Kept) -> None:
         self.kept = kept
         self.done = 0
-        self._derived: dict[Derivation, TupleRow] = {}
+        self._derived: dict[Derivation, Future[TupleRow]] = {}
+        # While the log is read: most of it is the database's work.
+        self._background = ThreadPoolExecutor(max_workers=1)
         try:
             self._connection = Connection.connect(conninfo)
             self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -87,12 +98,14 @@ class Service:
             self._moment = self._one(SHARE_MOMENT)
             self.size = self._one(COUNT_EVENTS)
             self.cursors = self._read_cursors()
+            self.copies = self._find_copies()
         except psycopg.Error as error:
             raise UnreadableError(
                 f"The database cannot be read: {error}. Is it up, and migrated by this version?"
             ) from error
 
     def close(self) -> None:
+        self._background.shutdown(cancel_futures=True)
         self._connection.close()
 
     def __iter__(self) -> Iterator[Entry]:
@@ -104,15 +117,32 @@ class Service:
         """Every row of the live tables, as the state that it holds."""
         return (table.load(row) for table in self.kept.tables for row in self._stream(table.select))
 
+    def copied(self, table: LiveTable, position: int) -> Iterator[Any]:
+        """The same of one table, as it was copied when the log ended there."""
+        select, _, _ = table.select.rpartition("FROM")
+        query = SQL(select) + SQL(READ_COPY).format(
+            position=position, kind=table.name, table=Identifier(table.name)
+        )
+        return (table.load(row) for row in self._connection.execute(query, binary=True))
+
     def digest(self, table: str) -> TupleRow | None:
         return self._connection.execute(SQL(DIGEST).format(table=Identifier(table))).fetchone()
 
-    def derived(self, name: str, batch: int) -> TupleRow:
-        """The digest of a read model derived from the log anew, up to where its cursor is."""
-        wanted = Derivation(name, self._moment, self.cursors[name].position, batch)
+    def derive(self, name: str, batch: int, upto: int) -> Future[TupleRow]:
+        """The digest of a read model derived from the log anew, up to there or to its cursor."""
+        upto = min(upto, self.cursors[name].position)
+        wanted = Derivation(name, self._moment, upto, batch)
         if wanted not in self._derived:
-            self._derived[wanted] = self.kept.derive(wanted)
+            self._derived[wanted] = self._background.submit(self.kept.derive, wanted)
         return self._derived[wanted]
+
+    def _find_copies(self) -> dict[int, list[LiveTable]]:
+        tables = {table.name: table for table in self.kept.tables}
+        copies: dict[int, list[LiveTable]] = {}
+        for position, kind in self._connection.execute(READ_COPIES):
+            if kind in tables:
+                copies.setdefault(position, []).append(tables[kind])
+        return copies
 
     def _read_cursors(self) -> dict[str, Cursor]:
         """Of the read models that have begun to follow the log."""

@@ -4,20 +4,31 @@ Every tick an order and a job are created, others are claimed, others completed;
 once. All of it is as a service would have recorded it, so that the auditor has nothing to say.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from msgspec import Struct
+from msgspec.structs import replace
+from psycopg.rows import TupleRow
+from psycopg.sql import SQL, Identifier
 
+from domain.bot import BOT
+from domain.order import ORDER
+from eventlog import arrays
 from eventlog.database import owner_conninfo
+from eventlog.live import LiveTable
+from eventlog.mapper import EventMapper
 
 BOTS = 50
 OPENING = datetime(2026, 1, 1, 8, tzinfo=UTC)
 TICK = timedelta(milliseconds=50)
 COOKING = BOTS * TICK
+# A little more than eight: a job in ten is tried twice.
+EVENTS_PER_TICK = 8
 
 COPY_EVENTS = """
 COPY stored_events (notification_id, originator_id, originator_version, topic, state, recorded_at,
@@ -57,10 +68,69 @@ def fill_log(conninfo: str, events_count: int) -> None:
     with psycopg.connect(owner_conninfo(conninfo)) as connection, connection.cursor() as cursor:
         with cursor.copy(COPY_EVENTS) as copy:
             for position, one in enumerate(events(events_count), 1):
-                state = f'{{"at":"{one.at}",{one.data}}}'.encode()
-                origin = one.at, one.actor, one.command_id, one.command_id
-                copy.write_row((position, one.aggregate, one.version, one.topic, state, *origin))
+                copy.write_row(_row(position, one))
         cursor.execute(ADVANCE_POSITIONS)
+
+
+class Loader:
+    """Puts a log into a database piece by piece, and the live tables as they are then."""
+
+    def __init__(self, connection: psycopg.Connection[TupleRow]) -> None:
+        arrays.register(connection)
+        self._connection = connection
+        self._mapper = EventMapper([ORDER, BOT])
+        self.events_count = 0
+        self.ticks_count = 0
+
+    def go_on(self, ticks: int) -> None:
+        with self._connection.cursor() as cursor, cursor.copy(COPY_EVENTS) as copy:
+            if not self.ticks_count:
+                self._write(copy, [_bot_created(bot) for bot in range(BOTS)])
+            for tick in range(self.ticks_count, self.ticks_count + ticks):
+                self._write(copy, _tick(tick, OPENING + tick * TICK))
+        self._connection.execute(ADVANCE_POSITIONS)
+        self.ticks_count += ticks
+
+    def _write(self, copy: psycopg.Copy, made: Iterable[Made]) -> None:
+        for one in made:
+            self.events_count += 1
+            copy.write_row(_row(self.events_count, one))
+
+    def set_live_tables(self, tables: Sequence[LiveTable[Any]]) -> None:
+        """No job is unfinished between two ticks; of orders, those of the last hundred are."""
+        tick = self.ticks_count - 1
+        states = {
+            "order": [
+                self._order(one, tick) for one in range(max(0, tick - 2 * BOTS + 1), tick + 1)
+            ],
+            "bot": [self._bot(one, tick) for one in range(BOTS)],
+        }
+        for table in tables:
+            if live := states.get(table.decider.name):
+                self._connection.execute(
+                    SQL("TRUNCATE {}").format(Identifier(table.name)), prepare=False
+                )
+                self._connection.execute(table.insert.encode(), table.inserted(live), binary=True)
+
+    def _order(self, number: int, tick: int) -> Any:
+        made = [_created(number, OPENING + number * TICK)]
+        if number + BOTS <= tick:
+            *_, claimed = _claimed(number, OPENING + (number + BOTS) * TICK)
+            made.append(claimed)
+        return ORDER.fold(self._events(made))
+
+    def _bot(self, bot: int, tick: int) -> Any:
+        """Whatever it did before, of a bot only the last claim counts."""
+        state: Any = BOT.fold(self._events([_bot_created(bot)]))
+        last = tick - BOTS - (tick - BOTS - bot) % BOTS
+        if last < 0:
+            return state
+        claimed, _ = _claimed(last, OPENING + (last + BOTS) * TICK)
+        (event,) = self._events([claimed])
+        return replace(BOT.evolve(state, event), version=claimed.version)
+
+    def _events(self, made: Iterable[Made]) -> list[Any]:
+        return [self._mapper.decode(one.topic, _state(one)) for one in made]
 
 
 def events(events_count: int) -> Iterator[Made]:
@@ -73,6 +143,15 @@ def events(events_count: int) -> Iterator[Made]:
         if made_count >= events_count:
             return
         made = [*_tick(tick, OPENING + tick * TICK)]
+
+
+def _row(position: int, one: Made) -> tuple[Any, ...]:
+    origin = one.at, one.actor, one.command_id, one.command_id
+    return position, one.aggregate, one.version, one.topic, _state(one), *origin
+
+
+def _state(one: Made) -> bytes:
+    return f'{{"at":"{one.at}",{one.data}}}'.encode()
 
 
 def _tick(tick: int, at: datetime) -> Iterator[Made]:

@@ -206,6 +206,7 @@ class QueueSettings(Wire, frozen=True, kw_only=True):
     concurrency: int | UnsetType | None = UNSET
     rate: Rate | UnsetType | None = UNSET
     per_subject: Limits | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
 
 
 class Queue(Wire, frozen=True, kw_only=True):

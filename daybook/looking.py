@@ -52,6 +52,7 @@ def explain_command(choice: "Choice", wanted: Any, as_json: bool) -> None:
         click.echo(f"There is nothing with the id {wanted}.", err=True)
         sys.exit(1)
     from api.explain import explanation_json
+    from daybook.pretty import printable
 
     answer: Any = explanation_json(told)
     if as_json:
@@ -64,7 +65,8 @@ def explain_command(choice: "Choice", wanted: Any, as_json: bool) -> None:
     click.echo(f"  next     {answer['next']['what']}{at}")
     for event in answer["events"]:
         when = f"{event['position']:>9}  {event['recordedAt']}"
-        click.echo(f"  {when}  {event['topic']:<20} {event['actor']}")
+        why = f"  {printable(event['because'])}" if event["because"] else ""
+        click.echo(f"  {when}  {event['topic']:<20} {event['actor']}{why}")
 
 
 @click.command("as-of")

@@ -40,7 +40,7 @@ class Pretty:
             "dim": f"{event.position:>{POSITION_WIDTH}}  {at}",
             "bold": f"{event.topic:<{TOPIC_WIDTH}}",
             "cyan": f"{event.aggregate} v{event.version:<3}",
-            "yellow": f"{_printable(event.actor):<{ACTOR_WIDTH}}",
+            "yellow": f"{printable(event.actor):<{ACTOR_WIDTH}}",
         }
         used = sum(len(text) + 2 for text in columns.values())
         room = SUMMARY_WIDTH if self._width is None else self._width - used
@@ -63,7 +63,7 @@ def summary(data: Raw, aggregate: str, width: int) -> str:
 def _value(raw: Raw) -> str:
     written = bytes(raw)
     text = _text(written) if written.startswith(b'"') else written.decode(errors="replace")
-    plain = _cut(_printable(text), VALUE_WIDTH)
+    plain = _cut(printable(text), VALUE_WIDTH)
     return plain if " " not in plain and plain else f"'{plain}'"
 
 
@@ -71,6 +71,6 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Nobody's data moves the cursor of a terminal."""
     return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)

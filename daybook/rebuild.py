@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from getpass import getuser
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -25,14 +26,35 @@ COULD_NOT = 2
 say = partial(click.echo, err=True)
 
 
+class Text(click.ParamType[str]):
+    """A text of at least one character, and not more than so many."""
+
+    name = "text"
+
+    def __init__(self, characters_max: int) -> None:
+        self._characters_max = characters_max
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not 1 <= len(value) <= self._characters_max or not value.isprintable():
+            self.fail(f"say it in 1 to {self._characters_max} characters, on one line.", param, ctx)
+        return value
+
+
 @click.command("rebuild")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--all", "wants_all", is_flag=True, help="Every projection there is.")
 @click.option("--verify-only", is_flag=True, help="Compare, and change nothing.")
 @click.option("--rollback", is_flag=True, help="Take back the tables from before the last time.")
+@click.option("--reason", type=Text(500), help="Why; recorded in the log with who did it.")
 @click.pass_obj
 def rebuild_command(
-    choice: "Choice", names: tuple[str, ...], wants_all: bool, verify_only: bool, rollback: bool
+    choice: "Choice",
+    names: tuple[str, ...],
+    *,
+    wants_all: bool,
+    verify_only: bool,
+    rollback: bool,
+    reason: str | None,
 ) -> None:
     """Make projections anew from the log, compare, and exchange them while the service runs.
 
@@ -41,14 +63,16 @@ def rebuild_command(
     """
     if verify_only and rollback:
         raise click.UsageError("--verify-only and --rollback exclude each other.")
+    if verify_only and reason:
+        raise click.UsageError("--verify-only changes nothing, so there is no --reason to record.")
     targets = _chosen(names, wants_all=wants_all or (rollback and not names))
     if rollback:
-        _tell_back(_run(choice, lambda rebuild: rebuild.roll_back(targets)))
+        _tell_back(_run(choice, reason, lambda rebuild: rebuild.roll_back(targets)))
     elif verify_only:
-        _tell_verified(_run(choice, lambda rebuild: rebuild.verify(targets)))
+        _tell_verified(_run(choice, None, lambda rebuild: rebuild.verify(targets)))
     else:
         began = time.monotonic()
-        rebuilt = _run(choice, lambda rebuild: rebuild.rebuild(targets))
+        rebuilt = _run(choice, reason, lambda rebuild: rebuild.rebuild(targets))
         _tell_rebuilt(rebuilt, time.monotonic() - began)
 
 
@@ -98,18 +122,20 @@ def _tell(comparison: "Comparison", *, right: str, wrong: str) -> None:
         click.echo(f"  … and {more:,} more")
 
 
-def _run(choice: "Choice", act: "Callable[[Rebuild], Awaitable[T]]") -> T:
+def _run(choice: "Choice", reason: str | None, act: "Callable[[Rebuild], Awaitable[T]]") -> T:
     """Everything that keeps it from its end is said in a sentence, with exit code 2."""
     from api.database import clear_sentences, prepare
     from eventlog.collector import spare_the_collector
     from eventlog.errors import SetupError, UnknownTopicError
     from projections.rebuild.errors import RebuildError
+    from projections.rebuild.logbook import Operator
     from projections.rebuild.rebuild import rebuilding
 
     async def work(conninfo: str) -> T:
         _stop_when_asked(choice)
         with _progress() as progress:
-            async with rebuilding(conninfo, Bar(progress)) as rebuild:
+            operator = Operator(f"operator:{getuser()}", reason)
+            async with rebuilding(conninfo, Bar(progress), operator) as rebuild:
                 return await act(rebuild)
 
     try:

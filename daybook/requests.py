@@ -177,14 +177,14 @@ def report_encoded(results: Iterable[bytes]) -> Request[list[Reported]]:
     )
 
 
-def cancel(job_id: UUID | str) -> Request[Job]:
+def cancel(job_id: UUID | str, *, reason: str | None = None) -> Request[Job]:
     """Nobody is to do this job any more, nor to finish it."""
-    return writing(f"/api/jobs/{segment(job_id)}/cancel", {}, read_job)
+    return writing(f"/api/jobs/{segment(job_id)}/cancel", given({"reason": reason}), read_job)
 
 
-def retry(job_id: UUID | str) -> Request[Job]:
+def retry(job_id: UUID | str, *, reason: str | None = None) -> Request[Job]:
     """A dead or cancelled job begins a new life."""
-    return writing(f"/api/jobs/{segment(job_id)}/retry", {}, read_job)
+    return writing(f"/api/jobs/{segment(job_id)}/retry", given({"reason": reason}), read_job)
 
 
 def get(job_id: UUID | str) -> Request[Job]:
@@ -223,10 +223,16 @@ def redrive(
     error: str | None = None,
     rate_per_second: float | None = None,
     dry_run: bool = False,
+    reason: str | None = None,
 ) -> Request[Redriven]:
     """Dead letters begin a new life, so many in a second; a dry run only counts them."""
     chosen = given({"queue": queue, "type": type, "error": error})
-    body = {"filter": chosen or None, "ratePerSecond": rate_per_second, "dryRun": dry_run}
+    body = {
+        "filter": chosen or None,
+        "ratePerSecond": rate_per_second,
+        "dryRun": dry_run,
+        "reason": reason,
+    }
     return writing("/api/dlq/redrive", given(body), read_redriven)
 
 
@@ -237,10 +243,11 @@ def set_queue(
     concurrency: int | UnsetType | None = UNSET,
     rate: Rate | UnsetType | None = UNSET,
     per_subject: Limits | UnsetType = UNSET,
+    reason: str | UnsetType = UNSET,
 ) -> Request[Queue]:
     """Pause a queue, resume it, or limit it. What is not named stays as it is."""
     settings = QueueSettings(
-        paused=paused, concurrency=concurrency, rate=rate, per_subject=per_subject
+        paused=paused, concurrency=concurrency, rate=rate, per_subject=per_subject, reason=reason
     )
     return replace(writing(f"/api/queues/{segment(name)}", settings, read_queue), method="PUT")
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from domain.claim import CompletionMode, ReleaseReason
 from domain.errors import BotBusyError, BotDeletedError
-from domain.event import Decider, Event, events_of
+from domain.event import Decider, Event, Reasoned, events_of
 
 
 class Bot(Struct, frozen=True, kw_only=True, gc=False):
@@ -47,13 +47,13 @@ class Bot(Struct, frozen=True, kw_only=True, gc=False):
         order_id: UUID
         error: str
 
-    class Released(Event, frozen=True, kw_only=True, gc=False):
+    class Released(Reasoned, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "bot.released"
         claim_id: UUID
         order_id: UUID
         reason: ReleaseReason
 
-    class Deleted(Event, frozen=True, kw_only=True, gc=False):
+    class Deleted(Reasoned, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "bot.deleted"
 
     def after(self, event: Event, **changes: Any) -> Self:
@@ -88,15 +88,19 @@ def fail(bot: Bot, *, error: str, now: datetime) -> Bot.Failed:
     return Bot.Failed(at=now, claim_id=claim_id, order_id=order_id, error=error)
 
 
-def release(bot: Bot, *, reason: ReleaseReason, now: datetime) -> Bot.Released:
+def release(
+    bot: Bot, *, reason: ReleaseReason, because: str | None = None, now: datetime
+) -> Bot.Released:
     order_id, claim_id = _held(bot)
-    return Bot.Released(at=now, claim_id=claim_id, order_id=order_id, reason=reason)
+    return Bot.Released(
+        at=now, claim_id=claim_id, order_id=order_id, reason=reason, because=because
+    )
 
 
-def delete(bot: Bot, *, now: datetime) -> Bot.Deleted:
+def delete(bot: Bot, *, because: str | None = None, now: datetime) -> Bot.Deleted:
     if bot.deleted_at is not None:
         raise BotDeletedError(bot.id)
-    return Bot.Deleted(at=now)
+    return Bot.Deleted(at=now, because=because)
 
 
 def _held(bot: Bot) -> tuple[UUID, UUID]:

@@ -25,6 +25,12 @@ class Event(Struct, frozen=True, kw_only=True, gc=False):
     at: datetime
 
 
+class Reasoned(Event, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """A decision that people take: whoever took it may have said why."""
+
+    because: str | None = None
+
+
 class State(Protocol):
     """The least that the log needs to know of an aggregate's state."""
 

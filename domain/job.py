@@ -14,7 +14,7 @@ from msgspec import Raw, Struct, to_builtins
 from msgspec.structs import replace
 
 from domain.errors import ClaimLostError, JobNotDeadError, JobOverError
-from domain.event import Decider, Event, events_of
+from domain.event import Decider, Event, Reasoned, events_of
 
 NULL = Raw(b"null")
 
@@ -123,6 +123,8 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.completed"
         claim_id: UUID
         result: Raw = NULL
+        follow_ups_count: int = 0
+        """How many jobs it created."""
 
     class Failed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.failed"
@@ -142,7 +144,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
         claim_id: UUID
         until: datetime
 
-    class Requeued(Event, frozen=True, kw_only=True, gc=False):
+    class Requeued(Reasoned, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.requeued"
         run_at: datetime | None = None
 
@@ -150,7 +152,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.moved_to_dlq"
         reason: str
 
-    class Cancelled(Event, frozen=True, kw_only=True, gc=False):
+    class Cancelled(Reasoned, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.cancelled"
 
     def after(self, event: Event, **changes: Any) -> Self:
@@ -185,9 +187,13 @@ def claim(
     )
 
 
-def complete(job: Job, *, claim_id: UUID, result: Raw, now: datetime) -> Job.Completed:
+def complete(
+    job: Job, *, claim_id: UUID, result: Raw, follow_ups_count: int = 0, now: datetime
+) -> Job.Completed:
     held_by(job, claim_id)
-    return Job.Completed(at=now, claim_id=claim_id, result=result)
+    return Job.Completed(
+        at=now, claim_id=claim_id, result=result, follow_ups_count=follow_ups_count
+    )
 
 
 def fail(
@@ -235,17 +241,19 @@ def snooze(job: Job, *, claim_id: UUID, until: datetime, now: datetime) -> Job.S
     return Job.Snoozed(at=now, claim_id=claim_id, until=until)
 
 
-def requeue(job: Job, *, run_at: datetime | None = None, now: datetime) -> Job.Requeued:
+def requeue(
+    job: Job, *, run_at: datetime | None = None, because: str | None = None, now: datetime
+) -> Job.Requeued:
     if job.status is not JobStatus.DEAD and job.status is not JobStatus.CANCELLED:
         raise JobNotDeadError(job.id, job.status)
-    return Job.Requeued(at=now, run_at=run_at)
+    return Job.Requeued(at=now, run_at=run_at, because=because)
 
 
-def cancel(job: Job, *, now: datetime) -> Job.Cancelled:
+def cancel(job: Job, *, because: str | None = None, now: datetime) -> Job.Cancelled:
     """Also while a worker has it: whatever that one says later is refused."""
     if job.is_over:
         raise JobOverError(job.id, job.status)
-    return Job.Cancelled(at=now)
+    return Job.Cancelled(at=now, because=because)
 
 
 def held_by(job: Job, claim_id: UUID) -> Lease:

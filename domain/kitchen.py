@@ -101,7 +101,8 @@ class ClaimOrder(Struct, frozen=True, kw_only=True, gc=False):
         order = desk.take_ready(ORDER, self.aging_seconds)
         if order is None:
             return Claimed(None, bot)
-        return _claim(desk, order, bot, self.claim_id, self.seconds, self._is_aged(order, desk.now))
+        aged = self._is_aged(order, desk.now)
+        return _claim(desk, order, bot, self.claim_id, self.seconds, aged=aged)
 
     def _is_aged(self, order: Order, now: datetime) -> bool:
         if self.aging_seconds is None or order.kind is OrderKind.VIP:
@@ -128,7 +129,7 @@ class AssignOrder(Struct, frozen=True, kw_only=True, gc=False):
         if order.claim is not None:
             raise OrderTakenError(order.id, order.claim.bot_id)
         bots.must_be_idle(bot)
-        return _claim(desk, order, bot, self.claim_id, self.seconds, aged=False)
+        return _claim(desk, order, bot, self.claim_id, self.seconds, assigned=True)
 
 
 class CompleteOrder(Struct, frozen=True, kw_only=True, gc=False):
@@ -190,6 +191,7 @@ class ReleaseOrder(Struct, frozen=True, kw_only=True, gc=False):
     claim_id: UUID | None = None
     reason: ReleaseReason = ReleaseReason.STOPPED
     bot_id: UUID | None = None
+    because: str | None = None
 
     @property
     def reads(self) -> Reads:
@@ -200,13 +202,14 @@ class ReleaseOrder(Struct, frozen=True, kw_only=True, gc=False):
         claim = _held(order, self.claim_id, self.bot_id)
         if self.reason is ReleaseReason.EXPIRED and desk.now < claim.due_at:
             raise NotYetDueError(order.id)
-        return _release(desk, order, _bot(desk, claim.bot_id), self.reason)
+        return _release(desk, order, _bot(desk, claim.bot_id), self.reason, self.because)
 
 
 class ReleaseBot(Struct, frozen=True, kw_only=True, gc=False):
     """The bot stops what it does; an idle one is left as it is."""
 
     bot_id: UUID
+    because: str | None = None
 
     @property
     def reads(self) -> Reads:
@@ -215,23 +218,26 @@ class ReleaseBot(Struct, frozen=True, kw_only=True, gc=False):
     def decide(self, desk: Desk) -> Bot:
         bot = _bot(desk, self.bot_id)
         if bot.order_id is not None:
-            _release(desk, _order(desk, bot.order_id), bot, ReleaseReason.STOPPED)
+            order = _order(desk, bot.order_id)
+            _release(desk, order, bot, ReleaseReason.STOPPED, self.because)
         return _bot(desk, self.bot_id)
 
 
 class DeleteOrder(Struct, frozen=True, kw_only=True, gc=False):
     order_id: UUID
+    because: str | None = None
 
     @property
     def reads(self) -> Reads:
         return Reads(names=((ORDER, self.order_id),), tied=((BOT, self.order_id),))
 
     def decide(self, desk: Desk) -> Order:
-        return _delete_order(desk, _order(desk, self.order_id))
+        return _delete_order(desk, _order(desk, self.order_id), self.because)
 
 
 class RestoreOrder(Struct, frozen=True, kw_only=True, gc=False):
     order_id: UUID
+    because: str | None = None
 
     @property
     def reads(self) -> Reads:
@@ -239,11 +245,13 @@ class RestoreOrder(Struct, frozen=True, kw_only=True, gc=False):
 
     def decide(self, desk: Desk) -> Order:
         order = _order(desk, self.order_id)
-        return desk.record(ORDER, order.id, orders.restore(order, now=desk.now))
+        restored = orders.restore(order, because=self.because, now=desk.now)
+        return desk.record(ORDER, order.id, restored)
 
 
 class RequeueOrder(Struct, frozen=True, kw_only=True, gc=False):
     order_id: UUID
+    because: str | None = None
 
     @property
     def reads(self) -> Reads:
@@ -251,11 +259,14 @@ class RequeueOrder(Struct, frozen=True, kw_only=True, gc=False):
 
     def decide(self, desk: Desk) -> Order:
         order = _order(desk, self.order_id)
-        return desk.record(ORDER, order.id, orders.requeue(order, now=desk.now))
+        requeued = orders.requeue(order, because=self.because, now=desk.now)
+        return desk.record(ORDER, order.id, requeued)
 
 
 class ClearOrders(Struct, frozen=True, kw_only=True, gc=False):
     """Deletes every order that is not finished, frees every bot, and answers how many went."""
+
+    because: str | None = None
 
     @property
     def reads(self) -> Reads:
@@ -264,7 +275,7 @@ class ClearOrders(Struct, frozen=True, kw_only=True, gc=False):
     def decide(self, desk: Desk) -> int:
         open_orders = desk.every(ORDER)
         for order in open_orders:
-            _delete_order(desk, order)
+            _delete_order(desk, order, self.because)
         return len(open_orders)
 
 
@@ -273,6 +284,7 @@ class DeleteBot(Struct, frozen=True, kw_only=True, gc=False):
 
     bot_id: UUID
     only_if_idle: bool = False
+    because: str | None = None
 
     @property
     def reads(self) -> Reads:
@@ -280,11 +292,12 @@ class DeleteBot(Struct, frozen=True, kw_only=True, gc=False):
 
     def decide(self, desk: Desk) -> Bot:
         bot = _bot(desk, self.bot_id)
-        deleted = bots.delete(bot, now=desk.now)
+        deleted = bots.delete(bot, because=self.because, now=desk.now)
         if bot.order_id is not None:
             if self.only_if_idle:
                 raise BotInUseError
-            _release(desk, _order(desk, bot.order_id), bot, ReleaseReason.BOT_DELETED)
+            order = _order(desk, bot.order_id)
+            _release(desk, order, bot, ReleaseReason.BOT_DELETED, self.because)
         return desk.record(BOT, bot.id, deleted)
 
 
@@ -324,7 +337,14 @@ def _current_claim(order: Order) -> UUID:
 
 
 def _claim(
-    desk: Desk, order: Order, bot: Bot, claim_id: UUID, seconds: float, aged: bool
+    desk: Desk,
+    order: Order,
+    bot: Bot,
+    claim_id: UUID,
+    seconds: float,
+    *,
+    aged: bool = False,
+    assigned: bool = False,
 ) -> Claimed:
     order_claimed = orders.claim(
         order,
@@ -333,6 +353,7 @@ def _claim(
         mode=bot.completion,
         seconds=seconds,
         aged=aged,
+        assigned=assigned,
         now=desk.now,
     )
     bot_claimed = bots.claim(bot, claim_id=claim_id, order_id=order.id, now=desk.now)
@@ -340,16 +361,20 @@ def _claim(
     return Claimed(desk.record(ORDER, order.id, order_claimed), bot)
 
 
-def _release(desk: Desk, order: Order, bot: Bot, reason: ReleaseReason) -> Order:
-    released = orders.release(order, claim_id=_current_claim(order), reason=reason, now=desk.now)
-    desk.record(BOT, bot.id, bots.release(bot, reason=reason, now=desk.now))
+def _release(
+    desk: Desk, order: Order, bot: Bot, reason: ReleaseReason, because: str | None
+) -> Order:
+    claim_id, now = _current_claim(order), desk.now
+    released = orders.release(order, claim_id=claim_id, reason=reason, because=because, now=now)
+    desk.record(BOT, bot.id, bots.release(bot, reason=reason, because=because, now=now))
     return _record(desk, order, released)
 
 
-def _delete_order(desk: Desk, order: Order) -> Order:
-    deleted = orders.delete(order, now=desk.now)
+def _delete_order(desk: Desk, order: Order, because: str | None) -> Order:
+    deleted = orders.delete(order, because=because, now=desk.now)
     if order.claim is not None:
-        _release(desk, order, _bot(desk, order.claim.bot_id), ReleaseReason.ORDER_DELETED)
+        bot = _bot(desk, order.claim.bot_id)
+        _release(desk, order, bot, ReleaseReason.ORDER_DELETED, because)
     return desk.record(ORDER, order.id, deleted)
 
 

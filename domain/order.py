@@ -20,7 +20,7 @@ from domain.errors import (
     OrderNotDeletedError,
     OrderNotPendingError,
 )
-from domain.event import Decider, Event, events_of
+from domain.event import Decider, Event, Reasoned, events_of
 
 
 class OrderKind(StrEnum):
@@ -74,6 +74,9 @@ class Order(Struct, frozen=True, kw_only=True, gc=False):
         aged: bool = False
         """Whether it was taken before a VIP because it had waited long enough."""
 
+        assigned: bool = False
+        """Whether an operator gave it to this bot, whatever else was waiting."""
+
     class Completed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.completed"
         claim_id: UUID
@@ -85,7 +88,7 @@ class Order(Struct, frozen=True, kw_only=True, gc=False):
         error: str
         retryable: bool
 
-    class Released(Event, frozen=True, kw_only=True, gc=False):
+    class Released(Reasoned, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.released"
         claim_id: UUID
         reason: ReleaseReason
@@ -94,13 +97,13 @@ class Order(Struct, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.moved_to_dlq"
         reason: str
 
-    class Requeued(Event, frozen=True, kw_only=True, gc=False):
+    class Requeued(Reasoned, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.requeued"
 
-    class Deleted(Event, frozen=True, kw_only=True, gc=False):
+    class Deleted(Reasoned, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.deleted"
 
-    class Restored(Event, frozen=True, kw_only=True, gc=False):
+    class Restored(Reasoned, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.restored"
 
     def after(self, event: Event, **changes: Any) -> Self:
@@ -137,7 +140,8 @@ def claim(
     bot_id: UUID,
     mode: CompletionMode,
     seconds: float,
-    aged: bool,
+    aged: bool = False,
+    assigned: bool = False,
     now: datetime,
 ) -> Order.Claimed:
     if not order.is_ready:
@@ -150,6 +154,7 @@ def claim(
         mode=mode,
         attempt=order.attempts + 1,
         aged=aged,
+        assigned=assigned,
     )
 
 
@@ -171,30 +176,37 @@ def fail(
     return [failed, Order.MovedToDLQ(at=now, reason=reason)]
 
 
-def release(order: Order, *, claim_id: UUID, reason: ReleaseReason, now: datetime) -> list[Event]:
+def release(
+    order: Order,
+    *,
+    claim_id: UUID,
+    reason: ReleaseReason,
+    because: str | None = None,
+    now: datetime,
+) -> list[Event]:
     held_by(order, claim_id)
-    released = Order.Released(at=now, claim_id=claim_id, reason=reason)
+    released = Order.Released(at=now, claim_id=claim_id, reason=reason, because=because)
     if reason.counts and order.attempts >= order.attempts_max:
         return [released, Order.MovedToDLQ(at=now, reason="attempts exhausted")]
     return [released]
 
 
-def requeue(order: Order, *, now: datetime) -> Order.Requeued:
+def requeue(order: Order, *, because: str | None = None, now: datetime) -> Order.Requeued:
     if order.status is not OrderStatus.DEAD or order.deleted_at is not None:
         raise OrderNotDeadError(order.id, _standing(order))
-    return Order.Requeued(at=now)
+    return Order.Requeued(at=now, because=because)
 
 
-def delete(order: Order, *, now: datetime) -> Order.Deleted:
+def delete(order: Order, *, because: str | None = None, now: datetime) -> Order.Deleted:
     if order.deleted_at is not None:
         raise OrderDeletedError(order.id)
-    return Order.Deleted(at=now)
+    return Order.Deleted(at=now, because=because)
 
 
-def restore(order: Order, *, now: datetime) -> Order.Restored:
+def restore(order: Order, *, because: str | None = None, now: datetime) -> Order.Restored:
     if order.deleted_at is None:
         raise OrderNotDeletedError(order.id)
-    return Order.Restored(at=now)
+    return Order.Restored(at=now, because=because)
 
 
 def held_by(order: Order, claim_id: UUID) -> Claim:

@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 
 from msgspec import Struct
 
-from domain.event import Decider, Event, events_of
+from domain.event import Decider, Event, Reasoned, events_of
 
 _QUEUES = UUID("0c6a3f1e-52b5-5a56-9a44-6a7f0d3c9b11")
 
@@ -39,7 +39,7 @@ class Queue(Struct, frozen=True, kw_only=True, gc=False):
     created_at: datetime
     updated_at: datetime
 
-    class Configured(Event, frozen=True, kw_only=True, gc=False):
+    class Configured(Reasoned, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "queue.configured"
         name: str
         paused: bool

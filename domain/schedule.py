@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from domain.cron import Cron
 from domain.errors import ScheduleNotDueError
-from domain.event import Decider, Event, events_of
+from domain.event import Decider, Event, Reasoned, events_of
 from domain.job_template import JobTemplate
 
 # A slot that is fired no later than this is late, but not missed.
@@ -76,15 +76,15 @@ class Schedule(Struct, frozen=True, kw_only=True, gc=False):
         paused: bool
         next_run_at: datetime | None
 
-    class Changed(Event, frozen=True, kw_only=True, gc=False):
+    class Changed(Reasoned, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "schedule.changed"
         plan: Plan
         next_run_at: datetime | None
 
-    class Paused(Event, frozen=True, kw_only=True, gc=False):
+    class Paused(Reasoned, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "schedule.paused"
 
-    class Resumed(Event, frozen=True, kw_only=True, gc=False):
+    class Resumed(Reasoned, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "schedule.resumed"
         next_run_at: datetime | None
 
@@ -102,7 +102,7 @@ class Schedule(Struct, frozen=True, kw_only=True, gc=False):
         until: datetime
         next_run_at: datetime | None
 
-    class Deleted(Event, frozen=True, kw_only=True, gc=False):
+    class Deleted(Reasoned, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "schedule.deleted"
 
     def after(self, event: Event, **changes: Any) -> Self:
@@ -128,7 +128,9 @@ def create(
     return Schedule.Created(at=now, name=name, plan=plan, paused=paused, next_run_at=next_run_at)
 
 
-def change(schedule: Schedule, *, plan: Plan, now: datetime) -> list[Event]:
+def change(
+    schedule: Schedule, *, plan: Plan, because: str | None = None, now: datetime
+) -> list[Event]:
     if plan == schedule.plan:
         return []
     plan.times.check(now)
@@ -137,22 +139,23 @@ def change(schedule: Schedule, *, plan: Plan, now: datetime) -> list[Event]:
     next_run_at = schedule.next_run_at if is_same_time else _next(plan, schedule, now)
     if schedule.paused:
         next_run_at = None
-    return [Schedule.Changed(at=now, plan=plan, next_run_at=next_run_at)]
+    return [Schedule.Changed(at=now, plan=plan, next_run_at=next_run_at, because=because)]
 
 
-def pause(schedule: Schedule, *, now: datetime) -> list[Event]:
-    return [] if schedule.paused else [Schedule.Paused(at=now)]
+def pause(schedule: Schedule, *, because: str | None = None, now: datetime) -> list[Event]:
+    return [] if schedule.paused else [Schedule.Paused(at=now, because=because)]
 
 
-def resume(schedule: Schedule, *, now: datetime) -> list[Event]:
+def resume(schedule: Schedule, *, because: str | None = None, now: datetime) -> list[Event]:
     """What would have been due in the meantime was not wanted, and is not missed."""
     if not schedule.paused:
         return []
-    return [Schedule.Resumed(at=now, next_run_at=_next(schedule.plan, schedule, now))]
+    next_run_at = _next(schedule.plan, schedule, now)
+    return [Schedule.Resumed(at=now, next_run_at=next_run_at, because=because)]
 
 
-def delete(*, now: datetime) -> Schedule.Deleted:
-    return Schedule.Deleted(at=now)
+def delete(*, because: str | None = None, now: datetime) -> Schedule.Deleted:
+    return Schedule.Deleted(at=now, because=because)
 
 
 def fire(schedule: Schedule, *, runs_max: int, now: datetime) -> list[Event]:

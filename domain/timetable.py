@@ -30,6 +30,8 @@ class PutSchedule(Struct, frozen=True, kw_only=True, gc=False):
     paused: bool | UnsetType = UNSET
     """As it is, or not paused if it is new."""
 
+    because: str | None = None
+
     @property
     def reads(self) -> Reads:
         return _reads(self.name)
@@ -37,8 +39,8 @@ class PutSchedule(Struct, frozen=True, kw_only=True, gc=False):
     def decide(self, desk: Desk) -> PutResult:
         before = desk.get(SCHEDULE, schedule_id(self.name))
         if before is not None and not before.deleted:
-            after = _changed(desk, before, self.plan)
-            return PutResult(_paused(desk, after, self.paused), is_new=False)
+            after = _changed(desk, before, self.plan, self.because)
+            return PutResult(_paused(desk, after, self.paused, self.because), is_new=False)
         created = schedules.create(
             before, name=self.name, plan=self.plan, paused=self.paused is True, now=desk.now
         )
@@ -55,6 +57,7 @@ class ChangeSchedule(Struct, frozen=True, kw_only=True, gc=False):
     catch_up_seconds: float | UnsetType = UNSET
     job: JobTemplate | UnsetType = UNSET
     paused: bool | UnsetType = UNSET
+    because: str | None = None
 
     @property
     def reads(self) -> Reads:
@@ -70,12 +73,13 @@ class ChangeSchedule(Struct, frozen=True, kw_only=True, gc=False):
             "job": self.job,
         }
         changes = {name: value for name, value in given.items() if value is not UNSET}
-        after = _changed(desk, schedule, replace(schedule.plan, **changes))
-        return _paused(desk, after, self.paused)
+        after = _changed(desk, schedule, replace(schedule.plan, **changes), self.because)
+        return _paused(desk, after, self.paused, self.because)
 
 
 class DeleteSchedule(Struct, frozen=True, gc=False):
     name: str
+    because: str | None = None
 
     @property
     def reads(self) -> Reads:
@@ -83,7 +87,8 @@ class DeleteSchedule(Struct, frozen=True, gc=False):
 
     def decide(self, desk: Desk) -> Schedule:
         schedule = _schedule(desk, self.name)
-        return _record(desk, schedule.id, schedules.delete(now=desk.now))
+        deleted = schedules.delete(because=self.because, now=desk.now)
+        return _record(desk, schedule.id, deleted)
 
 
 class FireSchedule(Struct, frozen=True, kw_only=True, gc=False):
@@ -118,17 +123,19 @@ def _schedule(desk: Desk, name: str) -> Schedule:
     return schedule
 
 
-def _changed(desk: Desk, schedule: Schedule, plan: Plan) -> Schedule:
-    for event in schedules.change(schedule, plan=plan, now=desk.now):
+def _changed(desk: Desk, schedule: Schedule, plan: Plan, because: str | None) -> Schedule:
+    for event in schedules.change(schedule, plan=plan, because=because, now=desk.now):
         schedule = _record(desk, schedule.id, event)
     return schedule
 
 
-def _paused(desk: Desk, schedule: Schedule, paused: bool | UnsetType) -> Schedule:
+def _paused(
+    desk: Desk, schedule: Schedule, paused: bool | UnsetType, because: str | None
+) -> Schedule:
     if isinstance(paused, UnsetType):
         return schedule
     decide = schedules.pause if paused else schedules.resume
-    for event in decide(schedule, now=desk.now):
+    for event in decide(schedule, because=because, now=desk.now):
         schedule = _record(desk, schedule.id, event)
     return schedule
 

@@ -172,7 +172,13 @@ class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
     def _finish(self, desk: Desk, result: Result) -> Job:
         job = _job(desk, result.job_id)
         if result.outcome is Outcome.DONE:
-            event = jobs.complete(job, claim_id=result.claim_id, result=result.result, now=desk.now)
+            event = jobs.complete(
+                job,
+                claim_id=result.claim_id,
+                result=result.result,
+                follow_ups_count=len(result.then),
+                now=desk.now,
+            )
             job = desk.record(JOB, job.id, event)
             for place, new in enumerate(result.then):
                 _create(desk, new, follow_up_id(job, place), new.queue or job.queue)
@@ -255,6 +261,8 @@ class RetryJobs(Struct, frozen=True, kw_only=True, gc=False):
     run_at: Sequence[datetime] = ()
     """When each of them may be taken; at once if there are none."""
 
+    because: str | None = None
+
     @property
     def reads(self) -> Reads:
         return Reads(names=tuple([(JOB, job_id) for job_id in self.job_ids]))
@@ -273,11 +281,13 @@ class RetryJobs(Struct, frozen=True, kw_only=True, gc=False):
         job = _job(desk, job_id)
         if job.status is not JobStatus.DEAD:
             raise JobNotDeadError(job.id, job.status)
-        return desk.record(JOB, job_id, jobs.requeue(job, run_at=run_at, now=desk.now))
+        requeued = jobs.requeue(job, run_at=run_at, because=self.because, now=desk.now)
+        return desk.record(JOB, job_id, requeued)
 
 
 class RetryJob(Struct, frozen=True, gc=False):
     job_id: UUID
+    because: str | None = None
 
     @property
     def reads(self) -> Reads:
@@ -285,11 +295,13 @@ class RetryJob(Struct, frozen=True, gc=False):
 
     def decide(self, desk: Desk) -> Job:
         job = _job(desk, self.job_id)
-        return desk.record(JOB, job.id, jobs.requeue(job, now=desk.now))
+        requeued = jobs.requeue(job, because=self.because, now=desk.now)
+        return desk.record(JOB, job.id, requeued)
 
 
 class CancelJob(Struct, frozen=True, gc=False):
     job_id: UUID
+    because: str | None = None
 
     @property
     def reads(self) -> Reads:
@@ -297,7 +309,8 @@ class CancelJob(Struct, frozen=True, gc=False):
 
     def decide(self, desk: Desk) -> Job:
         job = _job(desk, self.job_id)
-        return desk.record(JOB, job.id, jobs.cancel(job, now=desk.now))
+        cancelled = jobs.cancel(job, because=self.because, now=desk.now)
+        return desk.record(JOB, job.id, cancelled)
 
 
 class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
@@ -308,6 +321,7 @@ class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
     concurrency: int | UnsetType | None = UNSET
     rate: Rate | UnsetType | None = UNSET
     per_subject: Limits | UnsetType = UNSET
+    because: str | None = None
 
     @property
     def reads(self) -> Reads:
@@ -325,6 +339,7 @@ class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
                 _chosen(self.concurrency, limits.concurrency), _chosen(self.rate, limits.rate)
             ),
             per_subject=_chosen(self.per_subject, per_subject),
+            because=self.because,
         )
         return desk.record(QUEUE, queue_id(self.name), configured)
 

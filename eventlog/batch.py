@@ -16,10 +16,11 @@ from domain.errors import Refusal
 from domain.event import State
 from eventlog.arrays import bigints, byteas, texts, uuids
 from eventlog.desk import BatchDesk, Decided, Entry
-from eventlog.errors import KeyReusedError
+from eventlog.errors import KeyReusedError, KeySpentError
 from eventlog.history import fold_rows
 from eventlog.idempotency import (
     FIND_KEYS,
+    FIND_SPENT_KEYS,
     INSERT_KEYS,
     IdempotencyKey,
     KnownKey,
@@ -92,6 +93,7 @@ class Batch:
         self._mapper = mapper
         self._appended: dict[str, Any] | None = None
         self._known_keys: dict[Scope, KnownKey] = {}
+        self._spent_keys: dict[Scope, UUID] = {}
         self._new_keys: list[KnownKey] = []
 
     async def run(self, link: Link) -> None:
@@ -122,6 +124,8 @@ class Batch:
         link.queue("BEGIN")
         clock = link.queue(READ_CLOCK)
         keys = link.queue(FIND_KEYS, **scopes(needs.keys)) if needs.keys else None
+        # After the known ones: what is forgotten in between is found here.
+        spent = link.queue(FIND_SPENT_KEYS, **scopes(needs.keys)) if needs.keys else None
         drawn = {
             sequence: link.queue(DRAW_NUMBERS, sequence=sequence, count=count)
             for sequence, count in needs.draws.items()
@@ -136,6 +140,8 @@ class Batch:
         await link.sync()
         if keys:
             self._known_keys = {known.scope: known for known in map(known_key, keys.rows())}
+        if spent:
+            self._spent_keys = {(row[0], row[1]): row[2] for row in spent.rows()}
         states = [state for table, answer in held for state in load(table, answer)]
         for pick in picks:
             pick.load()
@@ -188,9 +194,12 @@ class Batch:
 
     def _answered_before(self, place: int, submission: Submission, key: IdempotencyKey) -> bool:
         known = self._known_keys.get(key.scope)
-        if known is None:
+        if known is None and key.scope not in self._spent_keys:
             return False
         submission.events = []
+        if known is None:
+            self.outcome[place] = KeySpentError(self._spent_keys[key.scope])
+            return True
         if known.fingerprint != key.fingerprint:
             self.outcome[place] = KeyReusedError(key.key)
         else:

@@ -32,5 +32,15 @@ class KeyReusedError(Exception):
     """The Idempotency-Key was used before, for another request."""
 
 
+class KeySpentError(Exception):
+    """The Idempotency-Key had an effect so long ago that the answer is forgotten."""
+
+    def __init__(self, aggregate_id: UUID) -> None:
+        super().__init__(
+            f"This Idempotency-Key was used long ago, for {aggregate_id}, and has no second effect."
+        )
+        self.aggregate_id = aggregate_id
+
+
 class ConflictError(Exception):
     """Somebody else wrote to the same aggregate, and went on doing so at every new attempt."""

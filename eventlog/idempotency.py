@@ -2,7 +2,7 @@
 
 A key belongs to a principal and stands for one request. It is stored with that request's
 fingerprint and the answer, in the transaction of the effect itself, so that there is never one
-without the other.
+without the other. Answers are forgotten in time. That a key had an effect is not: it is spent.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,6 +23,12 @@ JOIN idempotency_keys USING (principal, key)
 LEFT JOIN stored_events USING (originator_id, originator_version)
 """
 
+FIND_SPENT_KEYS = """
+SELECT principal, key, originator_id
+FROM unnest(%(principals)b::text[], %(keys)b::text[]) AS asked (principal, key)
+JOIN spent_keys ON digest = md5(principal || ' ' || key)::uuid
+"""
+
 INSERT_KEYS = """
 INSERT INTO idempotency_keys (principal, key, fingerprint, status, body, command_id,
                               originator_id, originator_version)
@@ -34,14 +40,24 @@ SELECT * FROM unnest(
 # The oldest first. The time is that of the statement: an index cannot be asked for one that
 # moves on while it is read.
 FORGET_KEYS = """
-DELETE FROM idempotency_keys
-WHERE ctid = ANY(ARRAY(
-    SELECT ctid
-    FROM idempotency_keys
-    WHERE created_at < statement_timestamp() - %(days)s * interval '1 day'
-    ORDER BY created_at
-    LIMIT %(limit)s
-))
+WITH forgotten AS (
+    DELETE FROM idempotency_keys
+    WHERE ctid = ANY(ARRAY(
+        SELECT ctid
+        FROM idempotency_keys
+        WHERE created_at < statement_timestamp() - %(days)s * interval '1 day'
+        ORDER BY created_at
+        LIMIT %(limit)s
+    ))
+    RETURNING principal, key, originator_id
+), spent AS (
+    INSERT INTO spent_keys (digest, originator_id)
+    SELECT md5(principal || ' ' || key)::uuid, originator_id
+    FROM forgotten
+    WHERE originator_id IS NOT NULL
+    ON CONFLICT DO NOTHING
+)
+SELECT count(*) FROM forgotten
 """
 
 Scope = tuple[str, str]
@@ -105,4 +121,5 @@ def columns(keys: Sequence[KnownKey]) -> dict[str, PackedArray]:
 async def forget_keys(connection: AsyncConnection[TupleRow], *, days: int, limit: int) -> int:
     """Forgets some of the keys that are older than that; returns how many."""
     forgotten = await connection.execute(FORGET_KEYS, {"days": days, "limit": limit})
-    return forgotten.rowcount
+    ((count,),) = await forgotten.fetchall()
+    return int(count)

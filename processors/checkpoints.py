@@ -1,11 +1,13 @@
 """Checkpoints: the live tables are copied now and then, so that the past is quickly found."""
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 from eventlog.database import connect, reader_conninfo
 from eventlog.horizon import READ_LAST_POSITION, Horizon
+from eventlog.live import LiveTable
 from processors.runtime import POLL_SECONDS, Processor, Runtime, Session
-from projections.checkpoints import is_due, take_checkpoint
+from projections.checkpoints import due_tables, take_checkpoints
 
 
 class Checkpoints(Processor):
@@ -17,12 +19,12 @@ class Checkpoints(Processor):
         if session.on_duty:
             last = await session.connection.execute(READ_LAST_POSITION)
             ((position,),) = await last.fetchall()
-            if await is_due(session.connection, position):
-                await _take(runtime.conninfo)
+            if due := await due_tables(session.connection, position):
+                await _take(runtime.conninfo, due)
         return POLL_SECONDS
 
 
-async def _take(conninfo: str) -> None:
+async def _take(conninfo: str, tables: Sequence[LiveTable[Any]]) -> None:
     """On a connection of its own: the session is shared, and this is a transaction."""
     async with await connect(reader_conninfo(conninfo)) as connection:
-        await take_checkpoint(connection, await Horizon().look(connection))
+        await take_checkpoints(connection, await Horizon().look(connection), tables)

@@ -31,6 +31,8 @@ PATIENCE_SECONDS = 2.0
 # When the process on duty dies, the next one has taken over after this time.
 STANDBY_SECONDS = 0.5
 RECONNECT_SECONDS = 0.2
+# For so long nobody needs to know that a session, and with it the lock, is not to be had.
+ALARM_SECONDS = 5.0
 # A look takes milliseconds, and a command that it sends has its own deadline of 5 s. What takes
 # longer than this has lost its server without a word.
 SESSION_SECONDS_MAX = 8.0
@@ -50,6 +52,8 @@ class Duty:
         self._on_duty = False
         self._entering = asyncio.Lock()
         self._closing = False
+        self._shut_out_since: float | None = None
+        self._has_alarmed = False
 
     async def __aenter__(self) -> Self:
         self._tasks = [asyncio.create_task(self._run(one)) for one in self._processors]
@@ -70,7 +74,8 @@ class Duty:
             while not self._closing:
                 try:
                     await self._step(processor, wake)
-                except (psycopg.Error, OSError):
+                except (psycopg.Error, OSError) as error:
+                    self._shut_out(error)
                     await asyncio.sleep(RECONNECT_SECONDS)
                 except Exception:
                     _log.exception("%s could not do their work and try again.", processor.name)
@@ -78,6 +83,7 @@ class Duty:
 
     async def _step(self, processor: Processor, wake: Wake) -> None:
         session = await self._enter()
+        self._let_in()
         try:
             with _limited(session.connection):
                 seconds = await processor.work(self._runtime, session)
@@ -106,6 +112,25 @@ class Duty:
                     raise
                 self._on_duty = taken
         return Session(connection, 0 if self._on_duty else PATIENCE_SECONDS)
+
+    def _shut_out(self, error: Exception) -> None:
+        """In doubt nothing is done, and somebody is told."""
+        now = asyncio.get_running_loop().time()
+        if self._shut_out_since is None:
+            self._shut_out_since = now
+        elif now > self._shut_out_since + ALARM_SECONDS and not self._has_alarmed:
+            self._has_alarmed = True
+            _log.error(
+                "Nobody here looks after due times, leases and schedules: the lock cannot be asked "
+                "for since %.0f s (%s). Look at the database; work goes on when it answers.",
+                now - self._shut_out_since,
+                type(error).__name__,
+            )
+
+    def _let_in(self) -> None:
+        if self._has_alarmed:
+            _log.warning("The lock can be asked for again: due times are looked after.")
+        self._shut_out_since, self._has_alarmed = None, False
 
     async def _leave(self, connection: Connection) -> None:
         """In doubt it is not this process's turn. Another may have gone in again already."""

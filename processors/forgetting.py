@@ -1,6 +1,6 @@
 """Forgetting: what was answered to an Idempotency-Key is kept for some weeks, and then deleted.
 
-Whoever sends the key again after that sends a new request.
+Whoever sends the key again after that is told that it was used.
 """
 
 from typing import ClassVar

@@ -1,7 +1,7 @@
 """Everything as it was at a position of the log, or at an instant: the same fold, stopped earlier.
 
-It starts from the last checkpoint before that position, so it takes as long as the events in
-between, however long the log is.
+It starts from the last checkpoints before that position, so it takes as long as the events in
+between, however long the log is. Whoever wants to know of one kind of aggregate reads no other.
 """
 
 from collections.abc import AsyncIterator, Iterator
@@ -14,7 +14,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier
 
-from domain.event import State
+from domain.event import Decider, State
 from eventlog.history import fold_histories
 from eventlog.live import LiveTable
 from eventlog.mapper import EventMapper
@@ -42,14 +42,14 @@ FROM (
 READ_EVENTS = """
 SELECT notification_id, originator_id, originator_version, topic, state
 FROM stored_events
-WHERE notification_id > %(after)s AND notification_id <= %(upto)s
+WHERE notification_id > %(after)s AND notification_id <= %(upto)s AND topic = ANY(%(topics)s)
 ORDER BY notification_id
 LIMIT %(limit)s
 """
 READ_MISSING = """
 SELECT notification_id, originator_id, originator_version, topic, state
 FROM stored_events
-WHERE notification_id = ANY(%(positions)s)
+WHERE notification_id = ANY(%(positions)s) AND topic = ANY(%(topics)s)
 ORDER BY notification_id
 """
 
@@ -59,38 +59,39 @@ Connection = AsyncConnection[TupleRow]
 
 
 class Past:
-    """The unfinished aggregates at one position; it can be moved on, never back."""
+    """The unfinished aggregates of some kinds at one position."""
 
-    def __init__(self, connection: Connection, position: int, states: dict[UUID, Any]) -> None:
-        self.position = position
-        self.states = states
+    def __init__(self, connection: Connection) -> None:
+        self.states: dict[UUID, Any] = {}
         self._connection = connection
 
     @classmethod
-    async def at(cls, connection: Connection, position: int) -> "Past":
-        checkpoint = await latest_checkpoint(connection, position)
-        if checkpoint is None:
-            past = cls(connection, 0, {})
-        else:
-            states = {state.id: state async for state in _copied(connection, checkpoint.position)}
-            past = cls(connection, checkpoint.position, states)
-            rows = await connection.execute(
-                READ_MISSING, {"positions": checkpoint.missing}, binary=True
-            )
-            await past._fold(await rows.fetchall())
-        async for _ in past.move_to(position):
-            pass
+    async def at(cls, connection: Connection, position: int, *deciders: Decider[Any]) -> "Past":
+        """Of all kinds if none is named."""
+        past = cls(connection)
+        for table in LIVE_TABLES:
+            if not deciders or table.decider in deciders:
+                await past._add(table, position)
         return past
 
-    async def move_to(self, position: int) -> AsyncIterator[int]:
-        """Folds on, chunk by chunk; tells after each how far it is."""
-        while self.position < position:
-            limits = {"after": self.position, "upto": position, "limit": CHUNK}
-            found = await self._connection.execute(READ_EVENTS, limits, binary=True)
+    async def _add(self, table: LiveTable[Any], position: int) -> None:
+        start = await latest_checkpoint(self._connection, table.name, upto=position)
+        if start.count:
+            async for state in _copied(self._connection, table, start.position):
+                self.states[state.id] = state
+        topics = _MAPPER.topics_of(table.decider.events)
+        if start.missing:
+            missing = {"positions": start.missing, "topics": topics}
+            found = await self._connection.execute(READ_MISSING, missing, binary=True)
+            await self._fold(await found.fetchall())
+        wanted = {"after": start.position, "upto": position, "topics": topics, "limit": CHUNK}
+        while True:
+            found = await self._connection.execute(READ_EVENTS, wanted, binary=True)
             rows = await found.fetchall()
             await self._fold(rows)
-            self.position = rows[-1][0] if len(rows) == CHUNK else position
-            yield self.position
+            if len(rows) < CHUNK:
+                return
+            wanted["after"] = rows[-1][0]
 
     def of(self, kind: type[Any]) -> Iterator[Any]:
         return (state for state in self.states.values() if isinstance(state, kind))
@@ -150,16 +151,12 @@ async def position_of(connection: Connection, instant: datetime) -> int:
     return max(int(low), 0)
 
 
-async def _copied(connection: Connection, position: int) -> AsyncIterator[Any]:
-    for table in LIVE_TABLES:
-        select, _, _ = table.select.rpartition("FROM")
-        query = SQL(select) + SQL(READ_ROWS).format(table=Identifier(table.name))
-        found = await connection.execute(
-            query, {"position": position, "kind": table.name}, binary=True
-        )
-        for row in await found.fetchall():
-            yield _loaded(table, row)
-
-
-def _loaded(table: LiveTable[Any], row: TupleRow) -> Any:
-    return table.load(row)
+async def _copied(
+    connection: Connection, table: LiveTable[Any], position: int
+) -> AsyncIterator[Any]:
+    select, _, _ = table.select.rpartition("FROM")
+    query = SQL(select) + SQL(READ_ROWS).format(table=Identifier(table.name))
+    where = {"position": position, "kind": table.name}
+    found = await connection.execute(query, where, binary=True)
+    for row in await found.fetchall():
+        yield table.load(row)

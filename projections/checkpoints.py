@@ -1,26 +1,29 @@
-"""Checkpoints: the live tables as they were, copied inside the database now and then.
+"""Checkpoints: live tables as they were, copied inside the database now and then, each by itself.
 
-A checkpoint is taken in one snapshot, which shows events and live rows of a transaction together.
+Checkpoints are taken in one snapshot, which shows events and live rows of a transaction together.
 Positions are drawn before they are committed, so the snapshot may lack some below the largest it
 shows: they are noted as missing, and folded in by whoever starts from here. The rows that a
 transaction is about to change are locked by it, so no later event of the same aggregate can be in
 the snapshot without the missing one.
 """
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier, Literal
 
+from eventlog.live import LiveTable
 from projections.registry import LIVE_TABLES
 from projections.snapshot import begin_snapshot
 
-# Folding so many events takes less than a second; a checkpoint of few rows takes milliseconds.
-EVENTS_BETWEEN = 50_000
+# Folding so many events takes a fifth of a second; a checkpoint of few rows takes milliseconds.
+EVENTS_BETWEEN = 20_000
 # And where there are many rows, copies of them must not outgrow the log itself.
 EVENTS_PER_ROW = 5
 
-READ_LATEST = "SELECT coalesce(max(position), 0) FROM checkpoints WHERE position <= %(upto)s"
 READ_HEAD = "SELECT coalesce(max(notification_id), 0) FROM stored_events"
 # Only what is newer than the settled horizon can be missing.
 FIND_MISSING = """
@@ -29,9 +32,8 @@ FROM generate_series(%(settled)s::bigint + 1, %(head)s::bigint) AS position
 WHERE NOT EXISTS (SELECT FROM stored_events WHERE notification_id = position)
 """
 INSERT_CHECKPOINT = """
-INSERT INTO checkpoints (position, missing, count)
-VALUES (%(position)s, %(missing)s, %(count)s)
-ON CONFLICT (position) DO NOTHING
+INSERT INTO checkpoints (kind, position, missing, count)
+VALUES (%(kind)s, %(position)s, %(missing)s, %(count)s)
 """
 COPY_ROWS = """
 INSERT INTO checkpoint_rows (position, kind, data)
@@ -39,7 +41,7 @@ SELECT {position}, {kind}, to_jsonb(live) FROM {table} AS live
 """
 READ_CHECKPOINT = """
 SELECT position, missing, count FROM checkpoints
-WHERE position <= %(upto)s
+WHERE kind = %(kind)s AND position <= %(upto)s
 ORDER BY position DESC
 LIMIT 1
 """
@@ -48,40 +50,45 @@ Connection = AsyncConnection[TupleRow]
 
 
 class Checkpoint(Struct, frozen=True):
-    position: int
-    missing: list[int]
-    count: int
+    """Of one live table, which had `count` rows."""
+
+    position: int = 0
+    missing: Sequence[int] = ()
+    count: int = 0
 
 
-async def latest_checkpoint(connection: Connection, upto: int) -> Checkpoint | None:
-    found = await connection.execute(READ_CHECKPOINT, {"upto": upto})
+async def latest_checkpoint(connection: Connection, kind: str, *, upto: int) -> Checkpoint:
+    """The last one before that position; at the beginning of the log, nothing was there yet."""
+    found = await connection.execute(READ_CHECKPOINT, {"kind": kind, "upto": upto})
     row = await found.fetchone()
-    return None if row is None else Checkpoint(*row)
+    return Checkpoint() if row is None else Checkpoint(*row)
 
 
-async def is_due(connection: Connection, settled: int) -> bool:
-    last = await latest_checkpoint(connection, settled)
-    if last is None:
-        return settled >= EVENTS_BETWEEN
-    return settled - last.position >= max(EVENTS_BETWEEN, EVENTS_PER_ROW * last.count)
+async def due_tables(connection: Connection, head: int) -> list[LiveTable[Any]]:
+    """Those of which it is time to take another."""
+    due: list[LiveTable[Any]] = []
+    for table in LIVE_TABLES:
+        last = await latest_checkpoint(connection, table.name, upto=head)
+        if head - last.position >= max(EVENTS_BETWEEN, EVENTS_PER_ROW * last.count):
+            due.append(table)
+    return due
 
 
-async def take_checkpoint(connection: Connection, settled: int) -> Checkpoint:
-    """`settled` is a position up to which nothing will ever be added."""
+async def take_checkpoints(
+    connection: Connection, settled: int, tables: Iterable[LiveTable[Any]] = LIVE_TABLES
+) -> int:
+    """`settled` is a position up to which nothing will ever be added. Returns where they are."""
     async with connection.transaction():
         await begin_snapshot(connection)
         ((head,),) = await (await connection.execute(READ_HEAD)).fetchall()
         ((missing,),) = await (
             await connection.execute(FIND_MISSING, {"settled": settled, "head": head})
         ).fetchall()
-        count = 0
-        for table in LIVE_TABLES:
+        for table in tables:
             copy = SQL(COPY_ROWS).format(
                 position=Literal(head), kind=Literal(table.name), table=Identifier(table.name)
             )
-            count += (await connection.execute(copy)).rowcount
-        taken = Checkpoint(head, missing, count)
-        await connection.execute(
-            INSERT_CHECKPOINT, {"position": head, "missing": missing, "count": count}
-        )
-    return taken
+            count = (await connection.execute(copy)).rowcount
+            taken = {"kind": table.name, "position": head, "missing": missing, "count": count}
+            await connection.execute(INSERT_CHECKPOINT, taken)
+    return int(head)

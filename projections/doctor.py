@@ -12,10 +12,12 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from domain.job import Job
+from domain.rebuild import RebuildAction
 from eventlog.history import fold_histories
 from eventlog.live import LiveTable
 from eventlog.mapper import EventMapper
 from projections.registry import DECIDERS, LIVE_TABLES
+from projections.running_rebuilds import REBUILD_LOCK
 from projections.snapshot import begin_snapshot
 
 WRITER_SECONDS_MAX = 2.0
@@ -82,6 +84,16 @@ SELECT name FROM queues
 WHERE paused AND EXISTS (
     SELECT FROM jobs WHERE jobs.queue = queues.name AND jobs.status = 'PENDING')
 ORDER BY name
+"""
+
+READ_IMPORT = "SELECT lines_count, began_at FROM imports"
+# Whoever is at work holds the lock of rebuilds.
+FIND_CUT_OFF = """
+SELECT action, projections FROM running_rebuilds
+WHERE NOT EXISTS (
+    SELECT FROM pg_locks
+    WHERE locktype = 'advisory' AND granted
+      AND ((classid::bigint << 32) | objid::bigint) = %(lock)s)
 """
 
 _MAPPER = EventMapper(DECIDERS)
@@ -190,6 +202,26 @@ async def _paused(connection: Connection) -> Finding:
     return Finding("queues", Health.NOTICE, f"Paused with jobs: {', '.join(paused)}.", step)
 
 
+async def _import(connection: Connection) -> Finding:
+    found = await _rows(connection, READ_IMPORT)
+    if not found:
+        return Finding("import", Health.GOOD, "None is unfinished.")
+    ((lines, began_at),) = found
+    sentence = f"One that began at {began_at:%Y-%m-%d %H:%M} is unfinished, after {lines} events."
+    step = "No service starts: go on with 'daybook import FILE', or drop it with --discard."
+    return Finding("import", Health.BAD, sentence, step)
+
+
+async def _rebuilds(connection: Connection) -> Finding:
+    cut_off = await _rows(connection, FIND_CUT_OFF, {"lock": REBUILD_LOCK})
+    if not cut_off:
+        return Finding("rebuilds", Health.GOOD, "None was cut off.")
+    ((action, names), *_) = cut_off
+    flag = " --rollback" if action == RebuildAction.ROLLBACK else ""
+    sentence = f"A {action} of {names} was cut off; the running tables are as they were."
+    return Finding("rebuilds", Health.NOTICE, sentence, f"Go on: daybook rebuild{flag} {names}.")
+
+
 EXAMINATIONS: Sequence[Examination] = (
     _server,
     _horizon,
@@ -199,6 +231,8 @@ EXAMINATIONS: Sequence[Examination] = (
     _starving,
     _dead,
     _paused,
+    _import,
+    _rebuilds,
 )
 
 

@@ -122,11 +122,11 @@ Answer = tuple[str, list[Reason], Next]
 async def _order(connection: Connection, order: Order, events: list[RecordedEvent]) -> Answer:
     status = order.status.value
     if order.deleted_at is not None:
-        why = reasons.Deleted(at=order.deleted_at, by=events[-1].actor)
+        why = _ended(reasons.Deleted, events[-1])
         return status, [why], Next("It can be restored: POST /api/orders/{id}/restore.")
     if order.status is OrderStatus.COMPLETE:
         done = _last(events, Order.Completed)
-        return status, [reasons.Done(at=done.event.at, by=done.actor)], Next("Nothing: it is over.")
+        return status, [_ended(reasons.Done, done)], Next("Nothing: it is over.")
     if order.status is OrderStatus.DEAD:
         moved = _last(events, Order.MovedToDLQ)
         why_dead = _dead(order.error, moved, order.attempts)
@@ -168,7 +168,7 @@ async def _pending_order(connection: Connection, order: Order) -> tuple[list[Rea
 
 async def _bot(connection: Connection, bot: Bot, events: list[RecordedEvent]) -> Answer:
     if bot.deleted_at is not None:
-        why = reasons.Deleted(at=bot.deleted_at, by=events[-1].actor)
+        why = _ended(reasons.Deleted, events[-1])
         return "DELETED", [why], Next("Nothing: it is over.")
     if bot.order_id is not None and bot.claim_id is not None:
         works = reasons.WorksOn(order_id=bot.order_id, claim_id=bot.claim_id)
@@ -189,10 +189,10 @@ async def _job(connection: Connection, job: Job, events: list[RecordedEvent]) ->
     status = job.status.value
     match job.status:
         case JobStatus.COMPLETED:
-            done = reasons.Done(at=events[-1].event.at, by=events[-1].actor)
+            done = _ended(reasons.Done, events[-1])
             return status, [done], Next("Nothing: it is over.")
         case JobStatus.CANCELLED:
-            why = reasons.Cancelled(at=events[-1].event.at, by=events[-1].actor)
+            why = _ended(reasons.Cancelled, events[-1])
             return status, [why], Next("Somebody retries it: POST /api/jobs/{id}/retry.")
         case JobStatus.DEAD:
             dead = _dead(job.error, _last(events, Job.MovedToDLQ), job.attempts)
@@ -261,6 +261,10 @@ def _limit_reasons(queue: str, subject: str | None, limit: "Limit", now: datetim
     if limit.starts_left <= 0:
         why.append(reasons.RateLimited(queue=queue, until=limit.next_at or now, subject=subject))
     return why
+
+
+def _ended(kind: type[reasons.Ended], by: RecordedEvent) -> Reason:
+    return kind(at=by.event.at, by=by.actor, because=reasons.said_why(by))
 
 
 def _dead(error: str | None, moved: RecordedEvent, attempts: int) -> Reason:

@@ -9,11 +9,11 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.bot import Bot
+from domain.bot import BOT, Bot
 from domain.event import Event
-from domain.job import Job, JobStatus
-from domain.order import Order, OrderKind, OrderStatus
-from domain.queue import Limits, Queue
+from domain.job import JOB, Job, JobStatus
+from domain.order import ORDER, Order, OrderKind, OrderStatus
+from domain.queue import QUEUE, Limits, Queue
 from eventlog.history import fold_histories
 from eventlog.mapper import EventMapper
 from projections.as_of import READ_INSTANT, Past
@@ -54,7 +54,7 @@ async def moment_of(connection: Connection, position: int) -> Moment:
 async def orders_as_of(
     connection: Connection, position: int, *, only: OrderStatus | None, limit: int
 ) -> list[Order]:
-    past = await Past.at(connection, position)
+    past = await Past.at(connection, position, ORDER)
     orders: list[Order] = [*past.of(Order)]
     if only in (None, OrderStatus.COMPLETE):
         orders += await _finished(connection, position, limit, (Order.Completed,), _is_complete)
@@ -78,7 +78,7 @@ def _is_complete(order: Any) -> bool:
 
 
 async def bots_as_of(connection: Connection, position: int) -> list[Bot]:
-    past = await Past.at(connection, position)
+    past = await Past.at(connection, position, BOT)
     return sorted(past.of(Bot), key=lambda bot: (bot.created_at, bot.id), reverse=True)
 
 
@@ -90,7 +90,7 @@ async def jobs_as_of(
     sections: Sequence[JobStatus],
     limit: int,
 ) -> list[Job]:
-    past = await Past.at(connection, position)
+    past = await Past.at(connection, position, JOB)
     jobs = [job for job in past.of(Job) if fits(job)]
     if JobStatus.COMPLETED in sections or JobStatus.CANCELLED in sections:
         over = await _finished(
@@ -107,7 +107,7 @@ async def jobs_as_of(
 
 async def queues_as_of(connection: Connection, position: int) -> list[QueueStanding]:
     then = await moment_of(connection, position)
-    past = await Past.at(connection, position)
+    past = await Past.at(connection, position, QUEUE, JOB)
     settings = {queue.name: queue for queue in past.of(Queue)}
     jobs: dict[str, list[Job]] = {name: [] for name in settings}
     for job in past.of(Job):

@@ -6,6 +6,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from eventlog.mapper import RecordedEvent
+
 
 class Reason(Struct, frozen=True, kw_only=True, rename="camel", tag_field="code", tag=True):
     """Subclasses are named for what they say; the name is stable."""
@@ -20,6 +22,11 @@ class Next(Struct, frozen=True, rename="camel"):
 
     what: str
     at: datetime | None = None
+
+
+def said_why(recorded: RecordedEvent) -> str | None:
+    """What whoever decided it gave as the reason."""
+    return getattr(recorded.event, "because", None)
 
 
 class NoIdleBot(Reason, frozen=True, kw_only=True, tag=True):
@@ -84,10 +91,12 @@ class Ended(Reason, frozen=True, kw_only=True):
     verb: ClassVar[str]
     at: datetime
     by: str
+    because: str | None = None
 
     @property
     def sentence(self) -> str:
-        return f"It was {self.verb} by {self.by}."
+        told = f", who said: {self.because}" if self.because else ""
+        return f"It was {self.verb} by {self.by}{told}."
 
 
 class Done(Ended, frozen=True, kw_only=True, tag=True):

@@ -13,6 +13,7 @@ from domain.event import Decider
 from domain.job import JOB
 from domain.order import ORDER
 from domain.queue import QUEUE
+from domain.rebuild import REBUILD
 from domain.schedule import SCHEDULE
 from domain.upstream import UPSTREAM
 from domain.upstream_record import UPSTREAM_RECORD
@@ -24,6 +25,7 @@ from projections.finished_orders import FinishedOrders
 from projections.jobs import LiveJobs
 from projections.orders import LiveOrders
 from projections.queues import LiveQueues
+from projections.running_rebuilds import RunningRebuilds
 from projections.schedules import LiveSchedules
 from projections.upstream_records import LiveUpstreamRecords
 from projections.upstreams import LiveUpstreams
@@ -36,6 +38,7 @@ DECIDERS: tuple[Decider[Any], ...] = (
     SCHEDULE,
     UPSTREAM,
     UPSTREAM_RECORD,
+    REBUILD,
 )
 
 # This order is the order in which every batch of every process locks rows. Two processes with
@@ -48,6 +51,7 @@ LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveSchedules(),
     LiveUpstreams(),
     LiveUpstreamRecords(),
+    RunningRebuilds(),
 )
 
 READ_MODELS: tuple[Projection, ...] = (FinishedOrders(), FinishedJobs())

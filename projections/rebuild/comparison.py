@@ -42,6 +42,8 @@ WHERE attrelid = %(table)s::regclass AND attnum > 0 AND NOT attisdropped
 ORDER BY attnum
 """
 
+READ_LAST_VISIBLE = "SELECT coalesce(max(notification_id), 0) FROM stored_events"
+
 Row = Mapping[str, Any]
 
 
@@ -70,12 +72,18 @@ class Difference(Struct, frozen=True):
         return "; ".join(wrong)
 
 
-class Comparison(Struct, frozen=True):
+class Comparison(Struct, frozen=True, kw_only=True):
     """Of one projection at one moment."""
 
     name: str
+    position: int
+    """Up to which of the log both sides were."""
+
     rows_count: int
     """As the log says."""
+
+    digest: str
+    """Of those rows, of all its tables together."""
 
     differences: Sequence[Difference] = ()
     """The first of them."""
@@ -100,17 +108,25 @@ class Sides(Struct, frozen=True):
 async def compare(connection: Connection, copy: Copy, followed: Cursor | None) -> Comparison:
     """Both must be at the same position: that of the follower, if there is one."""
     found = _follower_differences(copy, followed) if followed is not None else []
-    rows_count, found_count = 0, len(found)
+    rows_count, total, found_count = 0, 0, len(found)
     for table in copy.target.tables:
         sides = await _sides(connection, copy, table)
         running = await _digest(connection, sides.running, sides.columns)
         rebuilt = await _digest(connection, sides.rebuilt, sides.columns)
         rows_count += rebuilt[0]
+        total += rebuilt[1]
         if running != rebuilt:
             some, count = await _differences(connection, sides)
             found += some
             found_count += count
-    return Comparison(copy.target.name, rows_count, found[:NAMED_MAX], found_count)
+    return Comparison(
+        name=copy.target.name,
+        position=min(copy.position, await _last_position(connection)),
+        rows_count=rows_count,
+        digest=f"{rows_count}:{total}",
+        differences=found[:NAMED_MAX],
+        differences_count=found_count,
+    )
 
 
 def _follower_differences(copy: Copy, followed: Cursor) -> list[Difference]:
@@ -122,6 +138,12 @@ def _follower_differences(copy: Copy, followed: Cursor) -> list[Difference]:
         for one in (followed, copy.cursor)
     )
     return [Difference("followers", {"name": copy.target.name}, running, rebuilt)]
+
+
+async def _last_position(connection: Connection) -> int:
+    """As far as this transaction sees: a copy at the end of the log does not know where that is."""
+    ((position,),) = await (await connection.execute(READ_LAST_VISIBLE)).fetchall()
+    return int(position)
 
 
 async def _sides(connection: Connection, copy: Copy, table: str) -> Sides:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from psycopg import errors
 from psycopg.sql import SQL
 
+from domain.rebuild import RebuildAction
 from eventlog.database import connect, owner_conninfo
 from eventlog.follower import SETTLING_SECONDS
 from eventlog.horizon import READ_LAST_POSITION, Horizon
@@ -27,6 +28,7 @@ from projections.rebuild.copies import (
     refuse_dependents,
 )
 from projections.rebuild.errors import RebuildError
+from projections.rebuild.logbook import OPERATOR, Logbook, Operator, found_by
 from projections.rebuild.replay import (
     END_OF_LOG,
     Goals,
@@ -38,6 +40,7 @@ from projections.rebuild.replay import (
 )
 from projections.rebuild.switch import describe_holders, try_switch
 from projections.rebuild.targets import Connection, Target
+from projections.running_rebuilds import REBUILD_LOCK
 from projections.snapshot import begin_snapshot
 
 # So little of the log is left to the transaction that compares or switches.
@@ -50,15 +53,16 @@ SWITCH_SECONDS_MAX = 60.0
 # How long a comparison may have taken to be made once more, while writers wait.
 COMPARE_SECONDS_MAX = 0.2
 
-# Any number will do, as long as it is ours: the bytes of "rebuild".
-REBUILD_LOCK = 0x72656275_696C64
 ALONE_SECONDS_MAX = 10.0
 ALONE_AGAIN_SECONDS = 0.1
 
-# What is lost with a server that crashes is built again. Comparing is sorting and hashing.
+# What is lost with a server that crashes is built again. Comparing is sorting and hashing. A server
+# that is busy would not notice for a while that the one it works for was killed, and until then
+# would keep its locks, for which readers wait no longer than two seconds.
 SET_UP_SESSION = """
 SELECT set_config('synchronous_commit', 'off', false), set_config('work_mem', '64MB', false),
-       set_config('application_name', 'daybook rebuild', false)
+       set_config('application_name', 'daybook rebuild', false),
+       set_config('client_connection_check_interval', '200ms', false)
 """
 TRY_LOCK = "SELECT pg_try_advisory_lock(%(lock)s)"
 TIDY_TABLE = SQL("VACUUM (ANALYZE) {table}")
@@ -91,9 +95,10 @@ class Rebuilt(Struct, frozen=True):
 class Rebuild:
     """One at a time in a database: it owns the shadow schema."""
 
-    def __init__(self, connection: Connection, watcher: Watcher) -> None:
+    def __init__(self, connection: Connection, watcher: Watcher, logbook: Logbook) -> None:
         self._connection = connection
         self._watcher = watcher
+        self._logbook = logbook
         self._horizon = Horizon()
 
     async def verify(self, targets: Sequence[Target]) -> list[Comparison]:
@@ -105,6 +110,12 @@ class Rebuild:
         return [one.comparison for one in verified]
 
     async def rebuild(self, targets: Sequence[Target]) -> list[Rebuilt]:
+        async with self._logbook.entry(RebuildAction.REBUILD, targets):
+            rebuilt = await self._rebuild(targets)
+            self._logbook.found = [found_by(one.found) for one in rebuilt if one.found]
+        return rebuilt
+
+    async def _rebuild(self, targets: Sequence[Target]) -> list[Rebuilt]:
         for target in targets:
             await refuse_dependents(self._connection, target)
         copies = await self._build(targets)
@@ -125,7 +136,8 @@ class Rebuild:
                     f"What is kept of {copy.target.name} is from before a migration and no longer "
                     f"fits: 'daybook rebuild {copy.target.name}' makes it anew from the log."
                 )
-        return [await self._switch(copy) for copy in await self._catch_up(copies)]
+        async with self._logbook.entry(RebuildAction.ROLLBACK, [copy.target for copy in copies]):
+            return [await self._switch(copy) for copy in await self._catch_up(copies)]
 
     async def _build(self, targets: Sequence[Target]) -> list[Copy]:
         copies = [await self._shadow(target) for target in targets]
@@ -233,13 +245,15 @@ class Rebuild:
 
 
 @asynccontextmanager
-async def rebuilding(conninfo: str, watcher: Watcher) -> AsyncIterator[Rebuild]:
+async def rebuilding(
+    conninfo: str, watcher: Watcher, operator: Operator = OPERATOR
+) -> AsyncIterator[Rebuild]:
     """As the owner of the tables."""
     async with await connect(owner_conninfo(conninfo)) as connection:
         await connection.execute(SET_UP_SESSION)
         await _be_alone(connection)
         try:
-            yield Rebuild(connection, watcher)
+            yield Rebuild(connection, watcher, Logbook(conninfo, operator))
         except errors.InsufficientPrivilege as error:
             raise RebuildError(
                 f"The database user may not exchange tables ({error.diag.message_primary}): use "

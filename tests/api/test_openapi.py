@@ -147,6 +147,7 @@ async def test_the_parameters_of_the_list_of_orders_are_described(api: Api) -> N
         ("limit", "query"),
         ("cursor", "query"),
         ("asOf", "query"),
+        ("If-Position-At-Least", "header"),
     ]
     limit, cursor = parameters[1]["schema"], parameters[2]["schema"]
     assert (limit["minimum"], limit["maximum"], limit["default"]) == (1, PAGE_MAX, PAGE_USUAL)

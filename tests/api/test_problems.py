@@ -10,7 +10,13 @@ from uuid_utils.compat import uuid7
 
 from api.problems import REFUSALS, TROUBLES, problem_of
 from domain.errors import Refusal
-from eventlog.errors import ConflictError, KeyReusedError, OutcomeUnknownError, UnavailableError
+from eventlog.errors import (
+    ConflictError,
+    KeyReusedError,
+    KeySpentError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 from tests.api.http import JSON, Api
 from tests.kitchen import rows
 
@@ -48,6 +54,7 @@ def test_no_two_problems_have_the_same_code() -> None:
         (OutcomeUnknownError(UUID(ORDER_ID)), 503, "outcome_unknown", "1"),
         (ConflictError("Key (id)=(1)"), 409, "conflict", "1"),
         (KeyReusedError("k1"), 422, "idempotency_key_reused", None),
+        (KeySpentError(uuid7()), 409, "already_exists", None),
     ],
 )
 def test_trouble_with_the_log_is_told_without_the_names_of_the_database(

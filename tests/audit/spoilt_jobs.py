@@ -203,6 +203,17 @@ def a_completion_creates_a_stranger(story: Story) -> None:
     story.edit(len(story.log) - 1, command_id=completed.command_id)
 
 
+@breaks("I-28")
+def the_last_follow_up_is_lost(story: Story) -> None:
+    story.drop(follow_up(story) + 1)
+
+
+@breaks("I-28")
+def a_completion_says_more_than_it_created(story: Story) -> None:
+    claim_id = held(story, "held job")
+    story.then("job.completed", "held job", claim_id=claim_id, follow_ups_count=1)
+
+
 def follow_up(story: Story) -> int:
     """The place of the second of three follow-ups."""
     by_command: dict[UUID, list[int]] = {}

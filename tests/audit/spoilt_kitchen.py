@@ -1,9 +1,11 @@
 """Bad histories of orders and bots."""
 
 from datetime import timedelta
+from typing import Any
 
 from uuid_utils.compat import uuid7
 
+from domain.schedule import schedule_id
 from tests.audit.spoiling import breaks, create_order, end_both
 from tests.audit.story import COMPLETIONS, DISPATCH, RECOVERY, Log, Story, said
 
@@ -210,3 +212,42 @@ def a_claim_of_some_seconds_stays_open(story: Story) -> None:
 def the_end_of_a_claim_is_lost(story: Story) -> None:
     story.drop(story.find("order.completed", via="timer"))
     story.go_on(30)
+
+
+def idle_bot(story: Story, *, after: float = 0.001) -> None:
+    bot_id = uuid7()
+    says: dict[str, Any] = {"bot_id": bot_id, "auto_claim": True, "completion": "timer"}
+    story.then("bot.created", bot_id, seconds=after, **says)
+
+
+@breaks("I-38")
+def an_order_waits_beside_an_idle_bot(story: Story) -> None:
+    idle_bot(story)
+
+
+@breaks("I-38")
+def an_order_comes_to_an_idle_bot_and_waits(story: Story) -> None:
+    for name in ("pending order", "later order"):
+        story.then("order.deleted", name)
+    idle_bot(story)
+    create_order(story, 30_000, after=40)
+
+
+@breaks("I-38")
+def a_schedule_is_overdue(story: Story) -> None:
+    job: dict[str, Any] = {"queue": "email", "type": "send", "payload": None, "priority": 5}
+    job |= {"attempts_max": 3, "lease_seconds": 90.0, "subject": None}
+    plan: dict[str, Any] = {"cron": "* * * * *", "time_zone": "UTC", "missed_runs": "once"}
+    plan |= {"catch_up_seconds": 3600.0, "job": job}
+    due_at = story.log[-1].recorded_at + timedelta(seconds=20)
+    says: dict[str, Any] = {"name": "nightly", "plan": plan, "paused": False, "next_run_at": due_at}
+    story.then("schedule.created", schedule_id("nightly"), **says)
+
+
+@breaks("I-18")
+def a_bot_that_asks_itself_passes_a_vip_over(story: Story) -> None:
+    two_more_bots(story)
+    create_order(story, 10_000, kind="VIP")
+    story.claim("pending order", "first bot")
+    story.go_on(6)
+    story.claim("later order", "second bot")

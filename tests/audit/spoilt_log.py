@@ -1,6 +1,7 @@
 """Bad histories of the log itself."""
 
 from datetime import timedelta
+from typing import Any
 
 from msgspec import Raw
 from uuid_utils.compat import uuid7
@@ -47,12 +48,12 @@ def an_event_comes_again_at_the_end(story: Story) -> None:
     story.log.append(story.log[3])
 
 
-@breaks("I-04")
+@breaks("I-04", "I-40")
 def a_topic_is_unknown(story: Story) -> None:
     story.edit(story.find("order.completed"), topic="order.eaten")
 
 
-@breaks("I-04")
+@breaks("I-04", "I-40")
 def an_event_lacks_a_field(story: Story) -> None:
     story.edit(story.find("job.claimed"), data=Raw(b'{"at":"2026-01-01T00:00:00Z"}'))
 
@@ -67,7 +68,7 @@ def an_order_gets_the_event_of_a_bot(story: Story) -> None:
     story.then("bot.deleted", "pending order")
 
 
-@breaks("I-04")
+@breaks("I-04", "I-40")
 def the_first_event_is_no_beginning(story: Story) -> None:
     story.then("order.deleted", uuid7())
 
@@ -168,3 +169,19 @@ def an_actor_is_a_blank(story: Story) -> None:
 @breaks("I-41")
 def a_dead_letter_gives_no_reason(story: Story) -> None:
     story.say(story.find("job.moved_to_dlq"), reason="")
+
+
+@breaks("I-41")
+def an_operator_gives_an_empty_reason(story: Story) -> None:
+    story.say(story.find("order.requeued"), because="")
+
+
+@breaks("I-41")
+def an_order_is_restored_that_was_there(story: Story) -> None:
+    story.then("order.restored", "pending order")
+
+
+@breaks("I-41")
+def a_bot_is_released_that_held_nothing(story: Story) -> None:
+    says: dict[str, Any] = {"claim_id": uuid7(), "order_id": uuid7(), "reason": "stopped"}
+    story.then("bot.released", "idle bot", **says)

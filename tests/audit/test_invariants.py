@@ -13,7 +13,11 @@ from tests.audit.story import Story, judge
 BY_CLIENTS = {"I-09", "I-10", "I-11", "I-12", "I-27", "I-37"}
 BY_EARLIER_EXPORT = {"I-01"}
 BY_THE_SERVICE = {"I-33", "I-34", "I-36", "I-39"}
-BY_THE_LOG = {kind.id for kind in KINDS} - BY_CLIENTS - BY_EARLIER_EXPORT - BY_THE_SERVICE
+# Nothing seals logs yet; and what nobody can project is not in a good one.
+BY_SEALS, BY_FAULTS = {"I-08"}, {"I-40"}
+BY_THE_LOG = (
+    {kind.id for kind in KINDS} - BY_CLIENTS - BY_EARLIER_EXPORT - BY_THE_SERVICE - BY_SEALS
+)
 
 
 def test_the_good_history_is_good_for_every_invariant(story: Story) -> None:
@@ -21,7 +25,9 @@ def test_the_good_history_is_good_for_every_invariant(story: Story) -> None:
 
     bad = {one.id: one.violation for one in findings.values() if one.verdict is Verdict.INVALID}
     assert bad == {}
-    assert {one.id for one in findings.values() if one.verdict is Verdict.VALID} == BY_THE_LOG
+    assert {one.id for one in findings.values() if one.verdict is Verdict.VALID} == (
+        BY_THE_LOG - BY_FAULTS
+    )
 
 
 @pytest.mark.parametrize("part", range(1, 20))

@@ -19,6 +19,7 @@ from audit.world import World
 from daybook.auditing import derive_anew
 from eventlog.database import connect, owner_conninfo, reader_conninfo
 from eventlog.follower import Follower
+from projections.checkpoints import take_checkpoints
 from projections.leases import Heartbeat, extend_leases
 from projections.registry import LIVE_TABLES, READ_MODELS
 from tests.kitchen import MAPPER, Kitchen, open_kitchen
@@ -129,6 +130,37 @@ def work(conninfo: str, orders: int = 0) -> None:
                 await kitchen.order()
 
     anyio.run(happen)
+
+
+def copy_tables(conninfo: str) -> None:
+    async def happen() -> None:
+        async with await connect(reader_conninfo(conninfo)) as connection:
+            ((head,),) = await (
+                await connection.execute("SELECT max(position) FROM log")
+            ).fetchall()
+            await take_checkpoints(connection, head)
+
+    anyio.run(happen)
+
+
+@pytest.mark.parametrize(
+    "statements",
+    [
+        "UPDATE checkpoint_rows SET data = data || '{\"attempts\": 7}' WHERE kind = 'orders'",
+        "DELETE FROM checkpoint_rows WHERE kind = 'bots'",
+        "UPDATE checkpoint_rows SET position = 3 WHERE kind = 'jobs';"
+        "UPDATE checkpoints SET position = 3 WHERE kind = 'jobs'",
+    ],
+)
+def test_a_table_is_judged_as_of_every_position_at_which_it_was_copied(
+    database: str, statements: str
+) -> None:
+    work(database)
+    copy_tables(database)
+    work(database)
+    assert verdicts(database)["I-33"] is Verdict.VALID
+    rewrite(database, statements)
+    assert verdicts(database)["I-33"] is Verdict.INVALID
 
 
 def test_an_honest_database_is_valid(database: str) -> None:

@@ -16,9 +16,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from daybook import Worker
+from daybook import Client, Worker
 from tests.conftest import reachable_directory
-from tests.daybook.standin import Address, StandIn, stand_in
+from tests.daybook.address import Address, stand_in
+from tests.daybook.standin import StandIn
 from tests.daybook.working import Events
 from tests.processes import SECONDS_MAX, Running, daybook, eventually
 
@@ -148,3 +149,9 @@ def events(caplog: pytest.LogCaptureFixture) -> Events:
         return [vars(record) for record in caplog.records if record.message == event]
 
     return find
+
+
+@pytest.fixture
+def client(address: Address) -> Iterator[Client]:
+    with Client(address.url, chance=random.Random(7)) as client:
+        yield client

@@ -1,10 +1,7 @@
 """The clients against answers of every kind, over real connections."""
 
-import random
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -24,22 +21,13 @@ from daybook import (
     Rate,
     Refused,
     Result,
-    ServerFault,
-    Unavailable,
 )
-from daybook.answers import Answer, error_of, retry_after_seconds
 from daybook.errors import BadSetup
-from daybook.transport import Tries
-from tests.daybook.standin import Address, Fault, StandIn
+from tests.daybook.address import Address
+from tests.daybook.standin import Fault, StandIn
 from tests.processes import ROOT
 
 SHORT_SECONDS = 0.5
-
-
-@pytest.fixture
-def client(address: Address) -> Iterator[Client]:
-    with Client(address.url, chance=random.Random(7)) as client:
-        yield client
 
 
 def test_a_job_is_made_with_everything_that_was_said_about_it(
@@ -235,138 +223,6 @@ def test_settings_of_a_queue_that_are_not_named_are_left_alone(
     ]
     assert (queue.paused, queue.rate, queue.per_subject) == (True, None, Limits(concurrency=1))
     assert client.queues() == [queue]
-
-
-def test_a_write_whose_answer_was_lost_happens_once(client: Client, standin: StandIn) -> None:
-    standin.faults.append(Fault("/api/jobs", after_effect=True))
-
-    job = client.enqueue("email", "greet")
-
-    assert list(standin.jobs) == [str(job.id)]
-    first, second = standin.seen
-    assert first.headers["idempotency-key"] == second.headers["idempotency-key"]
-
-
-def test_every_write_has_a_key_of_its_own(client: Client, standin: StandIn) -> None:
-    client.enqueue("email", "greet")
-    client.enqueue("email", "greet")
-
-    assert len({seen.headers["idempotency-key"] for seen in standin.seen}) == 2
-
-
-def test_what_may_be_repeated_anyway_has_no_key(client: Client, standin: StandIn) -> None:
-    job_id = standin.add()["id"]
-    (job,) = client.claim(["email"], worker_id="w1")
-    client.heartbeat(job)
-    client.heartbeat_many([job])
-    client.get(job_id)
-
-    assert not [seen for seen in standin.seen if "idempotency-key" in seen.headers]
-
-
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_what_passes_is_tried_again(client: Client, standin: StandIn, status: int) -> None:
-    standin.faults += [Fault("/api/queues", status=status, content=b"<html>")] * 2
-
-    assert client.queues() == []
-    assert len(standin.seen) == 3
-
-
-def test_a_service_that_says_when_to_come_back_is_not_asked_before(
-    client: Client, standin: StandIn
-) -> None:
-    # Others were in the way: nothing was done, and a second later it may be.
-    content = b'{"code": "conflict", "detail": "Send it again."}'
-    standin.faults.append(Fault("/api/jobs", 409, {"Retry-After": "1"}, content))
-
-    client.enqueue("email", "greet")
-
-    first, second = standin.seen
-    assert 1 <= second.at - first.at < 1.4
-
-
-def test_no_patience_is_wasted_on_a_service_that_is_away_for_longer(
-    client: Client, standin: StandIn
-) -> None:
-    content = b'{"code": "unavailable", "detail": "The database is away."}'
-    standin.faults.append(Fault("/api/jobs", 503, {"Retry-After": "60"}, content))
-    began = time.monotonic()
-
-    with pytest.raises(Unavailable) as raised:
-        client.enqueue("email", "greet")
-
-    assert time.monotonic() - began < 1
-    assert (raised.value.code, raised.value.retry_after_seconds) == ("unavailable", 60)
-    assert str(raised.value) == "The database is away."
-
-
-def test_nobody_there_is_unavailable() -> None:
-    with (
-        Client("http://127.0.0.1:1", retry_seconds_max=SHORT_SECONDS) as client,
-        pytest.raises(Unavailable) as raised,
-    ):
-        client.queues()
-
-    assert raised.value.code == "unreachable"
-    assert "http://127.0.0.1:1" in str(raised.value)
-
-
-def test_rests_grow_and_end_with_the_time_limit() -> None:
-    chance, failure = random.Random(7), Unavailable("Away.", code="unavailable")
-
-    def rests() -> Iterator[float]:
-        tries = Tries(3600, chance)
-        while True:
-            yield tries.rest_seconds(failure)
-
-    for series in [rests() for _ in range(50)]:
-        limits = [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
-        assert all(0 <= next(series) <= limit for limit in limits)
-    with pytest.raises(Unavailable):
-        Tries(0, chance).rest_seconds(failure)
-
-
-def test_a_moment_to_come_back_is_read_by_the_clock_of_who_said_it() -> None:
-    headers = {
-        "date": "Wed, 21 Oct 2015 07:28:00 GMT",
-        "retry-after": "Wed, 21 Oct 2015 07:28:30 GMT",
-    }
-
-    assert retry_after_seconds(headers) == 30
-    assert retry_after_seconds({"retry-after": headers["retry-after"]}) is None
-    assert retry_after_seconds({"retry-after": "soon"}) is None
-    assert retry_after_seconds({"retry-after": "2"}) == 2
-
-
-def test_a_defect_of_the_service_is_neither_a_refusal_nor_repeated(
-    client: Client, standin: StandIn
-) -> None:
-    content = b'{"code": "internal_error", "detail": "This is a defect."}'
-    standin.faults.append(Fault("/api/jobs", 500, content=content))
-
-    with pytest.raises(ServerFault, match=r"This is a defect\."):
-        client.enqueue("email", "greet")
-
-    assert len(standin.seen) == 1
-
-
-@pytest.mark.parametrize("content", [b"<html>", b"{}", b'{"queues": 1}', b"\xff"])
-def test_an_answer_that_cannot_be_read_is_an_error_of_the_service(
-    client: Client, standin: StandIn, content: bytes
-) -> None:
-    standin.faults.append(Fault("/api/queues", 200, content=content))
-
-    with pytest.raises(ServerFault) as raised:
-        client.queues()
-
-    assert raised.value.code == "unreadable_answer"
-
-
-def test_an_answer_without_a_reason_is_still_a_sentence() -> None:
-    error = error_of(Answer(418, {}, b"\xff"))
-
-    assert isinstance(error, Refused)
-    assert (error.code, str(error)) == ("http_418", "The answer was 418, without a reason.")
 
 
 def test_calls_share_a_connection(client: Client, standin: StandIn) -> None:

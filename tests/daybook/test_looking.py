@@ -56,3 +56,21 @@ async def test_the_doctor_names_what_is_wrong_and_the_next_step(database: str) -
     assert "daybook rebuild orders" in told.stdout
     assert "No service looks after due times" in told.stdout
     assert "PostgreSQL" in told.stdout
+
+
+async def test_the_doctor_mentions_what_was_begun_and_never_ended(database: str) -> None:
+    healthy = daybook("doctor", DATABASE_URL=database).stdout
+    assert "None is unfinished." in healthy
+    assert "None was cut off." in healthy
+    rows(database, "INSERT INTO imports (digest, lines_count) VALUES ('', 1204)")
+    running = """
+    INSERT INTO running_rebuilds
+    VALUES (gen_random_uuid(), 1, clock_timestamp(), clock_timestamp(), 'rebuild', 'orders bots')
+    """
+    rows(database, running)
+    told = daybook("doctor", DATABASE_URL=database)
+    assert told.returncode == 1
+    assert "is unfinished, after 1204 events." in told.stdout
+    assert "daybook import FILE" in told.stdout
+    assert "A rebuild of orders bots was cut off" in told.stdout
+    assert "Go on: daybook rebuild orders bots." in told.stdout

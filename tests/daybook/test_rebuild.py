@@ -5,6 +5,7 @@ import random
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from getpass import getuser
 from typing import Any
 
 import httpx2
@@ -159,6 +160,9 @@ def ask(conninfo: str, *arguments: str) -> Result:
         (["nothing"], "There is no nothing: name one of orders, bots"),
         (["orders", "--all"], "Name one or more of orders, bots"),
         (["--all", "--verify-only", "--rollback"], "exclude each other"),
+        (["--all", "--verify-only", "--reason", "why"], "no --reason to record"),
+        (["--all", "--reason", ""], "1 to 500 characters, on one line"),
+        (["--all", "--reason", "two\nlines"], "1 to 500 characters, on one line"),
     ],
 )
 def test_what_is_to_be_rebuilt_must_be_said(said: list[str], answer: str) -> None:
@@ -188,6 +192,18 @@ def test_a_row_that_was_changed_by_hand_is_found_with_exit_code_1_and_repaired(
     assert ask(own_database, "jobs", "--verify-only").exit_code == 0
     assert ask(own_database, "--rollback").exit_code == 0
     assert ask(own_database, "jobs", "--verify-only").exit_code == 1
+
+
+def test_who_rebuilt_what_and_why_is_in_the_log(own_database: str) -> None:
+    # N10
+    assert ask(own_database, "bots", "--reason", "A row was changed by hand.").exit_code == 0
+    shown = ["log", "--topic", "rebuild.", "--database-url", own_database]
+    told = CliRunner().invoke(cli, shown, obj=Choice(StopSignals()))
+    created, completed = told.stdout.splitlines()
+    assert "rebuild.created" in created
+    assert f"operator:{getuser()}" in created
+    assert "because='A row was changed by hand.'" in created
+    assert "rebuild.completed" in completed
 
 
 def test_what_cannot_be_done_is_said_in_a_sentence(own_database: str) -> None:

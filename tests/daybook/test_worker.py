@@ -17,7 +17,8 @@ from daybook import (
     Worker,
 )
 from daybook.errors import BadSetup
-from tests.daybook.standin import Address, Body, Fault, StandIn
+from tests.daybook.address import Address
+from tests.daybook.standin import Body, Fault, StandIn
 from tests.daybook.working import (
     CLAIM,
     RESULTS,

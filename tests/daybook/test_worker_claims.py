@@ -14,7 +14,8 @@ from daybook import (
     Worker,
 )
 from daybook.held import Held
-from tests.daybook.standin import Address, Fault, StandIn, stand_in
+from tests.daybook.address import Address, stand_in
+from tests.daybook.standin import Fault, StandIn
 from tests.daybook.test_worker_outcomes import make_job
 from tests.daybook.working import (
     CLAIM,

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.daybook.standin import Address, Body, StandIn
+from tests.daybook.address import Address
+from tests.daybook.standin import Body, StandIn
 from tests.processes import ROOT, SECONDS_MAX, environment, eventually
 
 # What every worker of these tests can do. How long a job takes stands in its payload.

@@ -9,7 +9,8 @@ from daybook import (
     ClaimedJob,
     Worker,
 )
-from tests.daybook.standin import Address, StandIn
+from tests.daybook.address import Address
+from tests.daybook.standin import StandIn
 from tests.daybook.working import (
     CLAIM,
     SECONDS_MAX,

@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import httpx2
+import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -31,6 +32,9 @@ from tests.kitchen import rows
 ADMINS = ("office@example.com", "boss@example.com")
 SECONDS_MAX = 10.0
 FINISHED = ("COMPLETED", "DEAD", "CANCELLED")
+
+FIRST_THREE = ["issue_invoice", "send_customer_confirmation", "send_internal_confirmation"]
+ALL_FOUR = [*FIRST_THREE, "send_invoice_ready"]
 
 
 class Firm(Struct, frozen=True, kw_only=True):
@@ -194,3 +198,9 @@ def variables_of(settings: Settings) -> dict[str, str]:
         "BOOKINGS_ANSWER_SECONDS_MAX": str(settings.answer_seconds_max),
         "BOOKINGS_LEASE_SECONDS": str(settings.lease_seconds),
     }
+
+
+def said(log: pytest.LogCaptureFixture, event: str, **fields: Any) -> list[dict[str, Any]]:
+    """What was logged under this name and with these fields."""
+    records = [vars(record) for record in log.records if record.getMessage() == event]
+    return [one for one in records if fields.items() <= one.items()]

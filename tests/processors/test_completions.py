@@ -211,6 +211,21 @@ async def test_a_process_that_holds_the_lock_and_sleeps_holds_nobody_up_for_long
     assert PATIENCE_SECONDS <= lateness(database)[order.id] < PATIENCE_SECONDS + 1.5
 
 
+async def test_a_lock_that_cannot_be_asked_for_is_told_of_once_and_that_it_is_back(
+    database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # D-05
+    monkeypatch.setattr("processors.duty.ALARM_SECONDS", 0.3)
+    async with proxy_to(database) as proxy, running(proxy.conninfo):
+        proxy.refusing = True
+        proxy.drop_all()
+        await eventually(lambda: "Nobody here looks after due times" in caplog.text)
+        await asyncio.sleep(1)
+        assert caplog.text.count("Nobody here looks after due times") == 1
+        proxy.refusing = False
+        await eventually(lambda: "due times are looked after" in caplog.text)
+
+
 async def test_a_lost_database_is_waited_for_in_silence(
     database: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -47,6 +47,31 @@ async def test_a_key_is_kept_for_as_many_days_as_are_set_and_no_longer(
     assert ("idempotent-replayed" in again.headers) == is_kept
 
 
+async def test_a_key_that_is_forgotten_has_no_second_effect(database: str) -> None:
+    # BAD_INPUT 58, I-05
+    async with Service(database, read_models=(), processors=()) as service:
+        api = api_of(service)
+        order = (await api.post("/api/orders", {"type": "VIP"}, idempotency_key="k1")).json["order"]
+        path = f"/api/orders/{order['id']}"
+        await api.delete(path, idempotency_key="k2")
+        await api.post(f"{path}/requeue", idempotency_key="refused")
+        await api.post(f"{path}/restore")
+        rows(database, GROW_OLDER, {"age": "31 days"})
+        async with await connect(reader_conninfo(database)) as connection:
+            assert await forget_keys(connection, days=30, limit=100) == 3
+        before = rows(database, "SELECT count(*) FROM log")
+
+        again = await api.post("/api/orders", {"type": "VIP"}, idempotency_key="k1")
+        other = await api.post("/api/orders", {"type": "NORMAL"}, idempotency_key="k1")
+        deleted = await api.delete(path, idempotency_key="k2")
+        for answer in (again, other, deleted):
+            assert answer.problem == (409, "already-exists")
+            assert order["id"] in answer.json["detail"]
+        assert rows(database, "SELECT count(*) FROM log") == before
+        # What had no effect then may have one now.
+        assert (await api.delete(path, idempotency_key="refused")).status == 200
+
+
 async def test_more_than_one_batch_is_forgotten_and_nothing_that_is_young(database: str) -> None:
     rows(database, FILL_KEYS, {"age": "31 days", "count": 3 * BATCH_MAX + 1})
     rows(database, FILL_KEYS.replace("'k'", "'young'"), {"age": "29 days", "count": 10})

@@ -18,6 +18,7 @@ from processors import upstream_poll
 from processors.upstream_feeds import Feed, FeedJob, Mapping
 from processors.upstreams import Upstreams
 from tests.kitchen import eventually, fold_of_the_log, live_rows, rows
+from tests.processes import SECONDS_MAX
 from tests.processors.feed import Request, Upstream, serving_feed
 from tests.processors.instance import Instance, serving
 
@@ -378,10 +379,13 @@ def test_killed_between_a_page_and_its_cursor_nothing_is_repeated(
 
 
 def kill_soon(upstream: Upstream, server: Instance, *, after: int, seconds: float) -> None:
-    """So many seconds after it asks for a page, which it may get before."""
+    """So many seconds after it asks for a page, which it may get before; but none behind that one,
+    however late this process comes to kill it."""
 
     def before_answer(request: Request) -> None:
-        if request.after == after:
+        if request.after > after:
+            server.process.wait(SECONDS_MAX)
+        elif request.after == after:
             Timer(seconds, server.kill).start()
 
     upstream.before_answer = before_answer

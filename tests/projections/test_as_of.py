@@ -13,7 +13,7 @@ from domain.order import OrderKind
 from domain.workshop import CancelJob, Outcome, RetryJob
 from eventlog.database import connect, reader_conninfo
 from projections.as_of import Past, position_of
-from projections.checkpoints import take_checkpoint
+from projections.checkpoints import take_checkpoints
 from projections.registry import DECIDERS
 from tests.kitchen import MAPPER, open_kitchen, rows
 from tests.workshop import Workshop
@@ -75,7 +75,7 @@ async def test_at_a_hundred_positions_it_equals_a_fold_from_the_beginning(
             await a_day(database, seed)
             if checkpoints:
                 ((settled,),) = rows(database, "SELECT max(position) FROM log")
-                await take_checkpoint(reader, settled)
+                await take_checkpoints(reader, settled)
         await a_day(database, 99)
         ((head,),) = rows(database, "SELECT max(position) FROM log")
         for position in random.Random(7).sample(range(head + 1), 100 if checkpoints else 20):

@@ -1,40 +1,43 @@
 """Rebuilding: every projection is what the log says, can be proved to be, and can be made anew."""
 
 import asyncio
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 from uuid_utils.compat import uuid7
 
-from domain.claim import CompletionMode
-from domain.errors import Refusal
-from domain.job import Job, UniqueScope
-from domain.kitchen import DeleteOrder, FailOrder, ReleaseBot, RequeueOrder, RestoreOrder
-from domain.order import Order, OrderKind
-from domain.workshop import CancelJob, ConfigureQueue, Outcome, RetryJob
 from eventlog.database import connect, owner_conninfo, reader_conninfo
 from eventlog.errors import UnknownTopicError
 from eventlog.follower import Follower
 from projections.leases import Heartbeat, extend_leases
 from projections.rebuild import rebuild as rebuild_module
 from projections.rebuild import replay
-from projections.rebuild.comparison import Comparison
 from projections.rebuild.errors import RebuildError
-from projections.rebuild.rebuild import Rebuilt, rebuilding
-from projections.rebuild.targets import MAPPER, TARGETS, Target
+from projections.rebuild.rebuild import rebuilding
+from projections.rebuild.targets import MAPPER, TARGETS
 from projections.registry import READ_MODELS
 from projections.snapshot import begin_snapshot
-from tests.conftest import fresh_database
-from tests.kitchen import Kitchen, fold_of_the_log, live_rows, open_kitchen, rows
-from tests.workshop import QUEUE, Workshop, open_workshop, raw
+from tests.kitchen import fold_of_the_log, live_rows, open_kitchen, rows
+from tests.projections.rebuilds import (
+    ALL,
+    Evening,
+    Interrupting,
+    Unwatched,
+    chosen,
+    follow,
+    found,
+    make_anew,
+    roll_back,
+    verify,
+    wrong,
+)
+from tests.workshop import open_workshop
 
 pytestmark = pytest.mark.anyio
 
-ALL = [target.name for target in TARGETS]
 READ_MODEL_NAMES = [model.name for model in READ_MODELS]
 
 # Everything about tables that somebody could notice, but for where their rows lie.
@@ -56,8 +59,6 @@ FIND_TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'daybook'"
 FIND_COPIES = """
 SELECT schemaname, tablename FROM pg_tables WHERE schemaname IN ('daybook_shadow', 'daybook_before')
 """
-READ_LOG = "SELECT * FROM stored_events ORDER BY notification_id"
-READ_NUMBERS = "SELECT last_value FROM order_numbers UNION ALL SELECT last_value FROM job_numbers"
 
 # What is no projection, and why it cannot be made from the log.
 NO_PROJECTIONS = {
@@ -66,156 +67,13 @@ NO_PROJECTIONS = {
     "followers": "where read models are; exchanged together with them",
     "rebuilds": "where rebuilds are",
     "idempotency_keys": "what was answered",
+    "spent_keys": "what was answered once",
     "imports": "how far an import is",
     "queue_paces": "losing it costs one burst",
     "upstream_checks": "what polls found is no event",
     "checkpoints": "copies of live tables",
     "checkpoint_rows": "copies of live tables",
 }
-
-
-class Unwatched:
-    def begin(self, what: str) -> None: ...
-
-    def reach(self, position: int, goal: int) -> None: ...
-
-
-class Interrupting(Unwatched):
-    """Stops a rebuild when it has come so far."""
-
-    def __init__(self, position: int) -> None:
-        self.seen: list[int] = []
-        self._position = position
-
-    def reach(self, position: int, goal: int) -> None:  # noqa: ARG002 (the protocol)
-        self.seen.append(position)
-        if position >= self._position:
-            raise KeyboardInterrupt
-
-
-def chosen(*names: str) -> list[Target]:
-    return [target for target in TARGETS if target.name in (names or ALL)]
-
-
-async def verify(conninfo: str, *names: str) -> dict[str, Comparison]:
-    async with rebuilding(conninfo, Unwatched()) as rebuild:
-        return {one.name: one for one in await rebuild.verify(chosen(*names))}
-
-
-async def make_anew(conninfo: str, *names: str) -> dict[str, Rebuilt]:
-    async with rebuilding(conninfo, Unwatched()) as rebuild:
-        return {one.name: one for one in await rebuild.rebuild(chosen(*names))}
-
-
-def found(rebuilt: dict[str, Rebuilt]) -> dict[str, Comparison]:
-    return {name: one.found for name, one in rebuilt.items() if one.found is not None}
-
-
-async def roll_back(conninfo: str, *names: str) -> list[str]:
-    async with rebuilding(conninfo, Unwatched()) as rebuild:
-        return [one.name for one in await rebuild.roll_back(chosen(*names))]
-
-
-def wrong(comparisons: dict[str, Comparison]) -> list[str]:
-    """What is not as the log says, in the words of the operator."""
-    return [str(one) for comparison in comparisons.values() for one in comparison.differences]
-
-
-async def follow(conninfo: str) -> None:
-    for model in READ_MODELS:
-        follower = Follower(conninfo, model, MAPPER)
-        await follower.catch_up()
-        await follower.close()
-
-
-class Evening:
-    """A kitchen and a workshop in which anything may happen; chance has a seed."""
-
-    def __init__(self, kitchen: Kitchen, seed: int = 7) -> None:
-        self.kitchen = kitchen
-        self.workshop = Workshop(kitchen)
-        self.chance = random.Random(seed)
-        self.orders: list[Order] = []
-        self.jobs: list[Job] = []
-
-    async def go_on(self, count: int) -> None:
-        bots = [await self.kitchen.bot(CompletionMode.ACK) for _ in range(4)]
-        for _ in range(count):
-            deed = self.chance.choice(
-                [self.order, self.cook, self.change, self.enqueue, self.work, self.decide]
-            )
-            try:
-                await deed(bots)
-            except Refusal:
-                continue
-
-    async def order(self, _bots: Any) -> None:
-        self.orders.append(await self.kitchen.order(self.chance.choice([*OrderKind])))
-
-    async def cook(self, bots: Any) -> None:
-        bot = self.chance.choice(bots)
-        order = await self.kitchen.claim(bot)
-        assert order is None or order.claim is not None
-        luck = self.chance.random()
-        if order is None or luck < 0.3:
-            return
-        assert order.claim is not None
-        if luck < 0.7:
-            await self.kitchen.complete(order)
-        elif luck < 0.85:
-            failed = FailOrder(
-                order_id=order.id, claim_id=order.claim.id, error="burnt", retryable=luck < 0.8
-            )
-            await self.kitchen.submit(failed)
-        else:
-            await self.kitchen.submit(ReleaseBot(bot_id=bot.id))
-
-    async def change(self, bots: Any) -> None:
-        await self.kitchen.submit(ReleaseBot(bot_id=self.chance.choice(bots).id))
-        if self.orders:
-            kind: Any = self.chance.choice([DeleteOrder, RestoreOrder, RequeueOrder])
-            await self.kitchen.submit(kind(order_id=self.chance.choice(self.orders).id))
-
-    async def enqueue(self, _bots: Any) -> None:
-        key = self.chance.choice([None, None, "a", "b"])
-        fields: dict[str, Any] = {"type_": self.chance.choice(["send", "print"])}
-        if key is not None:
-            fields |= {"unique_key": key, "unique_scope": UniqueScope.UNFINISHED}
-        payload = raw(str(self.chance.randrange(100)))
-        self.jobs.append(await self.workshop.job(payload=payload, **fields))
-
-    async def work(self, _bots: Any) -> None:
-        for job in await self.workshop.claim(self.chance.randrange(1, 4)):
-            if self.chance.random() < 0.8:
-                outcome = self.chance.choice([*Outcome])
-                until = job.created_at if outcome is Outcome.SNOOZE else None
-                await self.workshop.finish(job, outcome, until=until, rest_seconds=0)
-
-    async def decide(self, _bots: Any) -> None:
-        await self.kitchen.submit(ConfigureQueue(name=QUEUE, concurrency=self.chance.randrange(9)))
-        if self.jobs:
-            kind: Any = self.chance.choice([CancelJob, RetryJob])
-            await self.kitchen.submit(kind(job_id=self.chance.choice(self.jobs).id))
-
-
-@pytest.fixture(scope="module")
-def past_evening(server: str, template: str) -> Iterator[str]:
-    """Name of a database with some of everything, read models included."""
-
-    async def play(conninfo: str) -> None:
-        async with open_kitchen(conninfo) as kitchen:
-            await Evening(kitchen).go_on(200)
-        await follow(conninfo)
-
-    with fresh_database(server, template) as conninfo:
-        asyncio.run(play(conninfo))
-        yield str(conninfo_to_dict(conninfo)["dbname"])
-
-
-@pytest.fixture
-def evening(server: str, past_evening: str) -> Iterator[str]:
-    with fresh_database(server, past_evening) as conninfo:
-        yield conninfo
 
 
 async def test_every_table_is_a_projection_or_says_why_not(own_database: str) -> None:
@@ -244,12 +102,6 @@ async def test_a_rebuilt_table_has_the_rows_and_everything_else_of_the_one_befor
     assert (rows(evening, DESCRIBE_TABLES), live_rows(evening)) == before
     assert live_rows(evening) == fold_of_the_log(evening)
     assert wrong(await verify(evening)) == []
-
-
-async def test_a_rebuild_writes_no_event_and_draws_no_number(evening: str) -> None:
-    before = rows(evening, READ_LOG), rows(evening, READ_NUMBERS)
-    await make_anew(evening)
-    assert (rows(evening, READ_LOG), rows(evening, READ_NUMBERS)) == before
 
 
 TAMPERING: dict[str, tuple[str, Callable[[Any], str]]] = {

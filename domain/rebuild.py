@@ -1,0 +1,146 @@
+"""A rebuild: an operator makes projections anew from the log, or takes back what was replaced.
+
+Nothing that is derived from the log changes by it, so nothing follows from its events: they say
+who did it, why, and what was found.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, ClassVar, Self
+from uuid import UUID
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from domain.desk import Desk, Reads
+from domain.event import Decider, Event, Reasoned, events_of
+
+CUT_OFF = "It was cut off before its end."
+
+
+class RebuildAction(StrEnum):
+    REBUILD = "rebuild"
+    ROLLBACK = "rollback"
+    """What a rebuild replaced is put back into its place."""
+
+
+class RebuildStatus(StrEnum):
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+
+
+class Found(Struct, frozen=True, kw_only=True, gc=False):
+    """What one projection was like, compared with the log at one position."""
+
+    projection: str
+    position: int
+    rows_count: int
+    """By the log."""
+
+    digest: str
+    """Of those rows, in whichever order: the number of rows and the sum of their hashes."""
+
+    differences_count: int
+    """Rows that were not so in the table that was replaced."""
+
+
+class Rebuild(Struct, frozen=True, kw_only=True, gc=False):
+    id: UUID
+    version: int
+    action: RebuildAction
+    projections: tuple[str, ...]
+    status: RebuildStatus
+    created_at: datetime
+    updated_at: datetime
+
+    class Created(Reasoned, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "rebuild.created"
+        rebuild_id: UUID
+        action: RebuildAction
+        projections: tuple[str, ...]
+
+    class Completed(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "rebuild.completed"
+        found: tuple[Found, ...]
+        """Empty when it put back what was replaced, which is not compared."""
+
+    class Failed(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "rebuild.failed"
+        error: str
+
+    def after(self, event: Event, **changes: Any) -> Self:
+        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
+
+
+def evolve(rebuild: Rebuild | None, event: Event) -> Rebuild:
+    if isinstance(event, Rebuild.Created):
+        return Rebuild(
+            id=event.rebuild_id,
+            version=1,
+            action=event.action,
+            projections=event.projections,
+            status=RebuildStatus.RUNNING,
+            created_at=event.at,
+            updated_at=event.at,
+        )
+    assert rebuild is not None, f"{event} is the first event of a rebuild"
+    match event:
+        case Rebuild.Completed():
+            return rebuild.after(event, status=RebuildStatus.COMPLETED)
+        case Rebuild.Failed():
+            return rebuild.after(event, status=RebuildStatus.FAILED)
+    raise AssertionError(f"a rebuild does not know {event}")
+
+
+REBUILD: Decider[Rebuild] = Decider(
+    name="rebuild",
+    state=Rebuild,
+    events=events_of(Rebuild),
+    evolve=evolve,
+    finished=lambda rebuild: rebuild.status is not RebuildStatus.RUNNING,
+)
+
+
+class BeginRebuild(Struct, frozen=True, kw_only=True, gc=False):
+    """There is one at a time, so one that never ended was cut off."""
+
+    rebuild_id: UUID
+    action: RebuildAction
+    projections: tuple[str, ...]
+    because: str | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(every=(REBUILD,))
+
+    def decide(self, desk: Desk) -> Rebuild:
+        for before in desk.every(REBUILD):
+            desk.record(REBUILD, before.id, Rebuild.Failed(at=desk.now, error=CUT_OFF))
+        created = Rebuild.Created(
+            at=desk.now,
+            rebuild_id=self.rebuild_id,
+            action=self.action,
+            projections=self.projections,
+            because=self.because,
+        )
+        return desk.record(REBUILD, self.rebuild_id, created)
+
+
+class EndRebuild(Struct, frozen=True, kw_only=True, gc=False):
+    """It found this; or it could not be done, because of an error."""
+
+    rebuild_id: UUID
+    found: Sequence[Found] = ()
+    error: str | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((REBUILD, self.rebuild_id),))
+
+    def decide(self, desk: Desk) -> None:
+        ended: Event = Rebuild.Completed(at=desk.now, found=tuple(self.found))
+        if self.error is not None:
+            ended = Rebuild.Failed(at=desk.now, error=self.error)
+        desk.record(REBUILD, self.rebuild_id, ended)

@@ -1,0 +1,87 @@
+"""What an operator did with the projections is in the log too: who, why, and what was found.
+
+The events are written before and after, never in a transaction that compares or switches: so what
+is compared is compared at one position.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct
+from uuid_utils.compat import uuid7
+
+from domain.desk import Command
+from domain.rebuild import BeginRebuild, EndRebuild, Found, RebuildAction
+from eventlog.committer import Committer
+from eventlog.mapper import EventMapper
+from eventlog.origin import Origin
+from projections.rebuild.comparison import Comparison
+from projections.rebuild.targets import Target
+from projections.registry import DECIDERS, LIVE_TABLES
+
+ERROR_CHARACTERS_MAX = 2000
+STOPPED = "It was stopped; the same command goes on from there."
+
+
+class Operator(Struct, frozen=True):
+    """Whose decision it is to rebuild, and why."""
+
+    actor: str = "operator"
+    because: str | None = None
+
+
+OPERATOR = Operator()
+
+
+class Logbook:
+    """Of one rebuild."""
+
+    def __init__(self, conninfo: str, operator: Operator) -> None:
+        self._conninfo = conninfo
+        self._operator = operator
+        self.found: Sequence[Found] = ()
+
+    @asynccontextmanager
+    async def entry(self, action: RebuildAction, targets: Sequence[Target]) -> AsyncIterator[None]:
+        """Whatever ends it, the log says so; only a process that dies leaves that to the next."""
+        rebuild_id = uuid7()
+        names = tuple(target.name for target in targets)
+        begin = BeginRebuild(
+            rebuild_id=rebuild_id,
+            action=action,
+            projections=names,
+            because=self._operator.because,
+        )
+        await self._write(begin, rebuild_id)
+        try:
+            yield
+        except BaseException as error:
+            failed = EndRebuild(rebuild_id=rebuild_id, error=_told(error))
+            await self._write(failed, rebuild_id)
+            raise
+        await self._write(EndRebuild(rebuild_id=rebuild_id, found=self.found), rebuild_id)
+
+    async def _write(self, command: Command[Any], rebuild_id: UUID) -> None:
+        origin = Origin(command_id=uuid7(), actor=self._operator.actor, correlation=rebuild_id)
+        mapper = EventMapper(DECIDERS)
+        async with Committer(self._conninfo, tables=LIVE_TABLES, mapper=mapper) as committer:
+            await committer.submit(command, origin)
+
+
+def found_by(comparison: Comparison) -> Found:
+    return Found(
+        projection=comparison.name,
+        position=comparison.position,
+        rows_count=comparison.rows_count,
+        digest=comparison.digest,
+        differences_count=comparison.differences_count,
+    )
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, asyncio.CancelledError):
+        return STOPPED
+    return (str(error) or type(error).__name__)[:ERROR_CHARACTERS_MAX]

@@ -1,0 +1,31 @@
+"""A past evening, in a database of the test's own."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from tests.conftest import fresh_database
+from tests.kitchen import open_kitchen
+from tests.projections.rebuilds import Evening, follow
+
+
+@pytest.fixture(scope="module")
+def past_evening(server: str, template: str) -> Iterator[str]:
+    """Name of a database with some of everything, read models included."""
+
+    async def play(conninfo: str) -> None:
+        async with open_kitchen(conninfo) as kitchen:
+            await Evening(kitchen).go_on(200)
+        await follow(conninfo)
+
+    with fresh_database(server, template) as conninfo:
+        asyncio.run(play(conninfo))
+        yield str(conninfo_to_dict(conninfo)["dbname"])
+
+
+@pytest.fixture
+def evening(server: str, past_evening: str) -> Iterator[str]:
+    with fresh_database(server, past_evening) as conninfo:
+        yield conninfo
