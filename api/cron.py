@@ -1,7 +1,7 @@
 """For platforms that can only call a URL: a call has some jobs run, in this very process.
 
 Whoever calls must know a secret, which is sent as a header and nowhere else: addresses end up in
-logs. While it is being changed, two are good.
+logs. While it is being changed, two are good. A key with the scope cron is as good as a secret.
 """
 
 import re
@@ -16,6 +16,7 @@ import psycopg
 from msgspec import Meta, Struct
 from starlette.routing import Route
 
+from api.access import ANYBODY, CRON, OPEN, SIGNED
 from api.commands import Body, Call, Endpoint, RawHeaders, retry_after, stored
 from api.parameters import Parameters
 from api.problems import BadInputError, unavailable
@@ -112,7 +113,7 @@ class ProcessEndpoint(Endpoint[Batch]):
         access: CronAccess = call.scope["app"].cron_access
         if call.parameters.token is not None:
             raise bad_request("secret_in_url", "The secret is a header, never part of an address.")
-        if not access.admits(_only_secret(call)):
+        if call.caller in (ANYBODY, OPEN) and not access.admits(_only_secret(call)):
             detail = f"The header {SECRET_HEADER} must be the secret."
             raise BadInputError(HTTPStatus.UNAUTHORIZED, "unauthorized", detail)
         jobs_max = self.read(call, body).max_jobs
@@ -142,6 +143,8 @@ def _only_secret(call: Call) -> bytes:
     return given[0] if len(given) == 1 else b""
 
 
-PROCESS = ProcessEndpoint("POST", "/api/cron/process-jobs", takes=Batch, parameters=NoToken)
+PROCESS = ProcessEndpoint(
+    "POST", "/api/cron/process-jobs", takes=Batch, scope=CRON | SIGNED, parameters=NoToken
+)
 
 routes: list[Route] = [PROCESS.route]

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from api.parameters import NoParameters, Parameters, read_parameters
 from api.problems import JSONAnswer, unavailable
+from domain.scope import Scope as KeyScope
 from eventlog.errors import UnavailableError
 from projections.snapshot import ListBehindError
 
@@ -43,11 +44,13 @@ class Read:
         path: str,
         answers: Callable[..., Any],
         *,
+        scope: KeyScope,
         parameters: type[Parameters] = NoParameters,
     ) -> None:
         """`answers` gets the parameters and the request; its return type is the shape of the
         answer, its docstring the summary."""
         self.path, self.answers, self.parameters = path, answers, parameters
+        self.scope = scope
         self.summary = (getdoc(answers) or "").partition("\n")[0]
 
     @property

@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from starlette.requests import Request
 from starlette.routing import Route
 
+from api.access import ADMIN, AUDITOR
 from api.commands import Body, Call, Nothing, Write, stored
 from api.job_reads import PageCursor
 from api.jobs import NAME_PATTERN, PAYLOAD_BYTES_MAX, LeaseSeconds, Name, Text
@@ -214,19 +215,36 @@ PUT = PutEndpoint(
     "POST",
     "/api/schedules",
     takes=NewSchedule,
+    scope=ADMIN,
     command=put,
     shape=was_put,
     status=HTTPStatus.CREATED,
 )
 CHANGE = Write(
-    "PATCH", "/api/schedules/{name}", takes=ScheduleChange, command=change, shape=changed
+    "PATCH",
+    "/api/schedules/{name}",
+    takes=ScheduleChange,
+    scope=ADMIN,
+    command=change,
+    shape=changed,
 )
-PAUSE = Write("POST", "/api/schedules/{name}/pause", takes=Nothing, command=pause, shape=changed)
-RESUME = Write("POST", "/api/schedules/{name}/resume", takes=Nothing, command=resume, shape=changed)
-DELETE = Write("DELETE", "/api/schedules/{name}", takes=Nothing, command=delete, shape=changed)
+PAUSE = Write(
+    "POST", "/api/schedules/{name}/pause", takes=Nothing, scope=ADMIN, command=pause, shape=changed
+)
+RESUME = Write(
+    "POST",
+    "/api/schedules/{name}/resume",
+    takes=Nothing,
+    scope=ADMIN,
+    command=resume,
+    shape=changed,
+)
+DELETE = Write(
+    "DELETE", "/api/schedules/{name}", takes=Nothing, scope=ADMIN, command=delete, shape=changed
+)
 
 routes: list[Route] = [
     *(write.route for write in (PUT, CHANGE, PAUSE, RESUME, DELETE)),
-    DatabaseRead("/api/schedules", list_schedules, parameters=ScheduleListing).route,
-    DatabaseRead("/api/schedules/{name}", get_schedule).route,
+    DatabaseRead("/api/schedules", list_schedules, scope=AUDITOR, parameters=ScheduleListing).route,
+    DatabaseRead("/api/schedules/{name}", get_schedule, scope=AUDITOR).route,
 ]
