@@ -41,6 +41,9 @@ class Caller(Struct, frozen=True, kw_only=True, gc=False):
     """What the log calls it: the scope that let it in, and the key's name."""
 
     scope: Scope
+    mask: int
+    """The same as a number."""
+
     bounds: Bounds = UNBOUND
     owner: str | None = None
     holder: str = ""
@@ -60,9 +63,9 @@ class Caller(Struct, frozen=True, kw_only=True, gc=False):
 
 
 # Everybody, as long as the house is open.
-OPEN = Caller(id="open", actor="open", scope=ADMIN)
+OPEN = Caller(id="open", actor="open", scope=ADMIN, mask=ADMIN.value)
 # Whoever comes without a key, where none is needed.
-ANYBODY = Caller(id="public", actor="public", scope=NOBODY)
+ANYBODY = Caller(id="public", actor="public", scope=NOBODY, mask=0)
 
 
 def unknown_key() -> BadInputError:

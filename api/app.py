@@ -106,5 +106,5 @@ class App(Starlette):
         else:
             scope["app"] = self
             # What the door does not let in, it answers itself.
-            answer = self.door.check(scope, endpoint.scope) or endpoint
+            answer = self.door.check(scope, endpoint.needs) or endpoint
             await answer(scope, receive, send)

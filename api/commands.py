@@ -133,7 +133,7 @@ class Endpoint(ABC, Generic[B]):
         body_bytes_max: int = BODY_BYTES_MAX,
     ) -> None:
         self.method, self.path, self.takes, self.status = method, path, takes, status
-        self.scope = scope
+        self.scope, self.needs = scope, scope.value
         self.parameters = parameters
         self.operation = f"{method} {path}"
         self._decoder = Decoder(takes)

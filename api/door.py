@@ -11,7 +11,6 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl
 
-from msgspec import Struct
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -27,15 +26,8 @@ SECRET_NAMES = frozenset(("key", "token", "api_key", "apikey", "access_token", "
 COOKIE = "daybook_key"
 SECURE_COOKIE = "__Host-daybook_key"
 BEARER = b"bearer "
-_WITHOUT_KEY = PUBLIC | SIGNED
-
-
-class Shown(Struct, frozen=True, gc=False):
-    """What a request shows of itself at the door."""
-
-    key: bytes | None = None
-    is_led: bool = False
-    """Whether a browser may have shown it for a page of another site."""
+UNKNOWABLE = "Keys cannot be looked at at the moment: ask again."
+_ADMIN, _PUBLIC, _SIGNED = ADMIN.value, PUBLIC.value, SIGNED.value
 
 
 class Door:
@@ -46,45 +38,52 @@ class Door:
         self.cookie = SECURE_COOKIE if is_secure else COOKIE
         self.is_secure = is_secure
 
-    def check(self, scope: Scope, needs: KeyScope) -> Problem | None:
-        """Lets a request in and notes who it is; or says why not."""
+    def check(self, scope: Scope, needs: int) -> Problem | None:
+        """Lets a request in and notes who it is; or says why not. What a route needs is told as a
+        number, because flags are slow, and every request comes by here."""
         if self._keyring is None:
             scope["caller"] = OPEN
             return None
         if scope["query_string"] and _has_secret(scope["query_string"]):
             return secret_in_url()
-        shown = self.look(scope)
-        caller = None if shown.key is None else self._keyring.caller(shown.key, needs)
-        scope["caller"] = caller or ANYBODY
-        is_led = shown.is_led and scope["method"] not in SAFE_METHODS
-        if needs & _WITHOUT_KEY and (caller is None or is_led or needs in _WITHOUT_KEY):
-            scope["caller"] = caller if caller and needs == PUBLIC and not is_led else ANYBODY
+        shown, is_led = self._shown(scope)
+        caller = None if shown is None else self._keyring.caller(shown, needs)
+        if caller is None or is_led or needs == _SIGNED:
+            return self._without_key(scope, needs, is_led=is_led and caller is not None)
+        scope["caller"] = caller
+        if needs & _PUBLIC:
             return None
         if self._keyring.is_stale:
-            return unavailable("Keys cannot be looked at at the moment: ask again.")
-        if caller is None:
-            return unknown_key().problem
-        if is_led:
-            return foreign()
-        return None if caller.scope & (needs | ADMIN) else not_for(needs)
+            return unavailable(UNKNOWABLE)
+        return None if caller.mask & (needs | _ADMIN) else not_for(KeyScope(needs))
 
-    def look(self, scope: Scope) -> Shown:
-        given: dict[bytes, list[bytes]] = {}
-        for name, value in scope["headers"]:
-            given.setdefault(name, []).append(value)
-        if authorization := given.get(b"authorization"):
-            text = authorization[0]
-            is_one = len(authorization) == 1 and text[: len(BEARER)].lower() == BEARER
-            return Shown(text[len(BEARER) :] if is_one else b"")
-        key = _cookie(given.get(b"cookie", ()), self.cookie.encode())
-        return Shown(key, key is not None and is_foreign(given))
+    def _without_key(self, scope: Scope, needs: int, *, is_led: bool) -> Problem | None:
+        assert self._keyring is not None
+        scope["caller"] = ANYBODY
+        if needs & (_PUBLIC | _SIGNED):
+            return None
+        if self._keyring.is_stale:
+            return unavailable(UNKNOWABLE)
+        return foreign() if is_led else unknown_key().problem
+
+    def _shown(self, scope: Scope) -> tuple[bytes | None, bool]:
+        """The key, and whether a browser may have shown it for a page of another site."""
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        if given:
+            text: bytes = given[0]
+            is_one = len(given) == 1 and text[: len(BEARER)].lower() == BEARER
+            return text[len(BEARER) :] if is_one else b"", False
+        cookies = [value for name, value in scope["headers"] if name == b"cookie"]
+        key = _cookie(cookies, self.cookie.encode()) if cookies else None
+        if key is None or scope["method"] in SAFE_METHODS:
+            return key, False
+        return key, is_foreign(scope)
 
     def is_led(self, scope: Scope) -> bool:
         """Whether a browser may have been made to ask by a page of another site: only browsers
         say where a request comes from, and others cannot be led."""
-        given = {name: [value] for name, value in scope["headers"]}
-        is_browser = b"sec-fetch-site" in given or b"origin" in given
-        return is_browser and is_foreign(given)
+        is_browser = any(name in (b"sec-fetch-site", b"origin") for name, _ in scope["headers"])
+        return is_browser and is_foreign(scope)
 
     def set_cookie(self, key: str, seconds: int) -> tuple[bytes, bytes]:
         """For so many seconds; none forgets it."""
@@ -97,7 +96,7 @@ class Guard:
     """Stands before a route that Starlette finds."""
 
     def __init__(self, app: ASGIApp, door: Door, needs: KeyScope) -> None:
-        self._app, self._door, self._needs = app, door, needs
+        self._app, self._door, self._needs = app, door, needs.value
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         answer: Any = self._door.check(scope, self._needs) or self._app
@@ -132,13 +131,16 @@ def secret_in_url() -> Problem:
     return Problem(HTTPStatus.BAD_REQUEST, "secret_in_url", sentence)
 
 
-def is_foreign(headers: dict[bytes, list[bytes]]) -> bool:
+def is_foreign(scope: Scope) -> bool:
     """Browsers say where a request comes from; of those too old for it, the origin must be ours.
     Who says nothing of either is taken for foreign."""
-    site = headers.get(b"sec-fetch-site")
+    given: dict[bytes, list[bytes]] = {}
+    for name, value in scope["headers"]:
+        given.setdefault(name, []).append(value)
+    site = given.get(b"sec-fetch-site")
     if site is not None:
         return site not in ([b"same-origin"], [b"none"])
-    origin, host = headers.get(b"origin", []), headers.get(b"host", [])
+    origin, host = given.get(b"origin", []), given.get(b"host", [])
     return not (len(origin) == len(host) == 1 and origin[0].partition(b"://")[2] == host[0])
 
 

@@ -8,8 +8,10 @@ revoked anywhere opens nothing here a moment later, and never more than a second
 import asyncio
 from contextlib import suppress
 from datetime import datetime, timedelta
+from hashlib import sha256
 from hmac import compare_digest
 from secrets import token_bytes
+from time import monotonic
 from typing import Self
 
 import psycopg
@@ -57,20 +59,21 @@ class Held:
             id=key.name,
             actor=key.name,
             scope=key.scope,
+            mask=key.scope.value,
             bounds=key.bounds,
             owner=key.owner,
             holder=key.holder,
         )
         self._callers: dict[tuple[bytes, int], Caller] = {}
 
-    def caller(self, secret: Secret, needs: Scope) -> Caller:
+    def caller(self, secret: Secret, needs: int) -> Caller:
         """The same for the same route: made once, looked up from then on."""
-        place = secret.digest, needs.value
+        place = secret.digest, needs
         caller = self._callers.get(place)
         if caller is None:
             caller = self._callers[place] = replace(
                 self._caller,
-                actor=f"{NAMES[_acting(self._caller.scope, needs)]}:{self._caller.id}",
+                actor=f"{NAMES[_acting(self._caller.scope, Scope(needs))]}:{self._caller.id}",
                 digest=secret.digest,
                 until=secret.until,
             )
@@ -90,8 +93,10 @@ class Keyring:
         self._held: dict[str, Held] = {}
         # Stands for every key that there is not: to refuse it takes as long as any other.
         self._nobody = [Secret(token_bytes(32), now() - timedelta(days=1))]
+        # What was found to be good, by its digest: no secret is kept, and none is compared twice.
+        self._seen: dict[bytes, tuple[Held, Secret]] = {}
         self._edition = -1
-        self._read_at = 0.0
+        self._read_at = -STALE_SECONDS_MAX
         self._turned = asyncio.Event()
         self._connection: AsyncConnection[TupleRow] | None = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -110,21 +115,29 @@ class Keyring:
 
     @property
     def is_stale(self) -> bool:
-        return asyncio.get_running_loop().time() - self._read_at > STALE_SECONDS_MAX
+        return monotonic() - self._read_at > STALE_SECONDS_MAX
 
-    def caller(self, text: bytes, needs: Scope) -> Caller | None:
+    def caller(self, text: bytes, needs: int) -> Caller | None:
         """Who shows this key; None when it opens nothing, for whatever reason."""
+        place = sha256(text).digest()
+        seen = self._seen.get(place) or self._recognise(text)
+        if seen is None or not seen[1].is_good(now()):
+            return None
+        self._seen[place] = seen
+        return seen[0].caller(seen[1], needs)
+
+    def _recognise(self, text: bytes) -> tuple[Held, Secret] | None:
         shown = read_key_text(text)
         if shown is None:
             return None
-        held, digest, at = self._held.get(shown.name), shown.digest, now()
+        held, digest = self._held.get(shown.name), shown.digest
         found = None
         for secret in self._nobody if held is None else held.secrets:
-            if compare_digest(digest, secret.digest) and secret.is_good(at):
+            if compare_digest(digest, secret.digest):
                 found = secret
         if found is None or held is None or held.kind != shown.kind:
             return None
-        return held.caller(found, needs)
+        return held, found
 
     def knows(self, caller: Caller) -> bool:
         """Whether what was good when it was shown still is."""
@@ -155,13 +168,14 @@ class Keyring:
 
     async def refresh(self) -> None:
         """Looks whether anything has changed, and if so at all of it."""
-        began = asyncio.get_running_loop().time()
+        began = monotonic()
         if self._connection is None:
             self._connection = await connect(self._conninfo)
         edition = await read_edition(self._connection)
         if edition != self._edition:
             keys = await all_keys(self._connection)
             self._held = {key.name: Held(key) for key in keys if key.revoked_at is None}
+            self._seen = {}
             self._edition = edition
             self._turn()
         self._read_at = began

@@ -77,7 +77,7 @@ class LogIn(Endpoint[Credentials]):
         key = self.read(call, body).key
         if keyring is None:
             return StoredAnswer(self.status, orjson.dumps(me_json(OPEN))), []
-        caller = keyring.caller(key.encode("utf-8", "replace"), ANY_KEY)
+        caller = keyring.caller(key.encode("utf-8", "replace"), ANY_KEY.value)
         if caller is None:
             raise unknown_key()
         cookie = door.set_cookie(key, SESSION_SECONDS)
