@@ -69,8 +69,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     key: Annotated[
         str | None,
         Meta(
-            description="The key that commands show to a service, such as 'daybook worker'. The "
-            "service itself needs none.",
+            description="The key that is shown to a service: by 'daybook worker', and by the "
+            "worker of DAYBOOK_CRON_WORKER. The service itself needs none.",
             extra=SECRET,
         ),
     ] = field(default=None, name="DAYBOOK_KEY")
