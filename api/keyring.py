@@ -1,13 +1,14 @@
 """The keys that are good, in this process: looked at with every request, and asked for by none.
 
 One small query several times a second tells whether anything about any key has changed; only then
-are they read again. It has a connection of its own, so that it waits for nobody. So a key that is
-revoked anywhere opens nothing here a moment later, and never more than a second.
+is what has changed read. It has a connection of its own, so that it waits for nobody. So a key
+that is revoked anywhere opens nothing here a moment later, and never more than a second.
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from hmac import compare_digest
 from secrets import token_bytes
@@ -27,9 +28,14 @@ from domain.key import Key
 from domain.scope import NAMES, Scope
 from eventlog.database import connect, cut_off, reader_conninfo
 from eventlog.tasks import end
-from projections.keys import all_keys, read_edition
+from projections.keys import all_keys, changed_keys, read_edition
+from projections.snapshot import begin_snapshot
 
 _PREFERENCE = (VIP, *(one for one in NAMES if one not in (VIP, ADMIN)), ADMIN)
+
+LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+# A decision is committed within a few seconds, or not at all.
+LATE = timedelta(seconds=10)
 
 REFRESH_SECONDS = 0.25
 # A connection that has not answered by then is given up for a new one.
@@ -95,9 +101,13 @@ class Keyring:
         self._nobody = [Secret(token_bytes(32), now() - timedelta(days=1))]
         # What was found to be good, by its digest: no secret is kept, and none is compared twice.
         self._seen: dict[bytes, tuple[Held, Secret]] = {}
-        self._edition = -1
+        self._versions: dict[str, int] = {}
+        # The sum of them: what the database's must be.
+        self._edition = 0
+        self._latest = LONG_AGO
         self._read_at = -STALE_SECONDS_MAX
         self._turned = asyncio.Event()
+        self._looking = asyncio.Lock()
         self._connection: AsyncConnection[TupleRow] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
@@ -167,18 +177,36 @@ class Keyring:
                 await self._disconnect()
 
     async def refresh(self) -> None:
-        """Looks whether anything has changed, and if so at all of it."""
-        began = monotonic()
-        if self._connection is None:
-            self._connection = await connect(self._conninfo)
-        edition = await read_edition(self._connection)
-        if edition != self._edition:
-            keys = await all_keys(self._connection)
-            self._held = {key.name: Held(key) for key in keys if key.revoked_at is None}
-            self._seen = {}
-            self._edition = edition
-            self._turn()
-        self._read_at = began
+        """Looks whether anything has changed, and if so at what."""
+        async with self._looking:
+            began = monotonic()
+            if self._connection is None:
+                self._connection = await connect(self._conninfo)
+            if await read_edition(self._connection) != self._edition:
+                await self._catch_up(self._connection)
+                self._turn()
+            self._read_at = began
+
+    async def _catch_up(self, connection: AsyncConnection[TupleRow]) -> None:
+        """Takes what was decided lately; and all of it, should that not add up."""
+        async with connection.transaction():
+            await begin_snapshot(connection)
+            edition = await read_edition(connection)
+            self._take(await changed_keys(connection, self._latest - LATE))
+            if self._edition != edition:
+                self._versions, self._held, self._edition = {}, {}, 0
+                self._take(await all_keys(connection))
+        self._seen = {}
+
+    def _take(self, keys: Sequence[Key]) -> None:
+        for key in keys:
+            self._edition += key.version - self._versions.get(key.name, 0)
+            self._versions[key.name] = key.version
+            self._latest = max(self._latest, key.updated_at)
+            if key.revoked_at is None:
+                self._held[key.name] = Held(key)
+            else:
+                self._held.pop(key.name, None)
 
     def _turn(self) -> None:
         turned, self._turned = self._turned, asyncio.Event()

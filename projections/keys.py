@@ -1,6 +1,7 @@
 """`keys`: every key there ever was, and what is needed to recognise those that are good."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from msgspec import json
 from psycopg import AsyncConnection
@@ -45,6 +46,7 @@ WHERE keys.id = new.id
 # and in whichever order it was committed, this is another number.
 READ_KEYS_EDITION = "SELECT coalesce(sum(version), 0)::bigint FROM keys"
 
+READ_CHANGED_KEYS = f"{SELECT_KEYS} WHERE updated_at > %(since)s"
 READ_KEYS = f"{SELECT_KEYS} ORDER BY created_at, name"
 
 
@@ -99,6 +101,12 @@ class LiveKeys(LiveTable[Key]):
 async def read_edition(connection: AsyncConnection[TupleRow]) -> int:
     ((edition,),) = await (await connection.execute(READ_KEYS_EDITION)).fetchall()
     return int(edition)
+
+
+async def changed_keys(connection: AsyncConnection[TupleRow], since: datetime) -> list[Key]:
+    """Those about which something was decided after that moment."""
+    rows = await connection.execute(READ_CHANGED_KEYS, {"since": since}, binary=True)
+    return [LiveKeys().load(row) for row in await rows.fetchall()]
 
 
 async def all_keys(connection: AsyncConnection[TupleRow]) -> list[Key]:

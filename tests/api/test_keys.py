@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from statistics import median
 from typing import Any
 
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -287,3 +288,25 @@ def test_scanners_find_keys_by_their_pattern() -> None:  # SEC-24
     key = new_key_text("admin", new_name()).write()
     assert re.findall(KEY_PATTERN, f"export DAYBOOK_KEY={key}\n") == [key]
     assert key not in repr(read_key_text(key.encode()))
+
+
+async def test_a_decision_that_is_committed_late_is_heard_of_all_the_same(database: str) -> None:
+    """What was decided long before it was committed is older than what was read since: the sum of
+    the versions tells that it is missing."""
+    early, late = await issue(database, "staff"), await issue(database, "staff")
+    age = (
+        "UPDATE daybook.keys SET updated_at = updated_at - interval '1 hour' WHERE name = %(name)s"
+    )
+    with psycopg.connect(database, autocommit=True) as owner:
+        hidden = owner.execute(
+            "DELETE FROM daybook.keys WHERE name = %(name)s RETURNING *", {"name": name_of(late)}
+        ).fetchone()
+        assert hidden is not None
+        async with Keyring(database) as keyring:
+            assert keyring.caller(late.encode(), ANY_KEY.value) is None
+            places = ", ".join(["%s"] * len(hidden))
+            owner.execute(f"INSERT INTO daybook.keys VALUES ({places})".encode(), hidden)
+            owner.execute(age, {"name": name_of(late)})
+            await keyring.refresh()
+            for key in (early, late):
+                assert keyring.caller(key.encode(), ANY_KEY.value) is not None

@@ -11,10 +11,12 @@ from uuid_utils.compat import uuid7
 
 from api.access import ADMIN, PUBLIC, SIGNED, declared
 from api.app import ROUTES, App
+from audit.actors import may_record
 from domain.scope import NAMES, Scope
 from eventlog.errors import SetupError
 from tests.api.holding import Holder, holder, name_of
 from tests.api.http import Answer, Api, open_api, some_settings
+from tests.kitchen import MAPPER, rows
 
 pytestmark = pytest.mark.anyio
 
@@ -287,3 +289,25 @@ async def test_the_log_names_the_scope_and_the_key_of_whoever_did_it(world: Worl
     await vip.post("/api/orders", {"type": "VIP"})
     events = (await world.holders[Scope.AUDITOR].get("/api/events?topic=order.")).json["events"]
     assert [event["actor"] for event in events] == [f"client:vip:{name_of(vip.key)}"]
+
+
+async def test_nobody_recorded_what_their_scope_does_not_allow(world: World, database: str) -> None:
+    # I-07: each does to its own things all that the door lets it do.
+    # A deleted bot holds nothing, so that comes last.
+    for method, path, _ in sorted(
+        cells(), key=lambda cell: cell[:2] == ("DELETE", "/api/bots/{id}")
+    ):
+        kind = path.split("/")[2] if path.startswith("/api/") else ""
+        own = kind in ("orders", "bots", "jobs", "queues") and "{" in path
+        for asker in world.holders.values():
+            where = path
+            if own:
+                thing = await world.thing(kind, "own")
+                where = path.replace("{id}", thing).replace("{name}", thing)
+            if method != "GET":
+                await ask(asker, method, missing(where), f"{method} {path}")
+    found = rows(database, "SELECT actor, topic, state FROM stored_events")
+    for actor, topic, state in found:
+        assert may_record(actor, topic, MAPPER.decode(topic, state)), (actor, topic)
+    scopes = {actor.rpartition(":")[0] for actor, _, _ in found}
+    assert scopes == {"client", "client:vip", "bot", "worker", "staff", "admin", "operator"}
