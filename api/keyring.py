@@ -6,14 +6,15 @@ that is revoked anywhere opens nothing here a moment later, and never more than 
 """
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from hmac import compare_digest
 from secrets import token_bytes
 from time import monotonic
-from typing import Self
+from typing import Any, Self, TypeVar
 
 import psycopg
 from msgspec import Struct
@@ -31,6 +32,10 @@ from eventlog.tasks import end
 from projections.keys import all_keys, changed_keys, read_edition
 from projections.snapshot import begin_snapshot
 
+_log = logging.getLogger("daybook")
+
+T = TypeVar("T")
+
 _PREFERENCE = (VIP, *(one for one in NAMES if one not in (VIP, ADMIN)), ADMIN)
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
@@ -38,8 +43,10 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 LATE = timedelta(seconds=10)
 
 REFRESH_SECONDS = 0.25
-# A connection that has not answered by then is given up for a new one.
+# A connection that has not answered by then is given up for a new one; to read very many keys may
+# take longer than to hear that they have changed.
 ANSWER_SECONDS_MAX = 0.5
+CATCH_UP_SECONDS_MAX = 30.0
 # Who has heard nothing of the keys for so long does not know who is good, and lets nobody in.
 STALE_SECONDS_MAX = 5.0
 
@@ -166,14 +173,12 @@ class Keyring:
     async def _run(self) -> None:
         while not self._closing:
             await asyncio.sleep(REFRESH_SECONDS)
-            # Not cancelled when it takes too long: psycopg would wait for the server's consent.
-            reading = asyncio.create_task(self.refresh())
-            await asyncio.wait({reading}, timeout=ANSWER_SECONDS_MAX)
-            if not reading.done() and self._connection is not None:
-                cut_off(self._connection)
             try:
-                await reading
+                await self.refresh()
             except (psycopg.Error, OSError):
+                await self._disconnect()
+            except Exception:
+                _log.exception("Keys could not be looked at.")
                 await self._disconnect()
 
     async def refresh(self) -> None:
@@ -182,8 +187,10 @@ class Keyring:
             began = monotonic()
             if self._connection is None:
                 self._connection = await connect(self._conninfo)
-            if await read_edition(self._connection) != self._edition:
-                await self._catch_up(self._connection)
+            link = self._connection
+            edition = await _answered(link, read_edition(link), ANSWER_SECONDS_MAX)
+            if edition != self._edition:
+                await _answered(link, self._catch_up(link), CATCH_UP_SECONDS_MAX)
                 self._turn()
             self._read_at = began
 
@@ -200,6 +207,8 @@ class Keyring:
 
     def _take(self, keys: Sequence[Key]) -> None:
         for key in keys:
+            if self._versions.get(key.name) == key.version:
+                continue
             self._edition += key.version - self._versions.get(key.name, 0)
             self._versions[key.name] = key.version
             self._latest = max(self._latest, key.updated_at)
@@ -217,3 +226,14 @@ class Keyring:
         if connection is not None:
             with suppress(psycopg.Error, OSError):
                 await connection.close()
+
+
+async def _answered(
+    connection: AsyncConnection[TupleRow], asking: Coroutine[Any, Any, T], seconds: float
+) -> T:
+    """Not cancelled when it takes too long: psycopg would wait for the server's consent."""
+    task = asyncio.create_task(asking)
+    await asyncio.wait({task}, timeout=seconds)
+    if not task.done():
+        cut_off(connection)
+    return await task
