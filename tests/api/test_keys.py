@@ -14,9 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.types import Message
 
-from api.access import ANY_KEY
+from api.access import ANY_KEY, PUBLIC
+from api.door import Door
 from api.key_text import KEY_PATTERN, new_key_text, new_name, read_key_text
-from api.keyring import STALE_SECONDS_MAX, Keyring
+from api.keyring import ANSWER_SECONDS_MAX, STALE_SECONDS_MAX, Keyring
+from projections.keys import changed_keys
 from tests.api.holding import Holder, holder, issue, name_of, refresh, revoke, rotate
 from tests.api.http import Answer, Api, open_api
 from tests.kitchen import rows
@@ -263,6 +265,12 @@ async def test_without_the_database_nobody_is_let_in_for_long(
         proxy.drop_all()
         await asyncio.sleep(1.5)
         assert keyring.is_stale
+        headers = [(b"authorization", f"Bearer {key}".encode())]
+        scope = {"method": "GET", "query_string": b"", "headers": headers}
+        refused = Door(keyring).check(scope, ANY_KEY.value)
+        assert refused is not None
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert Door(keyring).check(scope, PUBLIC.value) is None
         proxy.refusing = False
         async with asyncio.timeout(5):
             while keyring.is_stale:  # noqa: ASYNC110 (it looks by itself)
@@ -310,3 +318,20 @@ async def test_a_decision_that_is_committed_late_is_heard_of_all_the_same(databa
             await keyring.refresh()
             for key in (early, late):
                 assert keyring.caller(key.encode(), ANY_KEY.value) is not None
+
+
+async def test_keys_that_take_long_to_read_are_read_all_the_same(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow answer is not a connection that hangs: cut off each time, it would never come."""
+    async with Keyring(database) as keyring:
+
+        async def slowly(*given: Any) -> Any:
+            await asyncio.sleep(2 * ANSWER_SECONDS_MAX)
+            return await changed_keys(*given)
+
+        monkeypatch.setattr("api.keyring.changed_keys", slowly)
+        key = await issue(database, "staff")
+        async with asyncio.timeout(10):
+            while keyring.caller(key.encode(), ANY_KEY.value) is None:  # noqa: ASYNC110 (as above)
+                await asyncio.sleep(0.05)
