@@ -49,7 +49,8 @@ class Bounds(Struct, frozen=True, kw_only=True):
                 return self.reaches(state.queue)
             case Queue():
                 return self.reaches(state.name)
-        return True
+        # A new kind of thing is hidden from bound keys until somebody says here whose it is.
+        return self.is_none
 
     def reaches(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
