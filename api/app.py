@@ -22,6 +22,7 @@ from api import (
     job_claims,
     job_reads,
     jobs,
+    login,
     openapi,
     orders,
     queue_reads,
@@ -32,6 +33,7 @@ from api import (
     stream,
     upstreams,
 )
+from api.door import Door, guarded
 from api.lookup import Lookup
 from api.problems import (
     KNOWN_ERRORS,
@@ -67,6 +69,7 @@ ROUTES: list[Route] = [
     *explain.routes,
     *stream.routes,
     *config.routes,
+    *login.routes,
     *openapi.routes,
     *health.routes,
 ]
@@ -84,7 +87,10 @@ class App(Starlette):
     def __init__(
         self, service: Service, settings: Settings, *, routes: Sequence[Route] = ROUTES
     ) -> None:
-        super().__init__(routes=routes, exception_handlers=EXCEPTION_HANDLERS)
+        assert (settings.auth == "open") is (service.keyring is None), "keys are looked after"
+        self.door = Door(service.keyring, is_secure=settings.is_https)
+        behind = guarded(routes, self.door)
+        super().__init__(routes=behind, exception_handlers=EXCEPTION_HANDLERS)
         # One thing, one address: a path with a slash too many is unknown like any other.
         self.router.redirect_slashes = False
         self.service = service
@@ -99,4 +105,6 @@ class App(Starlette):
             await super().__call__(scope, receive, send)
         else:
             scope["app"] = self
-            await endpoint(scope, receive, send)
+            # What the door does not let in, it answers itself.
+            answer = self.door.check(scope, endpoint.needs) or endpoint
+            await answer(scope, receive, send)

@@ -7,6 +7,7 @@ from uuid import UUID
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
+from api.access import ADMIN, BOT, STAFF
 from api.commands import Body, Call, Nothing, Stated, Write
 from api.parameters import Parameters
 from api.shapes import BotJSON, OrderJSON, bot_json, order_json
@@ -93,16 +94,22 @@ CREATE = Write(
     "POST",
     "/api/bots",
     takes=NewBot,
+    scope=ADMIN,
     command=create,
     shape=created,
     status=HTTPStatus.CREATED,
 )
-STOP = Write("PATCH", "/api/bots/{id}", takes=BotChange, command=stop, shape=stopped)
-CLAIM = Write("POST", "/api/bots/{id}/claim", takes=Nothing, command=claim, shape=claimed)
+STOP = Write(
+    "PATCH", "/api/bots/{id}", takes=BotChange, scope=BOT | STAFF, command=stop, shape=stopped
+)
+CLAIM = Write(
+    "POST", "/api/bots/{id}/claim", takes=Nothing, scope=BOT, command=claim, shape=claimed
+)
 DELETE = Write(
     "DELETE",
     "/api/bots/{id}",
     takes=Stated,
+    scope=ADMIN,
     command=delete,
     shape=deleted,
     parameters=Dismissal,

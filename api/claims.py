@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 from starlette.routing import Route
 
+from api.access import BOT
 from api.bots import claim_for
 from api.commands import (
     REPLAYED,
@@ -75,12 +76,12 @@ class ClaimMany(Endpoint[Claimants]):
         if len(set(claimants.bot_ids)) < len(claimants.bot_ids):
             raise unprocessable("schema", "The body does not fit: a bot is named twice.")
         key = self._key(call, claimants)
-        origin = origin_of(key)
+        origin = origin_of(call, key)
         headers: RawHeaders = [(b"daybook-command-id", str(origin.command_id).encode())]
         if key is not None:
             try:
                 # The key is taken for all of them first, or refused for all of them.
-                await call.service.committer.submit(Together(()), origin, key)
+                await call.submit(Together(()), origin, key)
             except KNOWN_ERRORS as error:
                 problem = problem_of(error)
                 return stored(problem), headers + retry_after(problem)
@@ -104,9 +105,9 @@ async def _claim(bot_id: UUID, call: Call, origin: Origin, key: IdempotencyKey |
     if key is not None:
         # With the space, it is a key that no client can send.
         key = replace(key, key=f"{key.key} {bot_id}", render=render)
-    own = replace(origin_of(key), correlation=origin.command_id)
+    own = replace(origin_of(call, key), correlation=origin.command_id)
     try:
-        receipt = await call.service.committer.submit(claim_for(bot_id, call), own, key)
+        receipt = await call.submit(claim_for(bot_id, call), own, key)
     except KNOWN_ERRORS as error:
         return Outcome(render(error).body)
     if receipt.replayed is not None:
@@ -124,4 +125,4 @@ def _told_by(outcomes: list[Outcome]) -> RawHeaders:
     return headers
 
 
-routes: list[Route] = [ClaimMany("POST", "/api/bots/claim", takes=Claimants).route]
+routes: list[Route] = [ClaimMany("POST", "/api/bots/claim", takes=Claimants, scope=BOT).route]

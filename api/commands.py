@@ -6,6 +6,7 @@ refusals, and the headers that say which command it was and where in the log it 
 """
 
 from abc import ABC, abstractmethod
+from asyncio import Future
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from http import HTTPStatus
@@ -20,6 +21,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from uuid_utils.compat import uuid7
 
+from api.access import Caller, unknown_key
 from api.parameters import NoParameters, Parameters, read_parameters
 from api.problems import KNOWN_ERRORS, BadInputError, Problem, defect, problem_of
 from api.requests import (
@@ -36,13 +38,13 @@ from api.requests import (
 )
 from api.service import Service
 from api.settings import Settings
+from domain.bounds import within
 from domain.desk import Command
 from domain.errors import Refusal
+from domain.scope import Scope as KeyScope
 from eventlog.idempotency import IdempotencyKey
 from eventlog.origin import Origin, Receipt, StoredAnswer
 
-# Everybody, as long as the house is open.
-PRINCIPAL = "open"
 # Command ids made from idempotency keys belong to this name space.
 KEYED_COMMANDS = UUID("6f0f4a1e-8c0b-5d0e-9d5a-3b7c1f2e4d60")
 
@@ -77,12 +79,13 @@ Shape = Callable[[A], Mapping[str, Any]]
 class Call:
     """One request on its way to a command."""
 
-    __slots__ = ("headers", "parameters", "receive", "scope", "service", "settings")
+    __slots__ = ("caller", "headers", "parameters", "receive", "scope", "service", "settings")
 
     def __init__(self, scope: Scope, receive: Receive, parameters: type[Parameters]) -> None:
         app = scope["app"]
         self.scope = scope
         self.receive = receive
+        self.caller: Caller = scope["caller"]
         self.service: Service = app.service
         self.settings: Settings = app.settings
         self.headers: Headers = dict(scope["headers"])
@@ -97,6 +100,18 @@ class Call:
         """What the caller says that this belongs to; recorded with every event."""
         text = self.headers.get(CORRELATION)
         return None if text is None else read_id(text.decode("latin-1"))
+
+    def must_be_known(self) -> None:
+        """For who has waited: a key may have been revoked since it was shown."""
+        keyring = self.service.keyring
+        if keyring is not None and not keyring.knows(self.caller):
+            raise unknown_key()
+
+    def submit(
+        self, command: Command[A], origin: Origin, key: IdempotencyKey | None = None
+    ) -> Future[Receipt]:
+        """Hands a command over, to be decided within the bounds of who is asking."""
+        return self.service.committer.submit(within(command, self.caller.bounds), origin, key)
 
 
 class Endpoint(ABC, Generic[B]):
@@ -122,11 +137,13 @@ class Endpoint(ABC, Generic[B]):
         path: str,
         *,
         takes: type[B],
+        scope: KeyScope,
         status: HTTPStatus = HTTPStatus.OK,
         parameters: type[Parameters] = NoParameters,
         body_bytes_max: int = BODY_BYTES_MAX,
     ) -> None:
         self.method, self.path, self.takes, self.status = method, path, takes, status
+        self.scope, self.needs = scope, scope.value
         self.parameters = parameters
         self.operation = f"{method} {path}"
         self._decoder = Decoder(takes)
@@ -180,6 +197,7 @@ class Write(Endpoint[B], Generic[B, A]):
         path: str,
         *,
         takes: type[B],
+        scope: KeyScope,
         command: Callable[[B, Call], Command[A]],
         shape: Shape[A],
         status: HTTPStatus = HTTPStatus.OK,
@@ -190,6 +208,7 @@ class Write(Endpoint[B], Generic[B, A]):
             method,
             path,
             takes=takes,
+            scope=scope,
             status=status,
             parameters=parameters,
             body_bytes_max=body_bytes_max,
@@ -203,7 +222,7 @@ class Write(Endpoint[B], Generic[B, A]):
         value = self.read(call, body)
         command = self._command(value, call)
         key = self.key(call, value)
-        origin = origin_of(key, call.correlation)
+        origin = origin_of(call, key, call.correlation)
         return await self.hand_over(call, command, origin, key)
 
     def key(self, call: Call, value: B) -> IdempotencyKey | None:
@@ -216,7 +235,7 @@ class Write(Endpoint[B], Generic[B, A]):
         self, call: Call, command: Command[A], origin: Origin, key: IdempotencyKey | None
     ) -> tuple[StoredAnswer, RawHeaders]:
         try:
-            receipt = await call.service.committer.submit(command, origin, key)
+            receipt = await call.submit(command, origin, key)
         except KNOWN_ERRORS as error:
             headers = [(b"daybook-command-id", str(origin.command_id).encode())]
             return self.refused(error, headers)
@@ -246,19 +265,20 @@ def keyed(
         "body": value,
     }
     return IdempotencyKey(
-        principal=PRINCIPAL,
+        principal=call.caller.id,
         key=text,
         fingerprint=sha256(encode(asked, order="sorted")).digest(),
         render=render,
     )
 
 
-def origin_of(key: IdempotencyKey | None, correlation: UUID | None = None) -> Origin:
+def origin_of(call: Call, key: IdempotencyKey | None, correlation: UUID | None = None) -> Origin:
     """With a key the command's id follows from it: the same request is the same command."""
+    actor = call.caller.actor
     if key is None:
-        return Origin(command_id=uuid7(), actor=PRINCIPAL, correlation=correlation)
+        return Origin(command_id=uuid7(), actor=actor, correlation=correlation)
     command_id = uuid5(KEYED_COMMANDS, orjson.dumps(key.scope).decode())
-    return Origin(command_id=command_id, actor=key.principal, correlation=correlation)
+    return Origin(command_id=command_id, actor=actor, correlation=correlation)
 
 
 def told_by(receipt: Receipt) -> RawHeaders:

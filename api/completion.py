@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from starlette.datastructures import Headers
 from starlette.routing import Route
 
+from api.access import SIGNED
 from api.callbacks import SIGNATURES, BadSignatureError, CallbackKeys, verify
 from api.clock import now
 from api.commands import Body, Call, RawHeaders, Write, keyed, origin_of
@@ -75,7 +76,8 @@ class Callback(Write[Completion, Order]):
         # The same message again is the same request again.
         key = keyed(call, completion, self.operation, message_id, self.render)
         key = replace(key, principal=PRINCIPAL)
-        return await self.hand_over(call, complete(completion, call), origin_of(key), key)
+        origin = replace(origin_of(call, key), actor=PRINCIPAL)
+        return await self.hand_over(call, complete(completion, call), origin, key)
 
     def render(self, outcome: Order | Refusal) -> StoredAnswer:
         return StoredAnswer(self.status, orjson.dumps(completed(outcome)))
@@ -97,7 +99,12 @@ def _verified(call: Call, body: bytes) -> str:
 
 
 COMPLETE = Callback(
-    "POST", "/api/orders/complete", takes=Completion, command=complete, shape=completed
+    "POST",
+    "/api/orders/complete",
+    takes=Completion,
+    scope=SIGNED,
+    command=complete,
+    shape=completed,
 )
 
 routes: list[Route] = [COMPLETE.route]

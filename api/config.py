@@ -5,6 +5,7 @@ from typing import TypedDict
 from starlette.requests import Request
 from starlette.routing import Route
 
+from api.access import PUBLIC
 from api.parameters import NoParameters
 from api.queries import Read
 from api.requests import (
@@ -61,4 +62,4 @@ async def config(_: NoParameters, request: Request) -> ConfigJSON:
     return config_json(request.app.settings)
 
 
-routes: list[Route] = [Read("/api/config", config).route]
+routes: list[Route] = [Read("/api/config", config, scope=PUBLIC).route]

@@ -1,7 +1,7 @@
 """For platforms that can only call a URL: a call has some jobs run, in this very process.
 
 Whoever calls must know a secret, which is sent as a header and nowhere else: addresses end up in
-logs. While it is being changed, two are good.
+logs. While it is being changed, two are good. A key with the scope cron is as good as a secret.
 """
 
 import re
@@ -16,6 +16,7 @@ import psycopg
 from msgspec import Meta, Struct
 from starlette.routing import Route
 
+from api.access import ANYBODY, CRON, OPEN, SIGNED
 from api.commands import Body, Call, Endpoint, RawHeaders, retry_after, stored
 from api.parameters import Parameters
 from api.problems import BadInputError, unavailable
@@ -40,7 +41,7 @@ SecretText = Annotated[str, Meta(min_length=16, max_length=200)]
 class CronWorker(Protocol):
     """What is needed of a `daybook.Worker` here."""
 
-    async def process(self, *, jobs_max: int) -> int:
+    async def process(self, *, jobs_max: int, key: str | None = None) -> int:
         """Does the most urgent jobs that are ready, at most so many; returns how many it did."""
 
 
@@ -49,6 +50,8 @@ class CronAccess(Struct, frozen=True, eq=False):
 
     secrets: tuple[str, ...]
     worker: CronWorker | None
+    key: str | None = None
+    """What the worker shows to the service, if not a key of its own."""
 
     def __repr__(self) -> str:
         return f"CronAccess({len(self.secrets)} secrets)"
@@ -57,6 +60,13 @@ class CronAccess(Struct, frozen=True, eq=False):
         """In a time that does not tell how much of it is right. No secret opens nothing."""
         matches = [compare_digest(given, secret.encode()) for secret in self.secrets]
         return any(matches)
+
+    async def process(self, jobs_max: int) -> int:
+        if self.worker is None:
+            return 0
+        if self.key is None:
+            return await self.worker.process(jobs_max=jobs_max)
+        return await self.worker.process(jobs_max=jobs_max, key=self.key)
 
 
 class Batch(Body, frozen=True):
@@ -82,7 +92,7 @@ def cron_access(settings: Settings) -> CronAccess:
     if not all(SECRET.fullmatch(secret) for secret in secrets):
         raise SetupError("A cron secret must be 16 to 200 visible ASCII characters.")
     worker = _worker(settings.cron_worker) if settings.cron_worker else None
-    return CronAccess(secrets, worker)
+    return CronAccess(secrets, worker, settings.key)
 
 
 def _worker(place: str) -> CronWorker:
@@ -112,11 +122,11 @@ class ProcessEndpoint(Endpoint[Batch]):
         access: CronAccess = call.scope["app"].cron_access
         if call.parameters.token is not None:
             raise bad_request("secret_in_url", "The secret is a header, never part of an address.")
-        if not access.admits(_only_secret(call)):
+        if call.caller in (ANYBODY, OPEN) and not access.admits(_only_secret(call)):
             detail = f"The header {SECRET_HEADER} must be the secret."
             raise BadInputError(HTTPStatus.UNAUTHORIZED, "unauthorized", detail)
         jobs_max = self.read(call, body).max_jobs
-        processed = await access.worker.process(jobs_max=jobs_max) if access.worker else 0
+        processed = await access.process(jobs_max)
         try:
             pending = await call.service.read(
                 lambda reader: count_pending(reader, count_max=PENDING_COUNT_MAX)
@@ -142,6 +152,8 @@ def _only_secret(call: Call) -> bytes:
     return given[0] if len(given) == 1 else b""
 
 
-PROCESS = ProcessEndpoint("POST", "/api/cron/process-jobs", takes=Batch, parameters=NoToken)
+PROCESS = ProcessEndpoint(
+    "POST", "/api/cron/process-jobs", takes=Batch, scope=CRON | SIGNED, parameters=NoToken
+)
 
 routes: list[Route] = [PROCESS.route]

@@ -5,12 +5,14 @@ from typing import TypedDict
 from starlette.requests import Request
 from starlette.routing import Route
 
+from api.access import AUDITOR, CLIENT, WORKER
 from api.job_reads import (
     PAGE_USUAL,
     PageCursor,
     PageLimit,
     QueueWanted,
     TypeWanted,
+    must_reach,
     read_page,
 )
 from api.job_shapes import JobJSON, job_json
@@ -34,9 +36,14 @@ class DeadListing(Parameters, frozen=True):
 
 async def list_dead(asked: DeadListing, request: Request) -> DeadJobsAnswer:
     """Dead jobs with their last errors, newest first."""
+    must_reach(request, asked.queue)
     wanted = JobFilter(JobStatus.DEAD, asked.queue, asked.type)
     page = await read_page(request, wanted, asked.limit, asked.cursor)
     return {"jobs": [job_json(job) for job in page.jobs], "nextCursor": page.next_cursor}
 
 
-routes: list[Route] = [DatabaseRead("/api/dlq", list_dead, parameters=DeadListing).route]
+routes: list[Route] = [
+    DatabaseRead(
+        "/api/dlq", list_dead, scope=CLIENT | WORKER | AUDITOR, parameters=DeadListing
+    ).route
+]

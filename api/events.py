@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from api.access import AUDITOR, is_known
 from api.event_shapes import EventJSON, event_json
 from api.line_stream import LineStream
 from api.parameters import Parameters
@@ -184,7 +185,13 @@ class EventsRead(DatabaseRead):
             return unavailable(AWAY)
         bound = request.app.settings.events_stream_max
         walk = _walk(wanted, span, bound)
-        return LineStream(service, walk, asked.limit or bound, span.horizon)
+        return LineStream(
+            service,
+            walk,
+            limit=asked.limit or bound,
+            horizon=span.horizon,
+            goes_on=lambda: is_known(request),
+        )
 
 
 def _wants_lines(accept: str) -> bool:
@@ -213,4 +220,6 @@ def _service(request: Request) -> Service:
     return service
 
 
-routes: list[Route] = [EventsRead("/api/events", list_events, parameters=EventListing).route]
+routes: list[Route] = [
+    EventsRead("/api/events", list_events, scope=AUDITOR, parameters=EventListing).route
+]

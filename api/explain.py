@@ -8,6 +8,7 @@ from msgspec import to_builtins
 from starlette.requests import Request
 from starlette.routing import Route
 
+from api.access import AUDITOR
 from api.parameters import NoParameters
 from api.queries import DatabaseRead
 from api.requests import read_id
@@ -95,6 +96,6 @@ def explaining(kind: str) -> Any:
 
 
 routes: list[Route] = [
-    DatabaseRead(f"/api/{plural}/{{id}}/explain", explaining(kind)).route
+    DatabaseRead(f"/api/{plural}/{{id}}/explain", explaining(kind), scope=AUDITOR).route
     for plural, kind in KINDS.items()
 ]

@@ -5,6 +5,7 @@ from typing import Literal, TypedDict
 from starlette.requests import Request
 from starlette.routing import Route
 
+from api.access import PUBLIC
 from api.parameters import NoParameters
 from api.queries import DatabaseRead, Read
 from api.service import Service
@@ -35,6 +36,6 @@ async def ready(_: NoParameters, request: Request) -> ReadyJSON:
 
 
 routes: list[Route] = [
-    Read("/health/live", live).route,
-    DatabaseRead("/health/ready", ready).route,
+    Read("/health/live", live, scope=PUBLIC).route,
+    DatabaseRead("/health/ready", ready, scope=PUBLIC).route,
 ]

@@ -7,6 +7,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
+from api.access import AUDITOR
 from api.event_shapes import EventJSON, event_json
 from api.parameters import Parameters
 from api.queries import DatabaseRead
@@ -60,7 +61,10 @@ def history_of(
 
 routes: list[Route] = [
     DatabaseRead(
-        f"/api/{decider.name}s/{{id}}/history", history_of(decider), parameters=HistoryPage
+        f"/api/{decider.name}s/{{id}}/history",
+        history_of(decider),
+        scope=AUDITOR,
+        parameters=HistoryPage,
     ).route
     for decider in (ORDER, BOT, JOB)
 ]

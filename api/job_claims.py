@@ -13,6 +13,7 @@ from starlette.routing import Route
 from starlette.types import Receive
 from uuid_utils.compat import uuid7
 
+from api.access import WORKER
 from api.commands import Body, Call, Endpoint, RawHeaders, Write, origin_of, stored
 from api.job_shapes import JobJSON, job_json
 from api.jobs import BODY_BYTES_MAX, Held, LeaseSeconds, Name
@@ -47,8 +48,10 @@ class ClaimedJobs(TypedDict):
     jobs: list[JobJSON]
 
 
-def claim(wish: Wish, _call: Call) -> ClaimJobs:
+def claim(wish: Wish, call: Call) -> ClaimJobs:
     """Take the most urgent jobs of these queues, waiting for some if there are none."""
+    for queue in wish.queues:
+        call.caller.must_reach(queue)
     types = None if wish.types is None else tuple(sorted(set(wish.types)))
     return ClaimJobs(
         selector=Selector(tuple(sorted(set(wish.queues))), types),
@@ -85,7 +88,7 @@ class ClaimEndpoint(Write[Wish, list[Job]]):
         wish = self.read(call, body)
         command, key = claim(wish, call), self.key(call, wish)
         if not wish.wait_seconds:
-            return await self.hand_over(call, command, origin_of(key), key)
+            return await self.hand_over(call, command, origin_of(call, key), key)
         listening = asyncio.create_task(_hung_up(call.receive))
         try:
             return await self._wait(call, command, key, wish.wait_seconds, listening)
@@ -104,8 +107,9 @@ class ClaimEndpoint(Write[Wish, list[Job]]):
         deadline = loop.time() + seconds
         number = 0
         while True:
+            call.must_be_known()
             this = _numbered(key, number)
-            answer, headers = await self.hand_over(call, command, origin_of(this), this)
+            answer, headers = await self.hand_over(call, command, origin_of(call, this), this)
             if answer.body != EMPTY:
                 if key is None and _is_gone(listening):
                     await _give_back(call, answer)
@@ -149,7 +153,7 @@ async def _give_back(call: Call, answer: StoredAnswer) -> None:
     results = [
         Result(job_id=one.id, claim_id=one.claim_id, outcome=Outcome.RELEASE) for one in claims
     ]
-    await call.service.committer.submit(FinishJobs(results=results, jitter=0), origin_of(None))
+    await call.submit(FinishJobs(results=results, jitter=0), origin_of(call, None))
 
 
 def _numbered(key: IdempotencyKey | None, number: int) -> IdempotencyKey | None:
@@ -191,7 +195,9 @@ class HeartbeatsEndpoint(Endpoint[Beats]):
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         beats = [_heartbeat(beat, UUID(beat.id)) for beat in self.read(call, body).claims]
-        extended = await call.service.read(lambda connection: extend_leases(connection, beats))
+        extended = await call.service.read(
+            lambda connection: extend_leases(connection, beats, queues=call.caller.bounds.queues)
+        )
         answer = orjson.dumps(self.answers(beats, extended))
         return StoredAnswer(self.status, answer), []
 
@@ -211,7 +217,9 @@ class HeartbeatEndpoint(Endpoint[Held]):
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         beat = Heartbeat(call.id, UUID(self.read(call, body).claim_id))
-        extended = await call.service.read(lambda connection: extend_leases(connection, [beat]))
+        extended = await call.service.read(
+            lambda connection: extend_leases(connection, [beat], queues=call.caller.bounds.queues)
+        )
         if not extended:
             return stored(problem_of(ClaimLostError("job", beat.job_id, beat.claim_id))), []
         return StoredAnswer(self.status, orjson.dumps(self.answers(extended[0]))), []
@@ -225,10 +233,12 @@ def _heartbeat(beat: Beat, job_id: UUID) -> Heartbeat:
     return Heartbeat(job_id, UUID(beat.claim_id), beat.lease_seconds)
 
 
-CLAIM = ClaimEndpoint("POST", "/api/jobs/claim", takes=Wish, command=claim, shape=claimed)
-HEARTBEATS = HeartbeatsEndpoint(
-    "POST", "/api/jobs/heartbeat", takes=Beats, body_bytes_max=BODY_BYTES_MAX
+CLAIM = ClaimEndpoint(
+    "POST", "/api/jobs/claim", takes=Wish, scope=WORKER, command=claim, shape=claimed
 )
-HEARTBEAT = HeartbeatEndpoint("POST", "/api/jobs/{id}/heartbeat", takes=Held)
+HEARTBEATS = HeartbeatsEndpoint(
+    "POST", "/api/jobs/heartbeat", takes=Beats, scope=WORKER, body_bytes_max=BODY_BYTES_MAX
+)
+HEARTBEAT = HeartbeatEndpoint("POST", "/api/jobs/{id}/heartbeat", takes=Held, scope=WORKER)
 
 routes: list[Route] = [CLAIM.route, HEARTBEATS.route, HEARTBEAT.route]

@@ -6,6 +6,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
+from api.access import AUDITOR, CLIENT, WORKER, caller_of, forbidden, sees
 from api.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
 from api.clock import now
 from api.job_shapes import JobJSON, job_json
@@ -58,6 +59,7 @@ class JobListing(Parameters, frozen=True):
 
 async def list_jobs(asked: JobListing, request: Request) -> JobPageAnswer:
     """What waits and is worked on, oldest first; what is dead or over, newest first."""
+    must_reach(request, asked.queue)
     wanted = JobFilter(asked.status, asked.queue, asked.type, asked.subject)
     if asked.as_of is not None:
         return await _past_jobs(wanted, asked, asked.as_of, request)
@@ -94,9 +96,18 @@ async def get_job(_: NoParameters, request: Request) -> JobAnswer:
     job_id = read_id(request.path_params["id"])
     service: Service = request.app.service
     job = await service.read(lambda reader: one_job(reader, job_id))
-    if job is None:
+    if job is None or not sees(request, job):
         raise NotFoundError("job", job_id)
     return {"job": job_json(job)}
+
+
+def must_reach(request: Request, queue: str | None) -> None:
+    """Whoever sees some queues only lists one of them at a time."""
+    caller = caller_of(request)
+    if queue is not None:
+        caller.must_reach(queue)
+    elif caller.bounds.queues is not None:
+        raise forbidden("name a queue that it is for, with the parameter queue")
 
 
 async def read_page(request: Request, wanted: JobFilter, limit: int, cursor: str | None) -> JobPage:
@@ -110,6 +121,8 @@ async def read_page(request: Request, wanted: JobFilter, limit: int, cursor: str
 
 
 routes: list[Route] = [
-    DatabaseRead("/api/jobs", list_jobs, parameters=JobListing).route,
-    DatabaseRead("/api/jobs/{id}", get_job).route,
+    DatabaseRead(
+        "/api/jobs", list_jobs, scope=CLIENT | WORKER | AUDITOR, parameters=JobListing
+    ).route,
+    DatabaseRead("/api/jobs/{id}", get_job, scope=CLIENT | WORKER | AUDITOR).route,
 ]

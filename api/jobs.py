@@ -14,6 +14,7 @@ from msgspec.json import Decoder
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
+from api.access import ADMIN, CLIENT, WORKER, Caller
 from api.commands import Body, Call, Stated, Write, stored
 from api.job_shapes import JobJSON, job_json
 from api.problems import problem_of, reason_of
@@ -176,8 +177,10 @@ class Enqueue(Struct, frozen=True, gc=False):
         return self.answer, self.create.decide(desk)
 
 
-def create(new: NewJobs, _call: Call) -> Enqueue:
+def create(new: NewJobs, call: Call) -> Enqueue:
     """Create a job, or up to 1,000 as {jobs: […]}, all or none."""
+    for queue in {one.queue for one in new.jobs}:
+        call.caller.must_reach(queue)
     return Enqueue(CreateJobs([_new_job(one) for one in new.jobs]), new.answer)
 
 
@@ -188,7 +191,7 @@ def complete(body: JobCompletion, call: Call) -> FinishJob:
         claim_id=UUID(body.claim_id),
         outcome=Outcome.DONE,
         result=_checked(body.result),
-        then=_follow_ups(body.then),
+        then=_follow_ups(body.then, call.caller),
     )
     return _finish(done)
 
@@ -219,9 +222,9 @@ def release(body: Held, call: Call) -> FinishJob:
     return _finish(given_back)
 
 
-def report(body: Results, _call: Call) -> FinishJobs:
+def report(body: Results, call: Call) -> FinishJobs:
     """What became of up to 1,000 claims; each is decided by itself."""
-    return FinishJobs(results=[_result(one) for one in body.results], jitter=_jitter())
+    return FinishJobs(results=[_result(one, call.caller) for one in body.results], jitter=_jitter())
 
 
 def cancel(asked: Stated, call: Call) -> CancelJob:
@@ -304,7 +307,10 @@ def _new_job(body: NewJobBody) -> NewJob:
     )
 
 
-def _follow_ups(bodies: Sequence[FollowUp]) -> tuple[NewJob, ...]:
+def _follow_ups(bodies: Sequence[FollowUp], caller: Caller) -> tuple[NewJob, ...]:
+    for body in bodies:
+        if body.queue is not None:
+            caller.must_reach(body.queue)
     return tuple(
         NewJob(
             job_id=uuid7(),
@@ -322,7 +328,7 @@ def _follow_ups(bodies: Sequence[FollowUp]) -> tuple[NewJob, ...]:
     )
 
 
-def _result(body: OneResult) -> Result:
+def _result(body: OneResult, caller: Caller) -> Result:
     if body.outcome is Outcome.SNOOZE and body.until is None:
         raise unprocessable("schema", "The body does not fit: a snooze says until when.")
     if body.then and body.outcome is not Outcome.DONE:
@@ -335,7 +341,7 @@ def _result(body: OneResult) -> Result:
         error=body.error,
         rest_seconds=body.retry_after_seconds,
         until=body.until,
-        then=_follow_ups(body.then),
+        then=_follow_ups(body.then, caller),
     )
 
 
@@ -361,6 +367,7 @@ CREATE = CreateEndpoint(
     "POST",
     "/api/jobs",
     takes=NewJobs,
+    scope=CLIENT | WORKER,
     command=create,
     shape=enqueued,
     status=HTTPStatus.CREATED,
@@ -370,18 +377,34 @@ REPORT = Write(
     "POST",
     "/api/jobs/results",
     takes=Results,
+    scope=WORKER,
     command=report,
     shape=reported,
     body_bytes_max=BODY_BYTES_MAX,
 )
 COMPLETE = Write(
-    "POST", "/api/jobs/{id}/complete", takes=JobCompletion, command=complete, shape=one_job
+    "POST",
+    "/api/jobs/{id}/complete",
+    takes=JobCompletion,
+    scope=WORKER,
+    command=complete,
+    shape=one_job,
 )
-FAIL = Write("POST", "/api/jobs/{id}/fail", takes=JobFailure, command=fail, shape=one_job)
-SNOOZE = Write("POST", "/api/jobs/{id}/snooze", takes=Snooze, command=snooze, shape=one_job)
-RELEASE = Write("POST", "/api/jobs/{id}/release", takes=Held, command=release, shape=one_job)
-CANCEL = Write("POST", "/api/jobs/{id}/cancel", takes=Stated, command=cancel, shape=one_job)
-RETRY = Write("POST", "/api/jobs/{id}/retry", takes=Stated, command=retry, shape=one_job)
+FAIL = Write(
+    "POST", "/api/jobs/{id}/fail", takes=JobFailure, scope=WORKER, command=fail, shape=one_job
+)
+SNOOZE = Write(
+    "POST", "/api/jobs/{id}/snooze", takes=Snooze, scope=WORKER, command=snooze, shape=one_job
+)
+RELEASE = Write(
+    "POST", "/api/jobs/{id}/release", takes=Held, scope=WORKER, command=release, shape=one_job
+)
+CANCEL = Write(
+    "POST", "/api/jobs/{id}/cancel", takes=Stated, scope=CLIENT, command=cancel, shape=one_job
+)
+RETRY = Write(
+    "POST", "/api/jobs/{id}/retry", takes=Stated, scope=ADMIN, command=retry, shape=one_job
+)
 
 routes: list[Route] = [
     write.route for write in (CREATE, REPORT, COMPLETE, FAIL, SNOOZE, RELEASE, CANCEL, RETRY)

@@ -1,6 +1,7 @@
 """The log as NDJSON: read as fast as the client takes it."""
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
 
 import psycopg
@@ -23,7 +24,16 @@ class LineStream(Response):
 
     media_type = NDJSON
 
-    def __init__(self, service: Service, walk: Walk, limit: int, horizon: int) -> None:
+    def __init__(
+        self,
+        service: Service,
+        walk: Walk,
+        *,
+        limit: int,
+        horizon: int,
+        goes_on: Callable[[], bool],
+    ) -> None:
+        """`goes_on` is asked before every page whether its reader may still read."""
         # Who gets as many as he asked for knows from the last of them where to go on.
         reached = max(walk.position, walk.upto)
         headers = {HORIZON: str(horizon), NEXT_AFTER: str(reached), "Vary": "Accept"}
@@ -32,6 +42,7 @@ class LineStream(Response):
         self._service = service
         self._walk = walk
         self._left_count = limit
+        self._goes_on = goes_on
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": HTTPStatus.OK}
@@ -49,6 +60,8 @@ class LineStream(Response):
 
     async def _send_pages(self, send: Send, leaving: "asyncio.Task[None]") -> None:
         while not (self._walk.is_over or self._left_count == 0 or leaving.done()):
+            if not self._goes_on():
+                raise OSError("The key of this reader is good no longer.")
             if lines := await self._next_lines():
                 body = b"\n".join([*lines, b""])
                 async with asyncio.timeout(SEND_SECONDS_MAX):

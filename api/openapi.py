@@ -13,7 +13,9 @@ from msgspec.structs import fields
 from starlette.requests import Request
 from starlette.routing import Route
 
+from api.access import PUBLIC, declared, described
 from api.commands import Endpoint
+from api.key_text import KEY_PATTERN
 from api.parameters import NoParameters
 from api.problems import RETRY_AFTER, JSONAnswer, Problem, ProblemJSON
 from api.queries import NDJSON, Read
@@ -35,6 +37,14 @@ ANSWER_HEADERS = {
 RETRY_HEADERS = {name: {"schema": {"type": "integer"}} for name in RETRY_AFTER}
 
 
+KEY_SCHEME = {
+    "type": "http",
+    "scheme": "bearer",
+    "bearerFormat": KEY_PATTERN,
+    "description": "A key, one of whose scopes is among those that an operation names.",
+}
+
+
 def describe(routes: Iterable[Any]) -> Description:
     ours = [route for route in routes if isinstance(route, Route)]
     types = dict.fromkeys([ProblemJSON, Id, *(kind for route in ours for kind in _types(route))])
@@ -48,7 +58,7 @@ def describe(routes: Iterable[Any]) -> Description:
         "openapi": "3.1.0",
         "info": {"title": "Daybook", "version": version()},
         "paths": paths,
-        "components": {"schemas": components},
+        "components": {"schemas": components, "securitySchemes": {"key": KEY_SCHEME}},
     }
 
 
@@ -75,14 +85,21 @@ def _operation(route: Route, schemas: Schemas) -> Description:
     endpoint = route.endpoint
     if not isinstance(endpoint, Endpoint | Read):
         summary = (getdoc(endpoint) or "").partition("\n")[0]
-        return {"summary": summary, "responses": {"200": {"description": "OK"}}}
+        return {"summary": summary, "responses": {"200": {"description": "OK"}}, **_needs(route)}
     body = {"requestBody": _body(endpoint, schemas)} if isinstance(endpoint, Endpoint) else {}
     return {
         "summary": endpoint.summary,
         "parameters": [*_parameters(endpoint, schemas)],
         **body,
         "responses": _responses(endpoint, schemas),
+        **_needs(route),
     }
+
+
+def _needs(route: Route) -> Description:
+    """Which keys lead there; nothing is said of what everybody may do."""
+    scopes = described(declared(route))
+    return {"security": [{"key": scopes}]} if scopes else {}
 
 
 def _parameters(endpoint: Described, schemas: Schemas) -> Iterator[Description]:
@@ -159,4 +176,4 @@ async def openapi(_: NoParameters, request: Request) -> Description:
     return describe(request.app.routes)
 
 
-routes: list[Route] = [Read("/openapi.json", openapi).route]
+routes: list[Route] = [Read("/openapi.json", openapi, scope=PUBLIC).route]

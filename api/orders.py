@@ -8,6 +8,7 @@ from msgspec import Meta
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
+from api.access import ADMIN, BOT, CLIENT, STAFF, VIP
 from api.commands import Body, Call, Stated, Write
 from api.requests import (
     BATCH_BODY_BYTES_MAX,
@@ -71,12 +72,15 @@ class ClearedAnswer(TypedDict):
 
 
 def create(new: NewOrder, call: Call) -> CreateOrder:
-    """Create an order."""
+    """Create an order. One of a VIP takes the scope client:vip."""
+    if new.type is OrderKind.VIP:
+        call.caller.must_have(VIP)
     return CreateOrder(
         order_id=uuid7(),
         kind=new.type,
         attempts_max=call.settings.attempts_max,
         user_id=new.user_id,
+        owner=call.caller.owner,
     )
 
 
@@ -183,6 +187,7 @@ CREATE = Write(
     "POST",
     "/api/orders",
     takes=NewOrder,
+    scope=CLIENT | STAFF,
     command=create,
     shape=created,
     status=HTTPStatus.CREATED,
@@ -191,17 +196,30 @@ CREATE_BATCH = Write(
     "POST",
     "/api/orders/batch",
     takes=NewOrders,
+    scope=CLIENT | STAFF,
     command=create_batch,
     shape=all_created,
     status=HTTPStatus.CREATED,
     body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
-CHANGE = Write("PATCH", "/api/orders/{id}", takes=OrderChange, command=change, shape=changed)
-FAIL = Write("POST", "/api/orders/{id}/fail", takes=Failure, command=fail, shape=failed)
-CLEAR = Write("DELETE", "/api/orders/clear", takes=Stated, command=clear, shape=cleared)
-DELETE = Write("DELETE", "/api/orders/{id}", takes=Stated, command=delete, shape=deleted)
-RESTORE = Write("POST", "/api/orders/{id}/restore", takes=Stated, command=restore, shape=restored)
-REQUEUE = Write("POST", "/api/orders/{id}/requeue", takes=Stated, command=requeue, shape=requeued)
+CHANGE = Write(
+    "PATCH", "/api/orders/{id}", takes=OrderChange, scope=BOT | STAFF, command=change, shape=changed
+)
+FAIL = Write(
+    "POST", "/api/orders/{id}/fail", takes=Failure, scope=BOT | STAFF, command=fail, shape=failed
+)
+CLEAR = Write(
+    "DELETE", "/api/orders/clear", takes=Stated, scope=ADMIN, command=clear, shape=cleared
+)
+DELETE = Write(
+    "DELETE", "/api/orders/{id}", takes=Stated, scope=STAFF, command=delete, shape=deleted
+)
+RESTORE = Write(
+    "POST", "/api/orders/{id}/restore", takes=Stated, scope=STAFF, command=restore, shape=restored
+)
+REQUEUE = Write(
+    "POST", "/api/orders/{id}/requeue", takes=Stated, scope=ADMIN, command=requeue, shape=requeued
+)
 
 # The busy ones come first. A path of its own comes before the one that takes any id, where both
 # take the same method.

@@ -17,12 +17,15 @@ from starlette.routing import Match
 from domain.desk import NotOnDeskError
 from domain.errors import (
     BadCronError,
+    BadKeyError,
     BotBusyError,
     BotDeletedError,
     BotInUseError,
     ClaimLostError,
     JobNotDeadError,
     JobOverError,
+    KeyRevokedError,
+    KeyTakenError,
     LeaseHeldError,
     NeverDueError,
     NotFoundError,
@@ -69,6 +72,9 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     NeverDueError: HTTPStatus.UNPROCESSABLE_ENTITY,
     ScheduleNotDueError: HTTPStatus.CONFLICT,
     PollOvertakenError: HTTPStatus.CONFLICT,
+    BadKeyError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    KeyTakenError: HTTPStatus.CONFLICT,
+    KeyRevokedError: HTTPStatus.CONFLICT,
 }
 
 

@@ -20,6 +20,7 @@ from api.parameters import NoParameters, Parameters, read_parameters
 from api.problems import RETRY_AFTER, JSONAnswer, Problem, unavailable
 from api.read_position import AT_LEAST, PositionNotReachedError, read_at_least
 from api.requests import Position
+from domain.scope import Scope as KeyScope
 from eventlog.errors import UnavailableError
 from projections.snapshot import ListBehindError
 
@@ -45,11 +46,13 @@ class Read:
         path: str,
         answers: Callable[..., Any],
         *,
+        scope: KeyScope,
         parameters: type[Parameters] = NoParameters,
     ) -> None:
         """`answers` gets the parameters and the request; its return type is the shape of the
         answer, its docstring the summary."""
         self.path, self.answers, self.parameters = path, answers, parameters
+        self.scope = scope
         self.summary = (getdoc(answers) or "").partition("\n")[0]
 
     @property

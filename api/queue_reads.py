@@ -1,10 +1,12 @@
 """Reading queues: their settings, and how many of their jobs wait, run and are dead."""
 
+from collections.abc import Iterable
 from typing import NotRequired, TypedDict
 
 from starlette.requests import Request
 from starlette.routing import Route
 
+from api.access import AUDITOR, CLIENT, STAFF, WORKER, caller_of
 from api.as_of import AsOf, ThenJSON, read_then, then_json
 from api.job_shapes import QueueStandingJSON, standing_json
 from api.parameters import NoParameters, Parameters
@@ -18,6 +20,8 @@ from projections.queue_standings import QueueStanding, read_standings
 # Of each type in a queue. To count a million takes a tenth of a second when the table has just
 # been vacuumed, and five seconds when it has not.
 COUNT_MAX = 1000
+
+QUEUE_READERS = CLIENT | WORKER | STAFF | AUDITOR
 
 
 class AllQueuesAnswer(TypedDict):
@@ -37,17 +41,22 @@ async def list_queues(asked: QueueListing, request: Request) -> AllQueuesAnswer:
     """Every queue that was set up or ever had a job, by name; of the past, those with jobs."""
     if asked.as_of is not None:
         then, queues = await read_then(request, asked.as_of, queues_as_of)
-        return {"queues": [standing_json(one) for one in queues], "asOf": then_json(then)}
-    return {"queues": [standing_json(one) for one in await _read(request, None)]}
+        return {"queues": _shown(request, queues), "asOf": then_json(then)}
+    return {"queues": _shown(request, await _read(request, None))}
 
 
 async def get_queue(_: NoParameters, request: Request) -> OneQueueAnswer:
     """One queue."""
     name = read_name(request.path_params["name"])
     found = await _read(request, name)
-    if not found:
+    if not found or not caller_of(request).bounds.reaches(name):
         raise NotFoundError("queue", name)
     return {"queue": standing_json(found[0])}
+
+
+def _shown(request: Request, queues: Iterable[QueueStanding]) -> list[QueueStandingJSON]:
+    reaches = caller_of(request).bounds.reaches
+    return [standing_json(one) for one in queues if reaches(one.name)]
 
 
 async def _read(request: Request, name: str | None) -> list[QueueStanding]:
@@ -56,6 +65,6 @@ async def _read(request: Request, name: str | None) -> list[QueueStanding]:
 
 
 routes: list[Route] = [
-    DatabaseRead("/api/queues", list_queues, parameters=QueueListing).route,
-    DatabaseRead("/api/queues/{name}", get_queue).route,
+    DatabaseRead("/api/queues", list_queues, scope=QUEUE_READERS, parameters=QueueListing).route,
+    DatabaseRead("/api/queues/{name}", get_queue, scope=QUEUE_READERS).route,
 ]

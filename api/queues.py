@@ -5,6 +5,7 @@ from typing import Annotated, TypedDict
 from msgspec import UNSET, Meta, UnsetType
 from starlette.routing import Route
 
+from api.access import ADMIN
 from api.commands import Body, Call, Stated, Write
 from api.job_shapes import QueueJSON, queue_json
 from api.jobs import NAME_PATTERN
@@ -72,6 +73,8 @@ def configured(queue: Queue) -> QueueAnswer:
     return {"queue": queue_json(queue)}
 
 
-CONFIGURE = Write("PUT", "/api/queues/{name}", takes=QueueBody, command=configure, shape=configured)
+CONFIGURE = Write(
+    "PUT", "/api/queues/{name}", takes=QueueBody, scope=ADMIN, command=configure, shape=configured
+)
 
 routes: list[Route] = [CONFIGURE.route]

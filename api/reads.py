@@ -6,6 +6,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
+from api.access import AUDITOR, BOT, CLIENT, STAFF, caller_of, sees
 from api.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
 from api.clock import now
 from api.parameters import NoParameters, Parameters
@@ -74,7 +75,11 @@ async def list_orders(asked: Listing, request: Request) -> OrderPageAnswer:
     try:
         page = await _service(request).read(
             lambda reader: read_orders(
-                reader, only=asked.status, limit=asked.limit, cursor=asked.cursor
+                reader,
+                only=asked.status,
+                limit=asked.limit,
+                cursor=asked.cursor,
+                owner=_owner(request),
             )
         )
     except BadCursorError as error:
@@ -93,7 +98,7 @@ async def _past_orders(asked: Listing, then: str, request: Request) -> OrderPage
         request,
         then,
         lambda reader, position: orders_as_of(
-            reader, position, only=asked.status, limit=asked.limit
+            reader, position, only=asked.status, limit=asked.limit, owner=_owner(request)
         ),
     )
     return {
@@ -108,7 +113,7 @@ async def get_order(_: NoParameters, request: Request) -> OneOrderAnswer:
     """One order, also when it is complete or deleted."""
     order_id = read_id(request.path_params["id"])
     order = await _service(request).read(lambda reader: one_order(reader, order_id))
-    if order is None:
+    if order is None or not sees(request, order):
         raise NotFoundError("order", order_id)
     return {"order": order_json(order)}
 
@@ -125,9 +130,18 @@ async def get_bot(_: NoParameters, request: Request) -> OneBotAnswer:
     """One bot, also when it is deleted."""
     bot_id = read_id(request.path_params["id"])
     bot = await _service(request).read(lambda reader: one_bot(reader, bot_id))
-    if bot is None:
+    if bot is None or not sees(request, bot):
         raise NotFoundError("bot", bot_id)
     return {"bot": bot_json(bot)}
+
+
+def _owner(request: Request) -> str | None:
+    """Whose orders are listed: everybody's, for whoever sees them all."""
+    caller = caller_of(request)
+    if caller.bounds.owners is None:
+        return None
+    assert caller.owner is not None, "who is bound to orders and may list them has some"
+    return caller.owner
 
 
 def _service(request: Request) -> Service:
@@ -136,10 +150,10 @@ def _service(request: Request) -> Service:
 
 
 reads = (
-    DatabaseRead("/api/orders", list_orders, parameters=Listing),
-    DatabaseRead("/api/orders/{id}", get_order),
-    DatabaseRead("/api/bots", list_bots, parameters=BotListing),
-    DatabaseRead("/api/bots/{id}", get_bot),
+    DatabaseRead("/api/orders", list_orders, scope=CLIENT | STAFF | AUDITOR, parameters=Listing),
+    DatabaseRead("/api/orders/{id}", get_order, scope=CLIENT | BOT | STAFF | AUDITOR),
+    DatabaseRead("/api/bots", list_bots, scope=STAFF | AUDITOR, parameters=BotListing),
+    DatabaseRead("/api/bots/{id}", get_bot, scope=BOT | STAFF | AUDITOR),
 )
 
 routes: list[Route] = [read.route for read in reads]

@@ -21,6 +21,7 @@ from msgspec import Meta, Struct, json
 from msgspec.structs import replace
 from starlette.routing import Route
 
+from api.access import ADMIN
 from api.commands import (
     Body,
     Call,
@@ -209,10 +210,10 @@ class Redriving:
             # No client's key has a space in it.
             text = f"{key.key} {self._chunks_count}" if self._chunks_count else key.key
             key = replace(key, key=text, render=chunk.render)
-        origin = replace(origin_of(key), correlation=self._correlation)
+        origin = replace(origin_of(self._call, key), correlation=self._correlation)
         self._correlation = origin.correlation_id
         self._chunks_count += 1
-        return await self._call.service.committer.submit(chunk.command, origin, key)
+        return await self._call.submit(chunk.command, origin, key)
 
     def _cut_short(self, error: Exception) -> tuple[StoredAnswer, RawHeaders]:
         """What was done is told, unless nothing was, or nobody knows."""
@@ -268,6 +269,6 @@ class RedriveEndpoint(Endpoint[Redrive]):
         return answer
 
 
-REDRIVE = RedriveEndpoint("POST", "/api/dlq/redrive", takes=Redrive)
+REDRIVE = RedriveEndpoint("POST", "/api/dlq/redrive", takes=Redrive, scope=ADMIN)
 
 routes: list[Route] = [REDRIVE.route]

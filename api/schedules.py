@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from starlette.requests import Request
 from starlette.routing import Route
 
+from api.access import ADMIN, AUDITOR
 from api.commands import Body, Call, Stated, Write, stored
 from api.job_reads import PageCursor
 from api.jobs import NAME_PATTERN, PAYLOAD_BYTES_MAX, LeaseSeconds, Name, Text
@@ -215,19 +216,36 @@ PUT = PutEndpoint(
     "POST",
     "/api/schedules",
     takes=NewSchedule,
+    scope=ADMIN,
     command=put,
     shape=was_put,
     status=HTTPStatus.CREATED,
 )
 CHANGE = Write(
-    "PATCH", "/api/schedules/{name}", takes=ScheduleChange, command=change, shape=changed
+    "PATCH",
+    "/api/schedules/{name}",
+    takes=ScheduleChange,
+    scope=ADMIN,
+    command=change,
+    shape=changed,
 )
-PAUSE = Write("POST", "/api/schedules/{name}/pause", takes=Stated, command=pause, shape=changed)
-RESUME = Write("POST", "/api/schedules/{name}/resume", takes=Stated, command=resume, shape=changed)
-DELETE = Write("DELETE", "/api/schedules/{name}", takes=Stated, command=delete, shape=changed)
+PAUSE = Write(
+    "POST", "/api/schedules/{name}/pause", takes=Stated, scope=ADMIN, command=pause, shape=changed
+)
+RESUME = Write(
+    "POST",
+    "/api/schedules/{name}/resume",
+    takes=Stated,
+    scope=ADMIN,
+    command=resume,
+    shape=changed,
+)
+DELETE = Write(
+    "DELETE", "/api/schedules/{name}", takes=Stated, scope=ADMIN, command=delete, shape=changed
+)
 
 routes: list[Route] = [
     *(write.route for write in (PUT, CHANGE, PAUSE, RESUME, DELETE)),
-    DatabaseRead("/api/schedules", list_schedules, parameters=ScheduleListing).route,
-    DatabaseRead("/api/schedules/{name}", get_schedule).route,
+    DatabaseRead("/api/schedules", list_schedules, scope=AUDITOR, parameters=ScheduleListing).route,
+    DatabaseRead("/api/schedules/{name}", get_schedule, scope=AUDITOR).route,
 ]

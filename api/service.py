@@ -19,6 +19,7 @@ from psycopg_pool import AsyncConnectionPool
 from uuid_utils.compat import uuid7
 
 from api.bell import JobBell
+from api.keyring import Keyring
 from api.read_position import (
     AT_LEAST,
     LOOK_SECONDS,
@@ -79,6 +80,7 @@ class Service:
         feeds: Feeds | None = None,
         read_models: Sequence[Projection] = READ_MODELS,
         processors: Sequence[Processor] | None = None,
+        with_keys: bool = False,
     ) -> None:
         """`qstash`, if there is one, becomes the service's own; no `processors` means all."""
         mapper = EventMapper(DECIDERS)
@@ -87,6 +89,7 @@ class Service:
         self.committer = Committer(
             conninfo, tables=LIVE_TABLES, mapper=mapper, on_commit=self.wakeups.announce
         )
+        self.keyring = Keyring(conninfo) if with_keys else None
         self.readers = _readers(conninfo)
         self._reading = asyncio.Semaphore(READERS_MAX)
         self.tail = changes(conninfo, mapper=mapper, wakeups=self.wakeups, readers=self.readers)
@@ -107,6 +110,8 @@ class Service:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as starting:
+            if self.keyring is not None:
+                await starting.enter_async_context(self.keyring)
             await starting.enter_async_context(self.readers)
             await starting.enter_async_context(self.wakeups)
             await starting.enter_async_context(self.tail)

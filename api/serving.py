@@ -15,9 +15,10 @@ from starlette.applications import Starlette
 
 from api.app import App
 from api.database import Say, own_database, prepare
+from api.first_key import AdminKey, make_first_key
 from api.listening import listen, url_of
 from api.service import Service
-from api.settings import Settings
+from api.settings import Settings, refuse_open_house
 from api.stopping import StopSignals
 from eventlog.collector import spare_the_collector
 from eventlog.committer import DEADLINE_SECONDS
@@ -54,12 +55,14 @@ class Server(uvicorn.Server):
 
 def serve(settings: Settings, signals: StopSignals, *, say: Say, announce: Say) -> None:
     """Returns when it was told to stop; `announce` gets the address once it is up."""
+    refuse_open_house(settings)
     with (
         listen(settings.host, settings.port) as listener,
         own_database(settings, say) as conninfo,
     ):
         prepare(conninfo)
         refuse_unfinished_import(conninfo)
+        admin_key = None if settings.auth == "open" else make_first_key(conninfo, settings.data_dir)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(
                 _serve(
@@ -67,7 +70,7 @@ def serve(settings: Settings, signals: StopSignals, *, say: Say, announce: Say) 
                     conninfo=conninfo,
                     listener=listener,
                     signals=signals,
-                    announce=announce,
+                    announce=lambda url: _announce(announce, say, url, admin_key),
                 )
             )
 
@@ -93,6 +96,13 @@ def _qstash(settings: Settings) -> QStash | None:
     )
 
 
+def _announce(announce: Say, say: Say, url: str, admin_key: AdminKey | None) -> None:
+    announce(url)
+    if admin_key is not None:
+        for line in admin_key.lines(url):
+            say(line)
+
+
 async def _serve(
     settings: Settings,
     *,
@@ -106,6 +116,7 @@ async def _serve(
         kitchen=kitchen_of(settings),
         qstash=_qstash(settings),
         feeds=read_feeds(settings.upstreams),
+        with_keys=settings.auth == "keys",
     )
     app = App(service, settings)
     server = Server(uvicorn_config(app), lambda: announce(url_of(listener)))

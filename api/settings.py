@@ -58,12 +58,22 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = field(name="DAYBOOK_DATA_DIR")
 
     auth: Annotated[
-        Literal["open"],
+        Literal["keys", "open"],
         Meta(
-            description="Who may do what. 'open' lets everybody do everything, and therefore "
-            "works only on addresses that no other machine can reach."
+            description="Who may do what. 'keys' lets in whoever shows a key. 'open' lets "
+            "everybody do everything, and therefore works only on addresses that no other machine "
+            "can reach."
         ),
-    ] = field(default="open", name="DAYBOOK_AUTH")
+    ] = field(default="keys", name="DAYBOOK_AUTH")
+
+    key: Annotated[
+        str | None,
+        Meta(
+            description="The key that is shown to a service: by 'daybook worker', and by the "
+            "worker of DAYBOOK_CRON_WORKER. The service itself needs none.",
+            extra=SECRET,
+        ),
+    ] = field(default=None, name="DAYBOOK_KEY")
 
     pg_bindir: Annotated[
         Path | None,
@@ -183,6 +193,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         """Where callbacks arrive, as their senders know it."""
         return self.app_base_url and self.app_base_url.rstrip("/") + CALLBACK_PATH
 
+    @property
+    def is_https(self) -> bool:
+        """Whether browsers come by https; no proxy is believed, so only the address tells."""
+        return bool(self.app_base_url and self.app_base_url.startswith("https://"))
+
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Without secrets: what is printed ends up in logs."""
         values = ((setting, getattr(self, setting.name)) for setting in fields(self))
@@ -211,7 +226,7 @@ def load(environ: Mapping[str, str], overrides: Mapping[str, str]) -> Settings:
     if "data_dir" not in values:
         values["data_dir"] = _default_data_dir(environ)
     settings = Settings(**values)
-    _refuse_open_house(settings)
+    refuse_open_house(settings)
     _refuse_half_qstash(settings)
     _refuse_no_address("APP_BASE_URL", settings.app_base_url)
     _refuse_no_address("QSTASH_URL", settings.qstash_url)
@@ -295,11 +310,12 @@ def _is_root() -> bool:
     return os.geteuid() == 0
 
 
-def _refuse_open_house(settings: Settings) -> None:
-    if not _is_loopback(settings.host):
+def refuse_open_house(settings: Settings) -> None:
+    if settings.auth == "open" and not _is_loopback(settings.host):
         raise SetupError(
             f"With DAYBOOK_AUTH=open everybody who reaches {settings.host} could do everything: "
-            "choose 127.0.0.1, ::1 or localhost with --host or DAYBOOK_HOST."
+            "choose 127.0.0.1, ::1 or localhost with --host or DAYBOOK_HOST, or set "
+            "DAYBOOK_AUTH=keys."
         )
 
 

@@ -4,8 +4,9 @@ The id of an event is its position in the log, so a browser that reconnects goes
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, ClassVar, TypedDict
 from uuid import UUID
@@ -20,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from api.access import AUDITOR, STAFF, caller_of, forbidden
 from api.event_shapes import members_json
 from api.parameters import Parameters, read_text
 from api.problems import unavailable
@@ -55,6 +57,8 @@ HEADERS = {
     # Proxies that gather answers would hold events back.
     "x-accel-buffering": "no",
 }
+
+Shut = Callable[[], Coroutine[Any, Any, None]]
 
 _DECIDERS = (ORDER, BOT, JOB, QUEUE)
 _NAMES = {kind: decider.name for decider in _DECIDERS for kind in decider.events}
@@ -134,11 +138,13 @@ def _block(recorded: RecordedEvent, change: ChangeJSON) -> bytes:
 class EventStream(Response):
     """Sends until the client leaves, falls behind, or the service stops."""
 
-    def __init__(self, tail: Tail, after: int | None) -> None:
+    def __init__(self, tail: Tail, after: int | None, shut: Shut | None = None) -> None:
+        """`shut`, if there is one, returns when whoever was let in is let in no longer."""
         super().__init__(headers=HEADERS)
         del self.headers["content-length"]
         self._tail = tail
         self._after = after
+        self._shut = shut
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -149,14 +155,16 @@ class EventStream(Response):
 
     async def _serve(self, subscription: Subscription, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send_all(subscription, send))
-        leaving = asyncio.create_task(_disconnected(receive))
+        others = [asyncio.create_task(_disconnected(receive))]
+        if self._shut is not None:
+            others.append(asyncio.create_task(self._shut()))
         try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({sending, *others}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            leaving.cancel()
             is_sent = sending.done()
-            sending.cancel()
-            await asyncio.gather(sending, leaving, return_exceptions=True)
+            for task in (sending, *others):
+                task.cancel()
+            await asyncio.gather(sending, *others, return_exceptions=True)
         if is_sent:
             with suppress(TimeoutError):
                 sending.result()
@@ -194,16 +202,21 @@ class Stream(Read):
     may_be_away: ClassVar[bool] = True
 
     def __init__(self, path: str) -> None:
-        super().__init__(path, change_json, parameters=Since)
+        super().__init__(path, change_json, scope=STAFF | AUDITOR, parameters=Since)
         self.summary = f"All changes, from now on or from behind {LAST_EVENT_ID}."
 
     async def respond(self, request: Request) -> Response:
         asked = self.read(request)
+        if not caller_of(request).bounds.is_none:
+            raise forbidden("it is bound, and the stream tells of everything that happens")
         if request.method == "HEAD":
             return Response(headers=HEADERS)
         # The header is what a browser adds when it comes back to an address it was given before.
         last = request.headers.get(LAST_EVENT_ID)
-        return EventStream(request.app.service.tail, _read_position(last) if last else asked.after)
+        after = _read_position(last) if last else asked.after
+        service, caller = request.app.service, caller_of(request)
+        shut = None if service.keyring is None else partial(service.keyring.gone, caller)
+        return EventStream(service.tail, after, shut)
 
 
 def _read_position(text: str) -> int:

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.routing import Route
 
+from api.access import AUDITOR
 from api.job_reads import PageCursor
 from api.jobs import NAME_PATTERN
 from api.parameters import NoParameters, Parameters
@@ -175,7 +176,9 @@ def _after(cursor: str | None) -> UUID:
 
 
 routes: list[Route] = [
-    DatabaseRead("/api/upstreams", list_upstreams).route,
-    DatabaseRead("/api/upstreams/{name}", get_upstream).route,
-    DatabaseRead("/api/upstreams/{name}/records", list_records, parameters=RecordListing).route,
+    DatabaseRead("/api/upstreams", list_upstreams, scope=AUDITOR).route,
+    DatabaseRead("/api/upstreams/{name}", get_upstream, scope=AUDITOR).route,
+    DatabaseRead(
+        "/api/upstreams/{name}/records", list_records, scope=AUDITOR, parameters=RecordListing
+    ).route,
 ]

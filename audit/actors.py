@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from typing import Any
 
-from domain.bot import Bot
+from domain.bot import BOT, Bot
 from domain.claim import CompletedVia, ReleaseReason
 from domain.event import Event
-from domain.job import FailureReason, Job
-from domain.order import Order
+from domain.job import JOB, FailureReason, Job
+from domain.key import KEY
+from domain.order import ORDER, Order, OrderKind
+from domain.queue import QUEUE
 from domain.rebuild import REBUILD
-from domain.schedule import Schedule
+from domain.schedule import SCHEDULE, Schedule
 from domain.upstream import UPSTREAM
 from domain.upstream_record import UPSTREAM_RECORD
 
@@ -17,8 +19,6 @@ SYSTEM = "system:"
 DISPATCH = "system:dispatch"
 # Everybody, as long as the house is open: whatever the API offers.
 OPEN = "open"
-# Whoever has the command line, and so the database.
-OPERATOR = "operator"
 
 # What each process manager brings about.
 PROCESSORS: dict[str, tuple[type[Event], ...]] = {
@@ -31,7 +31,27 @@ PROCESSORS: dict[str, tuple[type[Event], ...]] = {
 }
 TOPICS = {actor: {kind.topic for kind in kinds} for actor, kinds in PROCESSORS.items()}
 
-OPERATIONS = {kind.topic for kind in REBUILD.events}
+# What each scope of a key may bring about; an actor is a scope and the name of a key. An admin may
+# do everything, and only whoever works on the machine itself deals with keys.
+COOKING = (Order.Completed, Order.Failed, Order.Released, Order.MovedToDLQ, Order.Claimed)
+SCOPES: dict[str, tuple[type[Event], ...]] = {
+    "client": (Order.Created, Job.Created, Job.Cancelled),
+    "client:vip": (Order.Created, Job.Created, Job.Cancelled),
+    "bot": (*COOKING, Bot.Claimed, Bot.Completed, Bot.Failed, Bot.Released),
+    "worker": (*JOB.events,),
+    "staff": (*(one for one in ORDER.events if one is not Order.Requeued), *BOT.events),
+    "admin": (
+        *ORDER.events,
+        *BOT.events,
+        *JOB.events,
+        *QUEUE.events,
+        *SCHEDULE.events,
+        *REBUILD.events,
+    ),
+    "callback": (Order.Completed, Bot.Completed),
+    "operator": (*KEY.events, *REBUILD.events),
+}
+SCOPE_TOPICS = {scope: {kind.topic for kind in kinds} for scope, kinds in SCOPES.items()}
 
 # What time alone brings about: only a process manager records it, and of these nothing else.
 BY_TIME: dict[type, Callable[[Any], bool]] = {
@@ -49,7 +69,13 @@ def may_record(actor: str, topic: str, event: object) -> bool:
         return False
     if is_system:
         return topic in TOPICS.get(actor, ())
-    if topic in OPERATIONS:
-        return actor.partition(":")[0] == OPERATOR
+    if isinstance(event, Order.Created) and event.kind is OrderKind.VIP:
+        return actor == OPEN or _scope(actor) in ("client:vip", "admin")
     # Anybody with the database may put jobs into it, under a name of their own.
-    return actor == OPEN or topic == Job.Created.topic
+    is_by_scope = topic in SCOPE_TOPICS.get(_scope(actor), ())
+    return actor == OPEN or topic == Job.Created.topic or is_by_scope
+
+
+def _scope(actor: str) -> str:
+    """`client:vip:k3v9q1m8x2ab` is a client:vip."""
+    return actor.rpartition(":")[0] or actor

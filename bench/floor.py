@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from api.access import PUBLIC, declare
 from api.app import App
 from api.clock import now
 from api.commands import Call, RawHeaders, Write, told_by
@@ -56,11 +57,12 @@ async def plain(request: Request) -> Response:
 
 
 _decoder = Decoder(NewOrder)
-PLAIN = Route("/plain", plain, methods=["POST"])
+PLAIN = declare(Route("/plain", plain, methods=["POST"]), PUBLIC)
 FLOOR = Floor(
     "POST",
     "/floor",
     takes=NewOrder,
+    scope=PUBLIC,
     command=create,
     shape=created,
     status=HTTPStatus.CREATED,
@@ -70,7 +72,7 @@ FLOOR = Floor(
 def serve() -> None:
     listener = listen("127.0.0.1", 0)
     # Its service is never started: nothing is asked of it.
-    service, settings = Service("", processors=()), Settings(data_dir=Path("unused"))
+    service, settings = Service("", processors=()), Settings(data_dir=Path("unused"), auth="open")
     server = uvicorn.Server(uvicorn_config(App(service, settings, routes=[FLOOR.route, PLAIN])))
     print(listener.getsockname()[1], flush=True)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

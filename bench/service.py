@@ -11,7 +11,8 @@ from tempfile import TemporaryFile
 
 @contextmanager
 def service(database: str, **settings: str) -> Iterator[int]:
-    """A real `daybook serve`; its port."""
+    """A real `daybook serve`, open unless DAYBOOK_AUTH says otherwise; its port."""
+    settings = {"DAYBOOK_AUTH": "open", **settings}
     arguments = ["-m", "daybook", "serve", "--port", "0", "--database-url", database]
     with announcing(arguments, r"http://127\.0\.0\.1:(\d+)", settings) as port:
         yield port

@@ -21,6 +21,7 @@ from api.stopping import StopSignals, stop_signals
 from daybook.auditing import audit_group, check_command
 from daybook.errors import BadSetup, DaybookError
 from daybook.history import COMMANDS as HISTORY_COMMANDS
+from daybook.keys import keys_group
 from daybook.looking import COMMANDS
 from daybook.rebuild import rebuild_command
 from daybook.worker import Worker
@@ -41,6 +42,10 @@ class Choice:
 
     def settings(self) -> Settings:
         return from_environment(self.flags)
+
+    def key(self) -> str | None:
+        """What is shown to a service. Never a flag: others can see those."""
+        return self.settings().key
 
     def conninfo(self, say: Callable[[str], None]) -> AbstractContextManager[str]:
         """The database: that of a running service, or one that lasts as long as the context."""
@@ -116,10 +121,14 @@ def serve(choice: Choice) -> None:
     type=click.IntRange(1),
     help="How many jobs are done at once, instead of the worker's own number.",
 )
-def work(target: str, url: str | None, concurrency: int | None) -> None:
-    """Do jobs: run the worker that a module defines, until Ctrl-C."""
+@click.pass_obj
+def work(choice: Choice, target: str, url: str | None, concurrency: int | None) -> None:
+    """Do jobs: run the worker that a module defines, until Ctrl-C.
+
+    With DAYBOOK_KEY it shows that key to the service, instead of the worker's own.
+    """
     try:
-        _load(target).run(url=url, concurrency=concurrency)
+        _load(target).run(url=url, key=choice.key(), concurrency=concurrency)
     except (DaybookError, BadSetup) as error:
         raise SetupError(str(error)) from error
     except KeyboardInterrupt:
@@ -213,6 +222,9 @@ for looking in (*COMMANDS, *HISTORY_COMMANDS):
     looking.params += DATABASE_OPTIONS
     cli.add_command(looking)
 
+for keeping in keys_group.commands.values():
+    keeping.params += DATABASE_OPTIONS
+cli.add_command(keys_group)
 check_command.params += DATABASE_OPTIONS
 cli.add_command(audit_group)
 rebuild_command.params += DATABASE_OPTIONS

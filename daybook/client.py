@@ -100,12 +100,13 @@ class Client(Calls):
         self,
         url: str,
         *,
+        key: str | None = None,
         retry_seconds_max: float = RETRY_SECONDS_MAX,
         chance: random.Random | None = None,
     ) -> None:
         from daybook.transport import Transport
 
-        self._transport = Transport(url, retry_seconds_max, chance or new_chance())
+        self._transport = Transport(url, key, retry_seconds_max, chance or new_chance())
 
     def send(self, request: Request[T], seconds_max: float | None = None) -> T:
         """`seconds_max` is for how long it is tried again, if not for as long as usual."""
@@ -135,12 +136,13 @@ class AsyncClient(Calls):
         self,
         url: str,
         *,
+        key: str | None = None,
         retry_seconds_max: float = RETRY_SECONDS_MAX,
         chance: random.Random | None = None,
     ) -> None:
         from daybook.transport import AsyncTransport
 
-        self._transport = AsyncTransport(url, retry_seconds_max, chance or new_chance())
+        self._transport = AsyncTransport(url, key, retry_seconds_max, chance or new_chance())
 
     async def send(self, request: Request[T], seconds_max: float | None = None) -> T:
         """`seconds_max` is for how long it is tried again, if not for as long as usual."""

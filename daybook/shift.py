@@ -42,6 +42,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """What a shift has to know."""
 
     url: str
+    key: str | None
     queues: Sequence[str]
     handlers: Mapping[str, Handler]
     worker_id: str

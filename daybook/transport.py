@@ -27,6 +27,7 @@ BACKOFF = Backoff(base_seconds=0.1, cap_seconds=2.0)
 # The server hangs up on connections that were idle for five seconds.
 IDLE_SECONDS_MAX = 4.0
 ADDRESS = re.compile(r"https?://[^\s/?#]+[^\s?#]*")
+KEY = re.compile(r"dbk_[0-9A-Za-z_-]{1,196}")
 # What the network did may be over next time; what we asked of it stays wrong.
 PASSING = (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError)
 
@@ -53,10 +54,15 @@ class Tries:
 class _Sender:
     """What does not depend on who waits."""
 
-    def __init__(self, url: str, retry_seconds_max: float, chance: random.Random) -> None:
+    def __init__(
+        self, url: str, key: str | None, retry_seconds_max: float, chance: random.Random
+    ) -> None:
         if not ADDRESS.fullmatch(url):
             raise BadSetup(f"{url!r} is not an address such as http://127.0.0.1:8000.")
+        if key is not None and not KEY.fullmatch(key):
+            raise BadSetup("The key is not one of Daybook's, which begin with dbk_.")
         self._url = url.rstrip("/")
+        self._key = key
         self._retry_seconds_max = retry_seconds_max
         self._chance = chance
 
@@ -68,12 +74,15 @@ class _Sender:
         # A proxy or a .netrc of the environment is not for a service on the inside.
         return {
             "base_url": self._url,
-            "headers": {"Accept-Encoding": "identity"},
+            "headers": {"Accept-Encoding": "identity", **self._credentials()},
             "limits": httpx2.Limits(keepalive_expiry=IDLE_SECONDS_MAX),
             "trust_env": False,
             # Certificates take a twentieth of a second to load, and http has no use for them.
             "verify": self._url.startswith("https:"),
         }
+
+    def _credentials(self) -> dict[str, str]:
+        return {} if self._key is None else {"Authorization": f"Bearer {self._key}"}
 
     def _arguments(self, request: Request[Any]) -> dict[str, Any]:
         """Made once for all tries, and the key with them."""
@@ -102,8 +111,10 @@ class _Sender:
 
 
 class Transport(_Sender):
-    def __init__(self, url: str, retry_seconds_max: float, chance: random.Random) -> None:
-        super().__init__(url, retry_seconds_max, chance)
+    def __init__(
+        self, url: str, key: str | None, retry_seconds_max: float, chance: random.Random
+    ) -> None:
+        super().__init__(url, key, retry_seconds_max, chance)
         self._client = httpx2.Client(**self._options())
 
     def send(self, request: Request[T], seconds_max: float | None = None) -> T:
@@ -122,8 +133,10 @@ class Transport(_Sender):
 
 
 class AsyncTransport(_Sender):
-    def __init__(self, url: str, retry_seconds_max: float, chance: random.Random) -> None:
-        super().__init__(url, retry_seconds_max, chance)
+    def __init__(
+        self, url: str, key: str | None, retry_seconds_max: float, chance: random.Random
+    ) -> None:
+        super().__init__(url, key, retry_seconds_max, chance)
         self._client = httpx2.AsyncClient(**self._options())
 
     async def send(self, request: Request[T], seconds_max: float | None = None) -> T:

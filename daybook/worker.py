@@ -1,6 +1,6 @@
 """`Worker`: what a program says about the jobs it does, and how it is run.
 
-worker = Worker("http://127.0.0.1:8000", queues=["email"])
+worker = Worker("http://127.0.0.1:8000", queues=["email"], key=…)
 
 @worker.job("send_customer_confirmation", attempts_max=3)
 async def send(job): ...
@@ -37,6 +37,7 @@ class Worker:
         url: str,
         *,
         queues: Sequence[str],
+        key: str | None = None,
         concurrency: int = CONCURRENCY,
         lease: Lease | None = None,
         grace_seconds: float = GRACE_SECONDS,
@@ -44,14 +45,16 @@ class Worker:
         subject_name: str = "subject",
         chance: random.Random | None = None,
     ) -> None:
-        """`concurrency` is how many jobs run at once, `lease` how long a claim lasts without a
-        heartbeat (each job's own by default, which is 90 seconds), `grace_seconds` how long
-        handlers may go on after a signal, `subject_name` what the log calls a job's subject."""
+        """`key` is what the service lets it in by, `concurrency` how many jobs run at once, `lease`
+        how long a claim lasts without a heartbeat (each job's own by default, which is 90
+        seconds), `grace_seconds` how long handlers may go on after a signal, `subject_name` what
+        the log calls a job's subject."""
         if not queues or isinstance(queues, str):
             raise BadSetup("A worker needs a list of at least one queue.")
         if concurrency < 1:
             raise BadSetup("A worker does at least one job at a time.")
         self._url = url
+        self._key = key
         self._queues = tuple(queues)
         self._concurrency = concurrency
         self._lease = lease
@@ -93,16 +96,20 @@ class Worker:
 
         return register
 
-    def run(self, *, url: str | None = None, concurrency: int | None = None) -> None:
+    def run(
+        self, *, url: str | None = None, key: str | None = None, concurrency: int | None = None
+    ) -> None:
         """Works until SIGTERM or Ctrl-C. Running handlers may finish within the grace; what is
         left is given back, and a second signal gives it back at once."""
         with logged(), asyncio.Runner() as runner:
-            runner.run(self._run(url, concurrency))
+            runner.run(self._run(url, key, concurrency))
 
-    async def serve(self, *, url: str | None = None, concurrency: int | None = None) -> None:
+    async def serve(
+        self, *, url: str | None = None, key: str | None = None, concurrency: int | None = None
+    ) -> None:
         """The same inside an event loop, until `stop` is called; signals are left alone."""
-        plan = self._plan(url, concurrency)
-        async with AsyncClient(plan.url, chance=plan.chance) as client:
+        plan = self._plan(url, key, concurrency)
+        async with AsyncClient(plan.url, key=plan.key, chance=plan.chance) as client:
             self._shift = Shift(plan, client)
             fields = {"workerId": plan.worker_id, "queues": plan.queues}
             logger.info("worker:started", extra={**fields, "types": list(plan.handlers)})
@@ -111,11 +118,13 @@ class Worker:
             finally:
                 self._shift = None
 
-    async def process(self, *, jobs_max: int, url: str | None = None) -> int:
+    async def process(
+        self, *, jobs_max: int, url: str | None = None, key: str | None = None
+    ) -> int:
         """Does what is ready, at most so many jobs, and returns how many there were. For platforms
         that can only call a URL: `POST /api/cron/process-jobs` has it done."""
-        plan = self._plan(url, None)
-        async with AsyncClient(plan.url, chance=plan.chance) as client:
+        plan = self._plan(url, key, None)
+        async with AsyncClient(plan.url, key=plan.key, chance=plan.chance) as client:
             return await Shift(plan, client).work_off(jobs_max)
 
     def stop(self) -> None:
@@ -123,15 +132,16 @@ class Worker:
         if self._shift is not None:
             self._shift.stop()
 
-    async def _run(self, url: str | None, concurrency: int | None) -> None:
+    async def _run(self, url: str | None, key: str | None, concurrency: int | None) -> None:
         with stopped_by_signals(self.stop):
-            await self.serve(url=url, concurrency=concurrency)
+            await self.serve(url=url, key=key, concurrency=concurrency)
 
-    def _plan(self, url: str | None, concurrency: int | None) -> Plan:
+    def _plan(self, url: str | None, key: str | None, concurrency: int | None) -> Plan:
         if not self._handlers:
             raise BadSetup("A worker needs at least one handler: decorate it with @worker.job.")
         return Plan(
             url=url or self._url,
+            key=key or self._key,
             queues=self._queues,
             handlers=self._handlers,
             worker_id=self._worker_id or f"{socket.gethostname()}-{os.getpid()}",

@@ -148,3 +148,24 @@ class PollOvertakenError(Refusal):
 
     def __init__(self, stream: str) -> None:
         super().__init__(f"Another has read on in {stream} since.")
+
+
+class BadKeyError(Refusal):
+    code = "bad_key"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"There can be no such key: {reason}.")
+
+
+class KeyTakenError(Refusal):
+    code = "key_taken"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"There is a key {name} already.")
+
+
+class KeyRevokedError(Refusal):
+    code = "key_revoked"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Key {name} is revoked: make a new one.")

@@ -35,6 +35,7 @@ class CreateOrder(Struct, frozen=True, kw_only=True, gc=False):
     kind: OrderKind
     attempts_max: int = ATTEMPTS_MAX
     user_id: str | None = None
+    owner: str | None = None
 
     @property
     def reads(self) -> Reads:
@@ -47,6 +48,7 @@ class CreateOrder(Struct, frozen=True, kw_only=True, gc=False):
             kind=self.kind,
             attempts_max=self.attempts_max,
             user_id=self.user_id,
+            owner=self.owner,
             now=desk.now,
         )
         return desk.record(ORDER, self.order_id, created)

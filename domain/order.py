@@ -55,6 +55,8 @@ class Order(Struct, frozen=True, kw_only=True, gc=False):
 
     deleted_at: datetime | None = None
     error: str | None = None
+    owner: str | None = None
+    """The restaurant or the key that it was created for; nobody's, as long as the house is open."""
 
     class Created(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.created"
@@ -63,6 +65,7 @@ class Order(Struct, frozen=True, kw_only=True, gc=False):
         kind: OrderKind
         attempts_max: int
         user_id: str | None = None
+        owner: str | None = None
 
     class Claimed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.claimed"
@@ -121,6 +124,7 @@ def create(
     kind: OrderKind,
     attempts_max: int,
     user_id: str | None,
+    owner: str | None,
     now: datetime,
 ) -> Order.Created:
     return Order.Created(
@@ -130,6 +134,7 @@ def create(
         kind=kind,
         attempts_max=attempts_max,
         user_id=user_id,
+        owner=owner,
     )
 
 
@@ -231,6 +236,7 @@ def _created(event: Order.Created) -> Order:
         created_at=event.at,
         updated_at=event.at,
         user_id=event.user_id,
+        owner=event.owner,
     )
 
 

@@ -21,26 +21,35 @@ from eventlog.mapper import EventMapper, FollowedEvent
 UPSERT_FINISHED_ORDERS = """
 INSERT INTO finished_orders (number, id, version, created_at, updated_at, completed_at, claim_id,
                              bot_id, started_at, due_at, attempts, attempts_max, kind, mode,
-                             user_id)
+                             user_id, owner)
 SELECT * FROM unnest(
     %(numbers)b::bigint[], %(ids)b::uuid[], %(versions)b::bigint[], %(created)b::timestamptz[],
     %(updated)b::timestamptz[], %(completed)b::timestamptz[], %(claims)b::uuid[],
     %(bots)b::uuid[], %(started)b::timestamptz[], %(due)b::timestamptz[],
     %(attempts)b::smallint[], %(attempts_max)b::smallint[], %(kinds)b::text[], %(modes)b::text[],
-    %(users)b::text[])
+    %(users)b::text[], %(owners)b::text[])
 ON CONFLICT (number) DO UPDATE
 SET version = excluded.version, updated_at = excluded.updated_at
 """
 
 DELETE_FINISHED_ORDERS = "DELETE FROM finished_orders WHERE number = ANY(%(numbers)b::bigint[])"
 
+SELECT_FINISHED_ORDERS = """
+SELECT number, id, version, created_at, updated_at, completed_at, attempts, attempts_max, kind,
+       user_id, claim_id, bot_id, started_at, due_at, mode, owner
+FROM finished_orders
+"""
+
 # Newest first. What happened to an order after the cursor is not in its row yet: the caller knows
 # those numbers and has them from the log.
-READ_FINISHED_ORDERS = """
-SELECT number, id, version, created_at, updated_at, completed_at, attempts, attempts_max, kind,
-       user_id, claim_id, bot_id, started_at, due_at, mode
-FROM finished_orders
+READ_FINISHED_ORDERS = f"""{SELECT_FINISHED_ORDERS}
 WHERE number < %(before)s AND number <> ALL(%(except)s::bigint[])
+ORDER BY number DESC
+LIMIT %(limit)s
+"""
+
+READ_OWN_FINISHED_ORDERS = f"""{SELECT_FINISHED_ORDERS}
+WHERE owner = %(owner)s AND number < %(before)s AND number <> ALL(%(except)s::bigint[])
 ORDER BY number DESC
 LIMIT %(limit)s
 """
@@ -93,6 +102,7 @@ def load_finished(row: TupleRow) -> Order:
         user_id=row[9],
         completed_under=Claim(row[10], row[11], row[12], row[13], _MODES[row[14]]),
         status=OrderStatus.COMPLETE,
+        owner=row[15],
     )
 
 
@@ -109,6 +119,7 @@ def _columns(orders: Sequence[Order]) -> dict[str, bytes]:
         "attempts_max": smallints([order.attempts_max for order in orders]),
         "kinds": texts([order.kind for order in orders]),
         "users": texts([order.user_id for order in orders]),
+        "owners": texts([order.owner for order in orders]),
         "claims": uuids([claim.id for claim in claims]),
         "bots": uuids([claim.bot_id for claim in claims]),
         "started": timestamps([claim.started_at for claim in claims]),

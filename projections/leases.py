@@ -4,7 +4,7 @@ They are no events. Held in the order in which every batch holds jobs, so that a
 expiry of the same lease come one after the other: one of them is refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -19,7 +19,10 @@ WITH told AS (
     SELECT * FROM unnest(%(ids)b::uuid[], %(claims)b::uuid[], %(seconds)b::float8[])
         AS told (id, claim_id, seconds)
 ), held AS MATERIALIZED (
-    SELECT jobs.id FROM jobs JOIN told USING (id, claim_id) ORDER BY jobs.id FOR UPDATE OF jobs
+    SELECT jobs.id FROM jobs JOIN told USING (id, claim_id)
+    WHERE %(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[])
+    ORDER BY jobs.id
+    FOR UPDATE OF jobs
 )
 UPDATE jobs
 SET lease_until = clock_timestamp()
@@ -44,13 +47,18 @@ class Extended(Struct, frozen=True, gc=False):
 
 
 async def extend_leases(
-    connection: AsyncConnection[TupleRow], beats: Sequence[Heartbeat]
+    connection: AsyncConnection[TupleRow],
+    beats: Sequence[Heartbeat],
+    *,
+    queues: Collection[str] | None = None,
 ) -> list[Extended]:
-    """Those that still hold their jobs, until when they do."""
+    """Those that still hold their jobs, until when they do; of certain queues only, if any are
+    named."""
     told = {
         "ids": uuids([beat.job_id for beat in beats]),
         "claims": uuids([beat.claim_id for beat in beats]),
         "seconds": doubles([beat.lease_seconds for beat in beats]),
+        "queues": None if queues is None else [*queues],
     }
     rows = await connection.execute(EXTEND_LEASES, told, binary=True)
     return [Extended(*row) for row in await rows.fetchall()]

@@ -24,6 +24,7 @@ from domain.order import ORDER, Order, OrderKind, OrderStatus
 from eventlog.mapper import EventMapper
 from projections.finished_orders import (
     READ_FINISHED_ORDERS,
+    READ_OWN_FINISHED_ORDERS,
     FinishedOrders,
     fold_finished,
     load_finished,
@@ -50,6 +51,19 @@ ORDER BY number DESC
 LIMIT %(limit)s
 """
 
+# The same of one owner, along an index of its own.
+READ_OWN_PENDING_ORDERS = f"""{SELECT_ORDERS}
+WHERE owner = %(owner)s AND status = 'PENDING' AND (rank, number) > (%(rank)s, %(number)s)
+ORDER BY rank, number
+LIMIT %(limit)s
+"""
+
+READ_OWN_OTHER_ORDERS = f"""{SELECT_ORDERS}
+WHERE owner = %(owner)s AND status = %(status)s AND number < %(number)s
+ORDER BY number DESC
+LIMIT %(limit)s
+"""
+
 # Orders that were completed after the cursor, or deleted or restored when they were complete.
 READ_TAIL = """
 SELECT originator_id
@@ -66,6 +80,11 @@ _LIVE_STATEMENTS = {
     OrderStatus.PENDING: READ_PENDING_ORDERS,
     OrderStatus.PROCESSING: READ_PROCESSING_ORDERS,
     OrderStatus.DEAD: READ_DEAD_ORDERS,
+}
+_OWN_STATEMENTS = {
+    OrderStatus.PENDING: READ_OWN_PENDING_ORDERS,
+    OrderStatus.PROCESSING: READ_OWN_OTHER_ORDERS,
+    OrderStatus.DEAD: READ_OWN_OTHER_ORDERS,
 }
 _load_live = LiveOrders().load
 _mapper = EventMapper((ORDER,))
@@ -88,13 +107,15 @@ async def read_orders(
     limit: int,
     only: OrderStatus | None = None,
     cursor: str | None = None,
+    owner: str | None = None,
 ) -> OrderPage:
-    """One page: of all orders or of those of one status, from the beginning or from a cursor."""
+    """One page: of all orders or of those of one status, from the beginning or from a cursor; of
+    everybody or of one owner."""
     place = Place.beginning(only) if cursor is None else Place.parse(cursor, only)
     async with connection.transaction():
         now, position = await enter_snapshot(connection, FinishedOrders.name)
         # One more than asked for shows whether there is another page.
-        orders = await _read_sections(connection, place, limit + 1, position)
+        orders = await _read_sections(connection, place, limit + 1, position, owner)
     if len(orders) <= limit:
         return OrderPage(orders, None, now)
     return OrderPage(orders[:limit], _place_of(orders[limit - 1], only).cursor(), now)
@@ -106,7 +127,11 @@ def _place_of(order: Order, only: OrderStatus | None) -> Place:
 
 
 async def _read_sections(
-    connection: AsyncConnection[TupleRow], place: Place, limit: int, position: int
+    connection: AsyncConnection[TupleRow],
+    place: Place,
+    limit: int,
+    position: int,
+    owner: str | None,
 ) -> list[Order]:
     orders: list[Order] = []
     sections = SECTIONS if place.only is None else (place.only,)
@@ -114,31 +139,40 @@ async def _read_sections(
         here = place if section is place.section else Place.beginning(place.only, section)
         missing = limit - len(orders)
         if section is OrderStatus.COMPLETE:
-            orders += await _read_complete(connection, here.number, missing, position)
+            orders += await _read_complete(connection, here.number, missing, position, owner)
         elif missing:
-            orders += await _read_live(connection, here, missing)
+            orders += await _read_live(connection, here, missing, owner)
     return orders
 
 
 async def _read_live(
-    connection: AsyncConnection[TupleRow], place: Place, limit: int
+    connection: AsyncConnection[TupleRow], place: Place, limit: int, owner: str | None
 ) -> Iterable[Order]:
     wanted = {"rank": place.rank, "number": place.number, "limit": limit}
-    rows = await connection.execute(_LIVE_STATEMENTS[place.section], wanted, binary=True)
+    own = {"owner": owner, "status": place.section.value}
+    statements = _LIVE_STATEMENTS if owner is None else _OWN_STATEMENTS
+    rows = await connection.execute(statements[place.section], {**wanted, **own}, binary=True)
     return map(_load_live, await rows.fetchall())
 
 
 async def _read_complete(
-    connection: AsyncConnection[TupleRow], before: int, limit: int, position: int
+    connection: AsyncConnection[TupleRow],
+    before: int,
+    limit: int,
+    position: int,
+    owner: str | None,
 ) -> Sequence[Order]:
     """Of read model and tail together, the newest below a number."""
     if not limit:
         return ()
     tail = await _fold_tail(connection, position)
-    wanted = {"before": before, "except": [order.number for order in tail], "limit": limit}
-    rows = await connection.execute(READ_FINISHED_ORDERS, wanted, binary=True)
+    known = [order.number for order in tail]
+    wanted = {"before": before, "except": known, "limit": limit, "owner": owner}
+    statement = READ_FINISHED_ORDERS if owner is None else READ_OWN_FINISHED_ORDERS
+    rows = await connection.execute(statement, wanted, binary=True)
     orders = [load_finished(row) for row in await rows.fetchall()]
-    orders += [order for order in tail if order.deleted_at is None and order.number < before]
+    shown = [order for order in tail if owner is None or order.owner == owner]
+    orders += [order for order in shown if order.deleted_at is None and order.number < before]
     return nlargest(limit, orders, key=lambda order: order.number)
 
 

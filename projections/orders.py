@@ -14,7 +14,7 @@ from eventlog.live import LiveTable, Parameters
 # The columns as `load` takes them, for every statement that reads orders.
 SELECT_ORDERS = """
 SELECT id, version, number, kind, status, attempts, attempts_max, created_at, updated_at,
-       user_id, error, claim_id, bot_id, started_at, due_at, mode
+       user_id, error, claim_id, bot_id, started_at, due_at, mode, owner
 FROM orders
 """
 
@@ -55,13 +55,13 @@ SELECT EXISTS (
 
 INSERT_ORDERS = """
 INSERT INTO orders (id, version, number, rank, kind, status, attempts, attempts_max, created_at,
-                    updated_at, user_id, error, claim_id, bot_id, started_at, due_at, mode)
+                    updated_at, user_id, error, claim_id, bot_id, started_at, due_at, mode, owner)
 SELECT * FROM unnest(
     %(ids)b::uuid[], %(versions)b::bigint[], %(numbers)b::bigint[], %(ranks)b::smallint[],
     %(kinds)b::text[], %(statuses)b::text[], %(attempts)b::smallint[],
     %(attempts_max)b::smallint[], %(created)b::timestamptz[], %(updated)b::timestamptz[],
     %(users)b::text[], %(errors)b::text[], %(claims)b::uuid[], %(bots)b::uuid[],
-    %(started)b::timestamptz[], %(due)b::timestamptz[], %(modes)b::text[])
+    %(started)b::timestamptz[], %(due)b::timestamptz[], %(modes)b::text[], %(owners)b::text[])
 """
 
 UPDATE_ORDERS = """
@@ -130,6 +130,7 @@ class LiveOrders(LiveTable[Order]):
             user_id=row[9],
             error=row[10],
             claim=_claim(*row[11:16]),
+            owner=row[16],
         )
 
     def inserted(self, states: Sequence[Order]) -> Parameters:
@@ -141,6 +142,7 @@ class LiveOrders(LiveTable[Order]):
             "attempts_max": smallints([order.attempts_max for order in states]),
             "created": timestamps([order.created_at for order in states]),
             "users": texts([order.user_id for order in states]),
+            "owners": texts([order.owner for order in states]),
         }
 
     def updated(self, states: Sequence[Order]) -> Parameters:

@@ -52,12 +52,19 @@ async def moment_of(connection: Connection, position: int) -> Moment:
 
 
 async def orders_as_of(
-    connection: Connection, position: int, *, only: OrderStatus | None, limit: int
+    connection: Connection,
+    position: int,
+    *,
+    only: OrderStatus | None,
+    limit: int,
+    owner: str | None = None,
 ) -> list[Order]:
     past = await Past.at(connection, position, ORDER)
     orders: list[Order] = [*past.of(Order)]
     if only in (None, OrderStatus.COMPLETE):
         orders += await _finished(connection, position, limit, (Order.Completed,), _is_complete)
+    if owner is not None:
+        orders = [order for order in orders if order.owner == owner]
     wanted = SECTIONS if only is None else (only,)
     listed: list[Order] = []
     for section in wanted:

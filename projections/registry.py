@@ -11,6 +11,7 @@ import projections.migrations
 from domain.bot import BOT
 from domain.event import Decider
 from domain.job import JOB
+from domain.key import KEY
 from domain.order import ORDER
 from domain.queue import QUEUE
 from domain.rebuild import REBUILD
@@ -23,6 +24,7 @@ from projections.bots import LiveBots
 from projections.finished_jobs import FinishedJobs
 from projections.finished_orders import FinishedOrders
 from projections.jobs import LiveJobs
+from projections.keys import LiveKeys
 from projections.orders import LiveOrders
 from projections.queues import LiveQueues
 from projections.running_rebuilds import RunningRebuilds
@@ -39,6 +41,7 @@ DECIDERS: tuple[Decider[Any], ...] = (
     UPSTREAM,
     UPSTREAM_RECORD,
     REBUILD,
+    KEY,
 )
 
 # This order is the order in which every batch of every process locks rows. Two processes with
@@ -52,6 +55,7 @@ LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveUpstreams(),
     LiveUpstreamRecords(),
     RunningRebuilds(),
+    LiveKeys(),
 )
 
 READ_MODELS: tuple[Projection, ...] = (FinishedOrders(), FinishedJobs())

@@ -72,7 +72,10 @@ def show(count: int) -> None:
 
 async def show_everything(settings: Settings) -> None:
     standins = new_standins()
-    async with open_firm(settings, standins) as office, AsyncClient(settings.daybook_url) as client:
+    async with (
+        open_firm(settings, standins) as office,
+        AsyncClient(settings.daybook_url, key=settings.daybook_key) as client,
+    ):
         demo.make_trouble(standins)
         booking_ids = await demo.book(office, BOOKINGS_COUNT)
         async with office.database.connection() as connection:
@@ -106,7 +109,10 @@ async def book_some(settings: Settings, count: int) -> None:
 
 
 async def show_newest(settings: Settings, count: int) -> None:
-    async with open_office(settings) as office, AsyncClient(settings.daybook_url) as client:
+    async with (
+        open_office(settings) as office,
+        AsyncClient(settings.daybook_url, key=settings.daybook_key) as client,
+    ):
         Console().print(await demo.overview(office, client, count))
 
 
@@ -134,7 +140,8 @@ async def working(workers: Sequence[Worker]) -> AsyncIterator[None]:
 
 
 async def make_workers(office: Office) -> list[Worker]:
-    async with AsyncClient(office.settings.daybook_url) as client:
+    settings = office.settings
+    async with AsyncClient(settings.daybook_url, key=settings.daybook_key) as client:
         await transfers.prepare_queue(client)
     return [bookings_worker(office), transfers_worker(office)]
 

@@ -32,6 +32,9 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     # Not DAYBOOK_…, which are the names of the service's own settings: it refuses others.
     daybook_url: str = field(default="http://127.0.0.1:8000", name="BOOKINGS_DAYBOOK_URL")
+    daybook_key: str | None = field(default=None, name="DAYBOOK_KEY")
+    """What Daybook lets us in by. It is an admin's, because we set up a queue of our own."""
+
     invoices_url: str = field(name="INVOICES_URL")
     mail_url: str = field(name="MAIL_URL")
     pos_url: str = field(name="POS_URL")

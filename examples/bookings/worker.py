@@ -64,7 +64,13 @@ def transfers_worker(office: Office) -> Worker:
 def _worker(office: Office, queue: str, *, subject_name: str) -> Worker:
     settings = office.settings
     lease = Lease(seconds=settings.lease_seconds)
-    return Worker(settings.daybook_url, queues=[queue], lease=lease, subject_name=subject_name)
+    return Worker(
+        settings.daybook_url,
+        key=settings.daybook_key,
+        queues=[queue],
+        lease=lease,
+        subject_name=subject_name,
+    )
 
 
 def _backoff(office: Office) -> Backoff:

@@ -124,7 +124,8 @@ class Api:
 
 
 def some_settings(**values: Any) -> Settings:
-    return Settings(data_dir=Path("unused"), **values)
+    """Those of an open house, unless a test is about keys."""
+    return Settings(**{"data_dir": Path("unused"), "auth": "open", **values})
 
 
 def api_of(service: Service) -> Api:
@@ -134,5 +135,7 @@ def api_of(service: Service) -> Api:
 @asynccontextmanager
 async def open_api(conninfo: str, **settings: Any) -> AsyncIterator[Api]:
     """A service in which nothing happens that was not asked for, and nothing is read."""
-    async with Service(conninfo, read_models=(), processors=()) as service:
-        yield Api(App(service, some_settings(**settings)), service)
+    chosen = some_settings(**settings)
+    with_keys = chosen.auth == "keys"
+    async with Service(conninfo, read_models=(), processors=(), with_keys=with_keys) as service:
+        yield Api(App(service, chosen), service)

@@ -12,12 +12,13 @@ from eventlog.errors import SetupError
 from processors.runtime import STANDARD_KITCHEN, Kitchen
 
 ROOMY = {"DAYBOOK_DATA_DIR": "/somewhere"}
+OPEN = {"DAYBOOK_AUTH": "open"}
 
 
 def test_without_anything_set_there_is_a_default_for_everything() -> None:
     settings = load({"HOME": "/home/ada"}, {})
 
-    assert (settings.host, settings.port, settings.auth) == ("127.0.0.1", 8000, "open")
+    assert (settings.host, settings.port, settings.auth) == ("127.0.0.1", 8000, "keys")
     assert settings.database_url is None
     assert settings.pg_bindir is None
 
@@ -59,19 +60,20 @@ def test_a_bad_port_is_refused_with_its_name_its_value_and_what_is_allowed(port:
 
 
 def test_an_unknown_way_to_authenticate_is_refused() -> None:
-    with pytest.raises(SetupError, match="DAYBOOK_AUTH is 'shut', but must be 'open'"):
+    with pytest.raises(SetupError, match="DAYBOOK_AUTH is 'shut', but must be 'keys' or 'open'"):
         load({**ROOMY, "DAYBOOK_AUTH": "shut"}, {})
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
 def test_open_house_is_held_on_loopback_addresses(host: str) -> None:
-    assert load(ROOMY, {"host": host}).host == host
+    assert load({**ROOMY, **OPEN}, {"host": host}).host == host
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", "localhost.x"])
 def test_open_house_is_refused_where_others_can_reach_it(host: str) -> None:
     with pytest.raises(SetupError, match="everybody who reaches"):
-        load(ROOMY, {"host": host})
+        load({**ROOMY, **OPEN}, {"host": host})
+    assert load(ROOMY, {"host": host}).auth == "keys"
 
 
 def test_root_keeps_its_data_in_var_lib(monkeypatch: pytest.MonkeyPatch) -> None:

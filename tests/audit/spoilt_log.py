@@ -136,6 +136,21 @@ def a_client_lets_a_lease_expire(story: Story) -> None:
     story.edit(story.find("job.failed", reason="lease_expired"), actor="open")
 
 
+@breaks("I-07")
+def a_bot_s_key_creates_an_order(story: Story) -> None:
+    story.edit(story.find("order.created"), actor="bot:k3v9q1m8x2ab")
+
+
+@breaks("I-07")
+def a_client_s_key_creates_an_order_of_a_vip(story: Story) -> None:
+    story.edit(story.find("order.created", kind="VIP"), actor="client:k3v9q1m8x2ab")
+
+
+@breaks("I-07")
+def an_auditor_s_key_changes_something(story: Story) -> None:
+    story.edit(story.find("job.claimed"), actor="auditor:k3v9q1m8x2ab")
+
+
 @breaks("I-35")
 def completions_act_twice_on_one_claim(story: Story) -> None:
     done = story.log[story.find("bot.completed")]

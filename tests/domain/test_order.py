@@ -43,6 +43,7 @@ def make_order(attempts_max: int = 3) -> Order:
         kind=OrderKind.NORMAL,
         attempts_max=attempts_max,
         user_id=None,
+        owner=None,
         now=NOON,
     )
     return ORDER.evolve(None, created)

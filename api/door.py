@@ -1,0 +1,160 @@
+"""The door: every request shows a key here before anything else looks at it.
+
+A key comes as `Authorization: Bearer …`, or in the cookie of a page that was logged in with it; a
+request that shows both is judged by the header alone. With a cookie a browser may have been led to
+ask by another site, so what changes something must come from a page of ours.
+"""
+
+from collections.abc import Sequence
+from copy import copy
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from api.access import ADMIN, ANYBODY, OPEN, PUBLIC, SIGNED, declared, described, unknown_key
+from api.key_text import PREFIX
+from api.keyring import Keyring
+from api.problems import Problem, unavailable
+from domain.scope import Scope as KeyScope
+
+SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
+SECRET_NAMES = frozenset(("key", "token", "api_key", "apikey", "access_token", "secret"))
+# The prefix binds a cookie to https and to this host, which only a browser with https takes.
+COOKIE = "daybook_key"
+SECURE_COOKIE = "__Host-daybook_key"
+BEARER = b"bearer "
+UNKNOWABLE = "Keys cannot be looked at at the moment: ask again."
+_ADMIN, _PUBLIC, _SIGNED = ADMIN.value, PUBLIC.value, SIGNED.value
+
+
+class Door:
+    """Without a keyring it stands open, which is for this machine alone."""
+
+    def __init__(self, keyring: Keyring | None, *, is_secure: bool = False) -> None:
+        self._keyring = keyring
+        self.cookie = SECURE_COOKIE if is_secure else COOKIE
+        self.is_secure = is_secure
+
+    def check(self, scope: Scope, needs: int) -> Problem | None:
+        """Lets a request in and notes who it is; or says why not. What a route needs is told as a
+        number, because flags are slow, and every request comes by here."""
+        if self._keyring is None:
+            scope["caller"] = OPEN
+            return None
+        if scope["query_string"] and _has_secret(scope["query_string"]):
+            return secret_in_url()
+        shown, is_led = self._shown(scope)
+        caller = None if shown is None else self._keyring.caller(shown, needs)
+        if caller is None or is_led or needs == _SIGNED:
+            return self._without_key(scope, needs, is_led=is_led and caller is not None)
+        scope["caller"] = caller
+        if needs & _PUBLIC:
+            return None
+        if self._keyring.is_stale:
+            return unavailable(UNKNOWABLE)
+        return None if caller.mask & (needs | _ADMIN) else not_for(KeyScope(needs))
+
+    def _without_key(self, scope: Scope, needs: int, *, is_led: bool) -> Problem | None:
+        assert self._keyring is not None
+        scope["caller"] = ANYBODY
+        if needs & (_PUBLIC | _SIGNED):
+            return None
+        if self._keyring.is_stale:
+            return unavailable(UNKNOWABLE)
+        return foreign() if is_led else unknown_key().problem
+
+    def _shown(self, scope: Scope) -> tuple[bytes | None, bool]:
+        """The key, and whether a browser may have shown it for a page of another site."""
+        given = [value for name, value in scope["headers"] if name == b"authorization"]
+        if given:
+            text: bytes = given[0]
+            is_one = len(given) == 1 and text[: len(BEARER)].lower() == BEARER
+            return text[len(BEARER) :] if is_one else b"", False
+        cookies = [value for name, value in scope["headers"] if name == b"cookie"]
+        key = _cookie(cookies, self.cookie.encode()) if cookies else None
+        if key is None or scope["method"] in SAFE_METHODS:
+            return key, False
+        return key, is_foreign(scope)
+
+    def is_led(self, scope: Scope) -> bool:
+        """Whether a browser may have been made to ask by a page of another site: only browsers
+        say where a request comes from, and others cannot be led."""
+        is_browser = any(name in (b"sec-fetch-site", b"origin") for name, _ in scope["headers"])
+        return is_browser and is_foreign(scope)
+
+    def set_cookie(self, key: str, seconds: int) -> tuple[bytes, bytes]:
+        """For so many seconds; none forgets it."""
+        secure = "; Secure" if self.is_secure else ""
+        attributes = f"Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
+        return b"set-cookie", f"{self.cookie}={key}; {attributes}".encode()
+
+
+class Guard:
+    """Stands before a route that Starlette finds."""
+
+    def __init__(self, app: ASGIApp, door: Door, needs: KeyScope) -> None:
+        self._app, self._door, self._needs = app, door, needs.value
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer: Any = self._door.check(scope, self._needs) or self._app
+        await answer(scope, receive, send)
+
+
+def guarded(routes: Sequence[BaseRoute], door: Door) -> list[BaseRoute]:
+    """The same routes behind the door. One that does not say for whom it is starts nothing."""
+    behind: list[BaseRoute] = []
+    for route in routes:
+        needs = declared(route)
+        assert isinstance(route, Route | Mount), f"{route} cannot be guarded"
+        own = copy(route)
+        own.app = Guard(route.app, door, needs)
+        behind.append(own)
+    return behind
+
+
+def not_for(needs: KeyScope) -> Problem:
+    wanted = " or ".join(described(needs))
+    sentence = f"This key may not do that: it takes one with the scope {wanted}."
+    return Problem(HTTPStatus.FORBIDDEN, "forbidden", sentence)
+
+
+def foreign() -> Problem:
+    sentence = "This was asked for by a page of another site: do it on a page of this one."
+    return Problem(HTTPStatus.FORBIDDEN, "cross_site", sentence)
+
+
+def secret_in_url() -> Problem:
+    sentence = "A key or a secret is a header, never part of an address: addresses end up in logs."
+    return Problem(HTTPStatus.BAD_REQUEST, "secret_in_url", sentence)
+
+
+def is_foreign(scope: Scope) -> bool:
+    """Browsers say where a request comes from; of those too old for it, the origin must be ours.
+    Who says nothing of either is taken for foreign."""
+    given: dict[bytes, list[bytes]] = {}
+    for name, value in scope["headers"]:
+        given.setdefault(name, []).append(value)
+    site = given.get(b"sec-fetch-site")
+    if site is not None:
+        return site not in ([b"same-origin"], [b"none"])
+    origin, host = given.get(b"origin", []), given.get(b"host", [])
+    return not (len(origin) == len(host) == 1 and origin[0].partition(b"://")[2] == host[0])
+
+
+def _cookie(headers: Sequence[bytes], name: bytes) -> bytes | None:
+    for header in headers:
+        for pair in header.split(b";"):
+            given, _, value = pair.strip().partition(b"=")
+            if given == name:
+                return value
+    return None
+
+
+def _has_secret(query: bytes) -> bool:
+    if PREFIX.encode() in query:
+        return True
+    pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+    return any(name.lower() in SECRET_NAMES for name, _ in pairs)

@@ -1,0 +1,75 @@
+"""How a key is written: `dbk_<kind>_<name>_<secret>_<checksum>`.
+
+The prefix lets scanners find keys that were left lying about; the checksum lets us refuse whatever
+is no key without looking at any. The secret is 256 bits of chance, so that its plain SHA-256 is as
+good as any slow hash: there is nothing to guess at.
+"""
+
+import re
+from hashlib import sha256
+from secrets import choice, token_urlsafe
+from string import ascii_lowercase, ascii_uppercase, digits
+from typing import Any
+from zlib import crc32
+
+from msgspec import Struct
+
+PREFIX = "dbk_"
+NAME_LENGTH = 12
+SECRET_BYTES = 32
+
+_NAME_ALPHABET = digits + ascii_lowercase
+_CHECK_ALPHABET = digits + ascii_uppercase + ascii_lowercase
+_CHECK_LENGTH = 6
+KEY_PATTERN = "dbk_[a-z]{3,8}_[0-9a-z]{12}_[0-9A-Za-z_-]{43}_[0-9A-Za-z]{6}"
+_KEY = re.compile(
+    rb"(dbk_([a-z]{3,8})_([0-9a-z]{12})_([0-9A-Za-z_-]{43}))_([0-9A-Za-z]{6})", re.ASCII
+)
+
+
+class KeyText(Struct, frozen=True, gc=False):
+    kind: str
+    name: str
+    secret: bytes
+
+    @property
+    def digest(self) -> bytes:
+        return sha256(self.secret).digest()
+
+    def __repr__(self) -> str:
+        return f"KeyText({self.kind}, {self.name})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("kind", self.kind), ("name", self.name)]
+
+    def write(self) -> str:
+        body = f"{PREFIX}{self.kind}_{self.name}_{self.secret.decode()}"
+        return f"{body}_{_checksum(body.encode())}"
+
+
+def new_name() -> str:
+    return "".join(choice(_NAME_ALPHABET) for _ in range(NAME_LENGTH))
+
+
+def new_key_text(first_scope: str, name: str) -> KeyText:
+    kind = first_scope.partition(":")[0]
+    return KeyText(kind, name, token_urlsafe(SECRET_BYTES).encode())
+
+
+def read_key_text(text: bytes) -> KeyText | None:
+    """None for whatever is no key."""
+    found = _KEY.fullmatch(text)
+    if found is None:
+        return None
+    body, kind, name, secret, check = found.groups()
+    if check.decode() != _checksum(body):  # No secret: it follows from what was sent.
+        return None
+    return KeyText(kind.decode(), name.decode(), secret)
+
+
+def _checksum(body: bytes) -> str:
+    number, text = crc32(body), ""
+    for _ in range(_CHECK_LENGTH):
+        number, place = divmod(number, len(_CHECK_ALPHABET))
+        text = _CHECK_ALPHABET[place] + text
+    return text

@@ -1,0 +1,51 @@
+"""Makes, changes and ends keys on a database, beside any service that runs on it or none."""
+
+from contextlib import AsyncExitStack
+from getpass import getuser
+from typing import Any, Self
+
+from uuid_utils.compat import uuid7
+
+from domain.desk import Command
+from domain.key import Key
+from eventlog.committer import Committer
+from eventlog.database import connect, reader_conninfo
+from eventlog.mapper import EventMapper
+from eventlog.origin import Origin
+from projections.keys import all_keys
+from projections.registry import DECIDERS, LIVE_TABLES
+
+
+def operator() -> str:
+    """What the log calls whoever works on the machine itself."""
+    try:
+        return f"operator:{getuser()}"
+    except (KeyError, OSError):
+        return "operator:unknown"
+
+
+class Keysmith:
+    def __init__(self, conninfo: str, *, actor: str) -> None:
+        self._conninfo = conninfo
+        self._actor = actor
+        self._committer = Committer(
+            conninfo, tables=LIVE_TABLES, mapper=EventMapper(DECIDERS), lanes=1
+        )
+        self._open = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self._open.enter_async_context(self._committer)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._open.aclose()
+
+    async def keys(self) -> list[Key]:
+        async with await connect(reader_conninfo(self._conninfo)) as connection:
+            return await all_keys(connection)
+
+    async def submit(self, command: Command[Any]) -> Key:
+        """What became of the key; raises the refusal."""
+        origin = Origin(command_id=uuid7(), actor=self._actor)
+        key: Key = (await self._committer.submit(command, origin)).answer
+        return key

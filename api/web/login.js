@@ -1,0 +1,52 @@
+// Logging in and out. A key that stands behind the # of the address was never sent to anybody: it
+// is taken from there, and the address is cleaned before anything else happens.
+
+const login = document.querySelector("#login");
+const logout = document.querySelector("#logout");
+const said = document.querySelector("#said");
+
+async function ask(method, path, body) {
+  const headers = body ? { "content-type": "application/json" } : {};
+  const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
+  const told = await answer.json();
+  if (!answer.ok) throw new Error(told.detail);
+  return told;
+}
+
+function show(me) {
+  login.hidden = me !== null;
+  logout.hidden = me === null;
+  document.querySelector("#holder").textContent = me?.holder ?? "";
+  document.querySelector("#scopes").textContent = me?.scopes.join(", ") ?? "";
+}
+
+async function attempt(deed) {
+  said.textContent = "";
+  try {
+    show(await deed());
+  } catch (error) {
+    said.textContent = error.message;
+  }
+}
+
+login.addEventListener("submit", (event) => {
+  event.preventDefault();
+  const key = document.querySelector("#key").value.trim();
+  attempt(() => ask("POST", "/login", { key }));
+});
+
+logout.addEventListener("submit", (event) => {
+  event.preventDefault();
+  attempt(async () => {
+    await ask("POST", "/logout");
+    return null;
+  });
+});
+
+const given = location.hash.slice(1);
+if (given) {
+  history.replaceState(null, "", location.pathname);
+  attempt(() => ask("POST", "/login", { key: given }));
+} else {
+  ask("GET", "/api/me").then(show, () => show(null));
+}

@@ -1,0 +1,151 @@
+"""`daybook bench keys`: what it costs to look at a key, beside a house that stands open."""
+
+import asyncio
+import time
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import click
+
+from api.access import CLIENT, STAFF
+from api.door import Door
+from api.key_text import KeyText, new_key_text, new_name
+from api.keyring import Keyring
+from api.keysmith import Keysmith
+from bench.client import HTTPConnection
+from bench.http import CONNECTIONS
+from bench.kitchen import run
+from bench.measure import Contender, Round, console, measure, ratio, show
+from bench.scratch import describe_server, scratch_database
+from bench.service import service
+from bench.write import DatabaseChoice
+from domain.keyring import IssueKey, RevokeKey
+
+OPEN = "an open house"
+SHUT = "with a key"
+CHECKS_COUNT = 50_000
+REVOCATIONS_COUNT = 20
+ISSUED_AT_ONCE = 200
+BROWSER_LIKE = [
+    (b"host", b"127.0.0.1:8000"),
+    (b"accept", b"*/*"),
+    (b"accept-encoding", b"identity"),
+    (b"user-agent", b"bench"),
+    (b"content-type", b"application/json"),
+    (b"content-length", b"17"),
+]
+
+
+@click.command("keys")
+@click.option("--rounds", default=5, show_default=True, type=click.IntRange(1))
+@click.option("--seconds", default=2.0, show_default=True, help="Length of one round.")
+@click.option("--keys", default=10_000, show_default=True, help="How many keys there are.")
+@click.pass_obj
+def command(choice: DatabaseChoice, rounds: int, seconds: float, keys: int) -> None:
+    """Requests a second with a key and without; the look at a key alone; how soon one ends."""
+    with ExitStack() as stack:
+        server = stack.enter_context(choice.conninfo(console.print))
+        console.print(describe_server(server))
+        _requests(stack, server, rounds, seconds)
+        for count in (1, keys):
+            database = stack.enter_context(scratch_database(server))
+            asyncio.run(_look(database, count))
+
+
+def _requests(stack: ExitStack, server: str, rounds: int, seconds: float) -> None:
+    contenders = []
+    for name, auth in ((OPEN, "open"), (SHUT, "keys")):
+        directory = stack.enter_context(TemporaryDirectory())
+        database = stack.enter_context(scratch_database(server))
+        settings = {"DAYBOOK_AUTH": auth, "DAYBOOK_DATA_DIR": directory}
+        port = stack.enter_context(service(database, **settings))
+        contenders.append(Contender(name, partial(_round, port, _header(Path(directory)))))
+    results = measure(contenders, rounds=rounds, seconds=seconds)
+    show("Orders created, one process, 64 connections", "requests/s", results, baseline=OPEN)
+
+
+def _header(directory: Path) -> str:
+    path = directory / "admin.key"
+    return f"Authorization: Bearer {path.read_text().strip()}\r\n" if path.exists() else ""
+
+
+def _round(port: int, header: str, seconds: float) -> Round:
+    async def create(connection: HTTPConnection, latencies: list[float], until: float) -> None:
+        while (began := time.perf_counter()) < until:
+            await connection.send("POST", "/api/orders", {"type": "NORMAL"}, headers=header)
+            latencies.append(time.perf_counter() - began)
+
+    async def one_round() -> Round:
+        latencies: list[float] = []
+        connections = [await HTTPConnection.open("127.0.0.1", port) for _ in range(CONNECTIONS)]
+        began = time.perf_counter()
+        await asyncio.gather(*(create(one, latencies, began + seconds) for one in connections))
+        took = time.perf_counter() - began
+        for one in connections:
+            one.close()
+        return Round(count=len(latencies), seconds=took, latencies=latencies)
+
+    return run(one_round())
+
+
+async def _look(database: str, count: int) -> None:
+    async with Keysmith(database, actor="bench") as smith:
+        texts = [new_key_text("client", new_name()) for _ in range(count)]
+        for first in range(0, count, ISSUED_AT_ONCE):
+            some = texts[first : first + ISSUED_AT_ONCE]
+            await asyncio.gather(*(smith.submit(_issue(text)) for text in some))
+        async with Keyring(database) as keyring:
+            shown = [*BROWSER_LIKE, (b"authorization", b"Bearer " + texts[0].write().encode())]
+            looks = {
+                name: _microseconds(Door(door), headers)
+                for name, door, headers in ((OPEN, None, BROWSER_LIKE), (SHUT, keyring, shown))
+            }
+            began = time.perf_counter()
+            await keyring.refresh()
+            refresh = time.perf_counter() - began
+            delays = sorted(
+                [await _revoked_after(smith, keyring) for _ in range(REVOCATIONS_COUNT)]
+            )
+    console.print(
+        f"{count:,} keys: a look takes {looks[SHUT]:.2f} µs (an open door {looks[OPEN]:.2f}); "
+        f"asking whether any has changed {refresh * 1000:.2f} ms, four times a second; a revoked "
+        f"one ends after p50 {delays[len(delays) // 2] * 1000:.0f} ms, at most "
+        f"{delays[-1] * 1000:.0f} ms ({ratio(delays[-1], 1.0)} of the second that is promised)"
+    )
+
+
+def _microseconds(door: Door, headers: Any) -> float:
+    """Of this process's own time, whatever else the machine does."""
+    scope: dict[str, Any] = {"method": "POST", "query_string": b"", "headers": headers}
+    needs = (CLIENT | STAFF).value
+    began = time.process_time()
+    for _ in range(CHECKS_COUNT):
+        assert door.check(scope, needs) is None
+    return (time.process_time() - began) / CHECKS_COUNT * 1e6
+
+
+async def _revoked_after(smith: Keysmith, keyring: Keyring) -> float:
+    text = new_key_text("client", new_name())
+    await smith.submit(_issue(text))
+    await keyring.refresh()
+    caller = keyring.caller(text.write().encode(), CLIENT.value)
+    assert caller is not None
+    gone = asyncio.create_task(keyring.gone(caller))
+    await asyncio.sleep(0.01)
+    await smith.submit(RevokeKey(name=text.name, reason="bench"))
+    began = time.perf_counter()
+    await gone
+    return time.perf_counter() - began
+
+
+def _issue(text: KeyText) -> IssueKey:
+    return IssueKey(
+        name=text.name,
+        holder="bench",
+        scopes=("client",),
+        digest=text.digest.hex(),
+        reason="bench",
+    )

@@ -1,0 +1,109 @@
+"""How far a key reaches: what lies beyond is not there, for whoever holds it.
+
+A command that is handed over with a bound key decides on a desk from which everything else has
+been taken away. So it finds another's order exactly as it finds one that never was, and answers
+with the same words.
+"""
+
+from collections.abc import Hashable, Sequence
+from datetime import datetime
+from typing import Generic, TypeVar
+from uuid import UUID
+
+from msgspec import Struct
+
+from domain.bot import Bot
+from domain.desk import Command, Desk, Reads
+from domain.event import Decider, Event, S
+from domain.job import Job
+from domain.order import Order
+from domain.queue import Queue
+
+A = TypeVar("A")
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """Nothing given: everything is seen."""
+
+    owners: frozenset[str] | None = None
+    """Only orders of these; None for all."""
+
+    bot_id: UUID | None = None
+    """Beside them, orders that this bot holds or has completed."""
+
+    sees_all_bots: bool = True
+    queues: frozenset[str] | None = None
+    """Only these queues and their jobs; None for all."""
+
+    @property
+    def is_none(self) -> bool:
+        return self.owners is None and self.sees_all_bots and self.queues is None
+
+    def sees(self, state: object) -> bool:
+        match state:
+            case Order():
+                return self.owners is None or state.owner in self.owners or self._holds(state)
+            case Bot():
+                return self.sees_all_bots or state.id == self.bot_id
+            case Job():
+                return self.reaches(state.queue)
+            case Queue():
+                return self.reaches(state.name)
+        # A new kind of thing is hidden from bound keys until somebody says here whose it is.
+        return self.is_none
+
+    def reaches(self, queue: str) -> bool:
+        return self.queues is None or queue in self.queues
+
+    def _holds(self, order: Order) -> bool:
+        claim = order.claim or order.completed_under
+        return self.bot_id is not None and claim is not None and claim.bot_id == self.bot_id
+
+
+UNBOUND = Bounds()
+
+
+class Within(Struct, Generic[A], frozen=True, gc=False):
+    """A command that is decided within bounds."""
+
+    command: Command[A]
+    bounds: Bounds
+
+    @property
+    def reads(self) -> Reads:
+        return self.command.reads
+
+    def decide(self, desk: Desk) -> A:
+        return self.command.decide(BoundDesk(desk, self.bounds))
+
+
+class BoundDesk:
+    def __init__(self, desk: Desk, bounds: Bounds) -> None:
+        self._desk = desk
+        self._bounds = bounds
+
+    @property
+    def now(self) -> datetime:
+        return self._desk.now
+
+    def get(self, decider: Decider[S], aggregate_id: UUID) -> S | None:
+        state = self._desk.get(decider, aggregate_id)
+        return state if self._bounds.sees(state) else None
+
+    def every(self, decider: Decider[S]) -> Sequence[S]:
+        return [state for state in self._desk.every(decider) if self._bounds.sees(state)]
+
+    def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:
+        """Whatever is ready: bots cook for everybody, and of which queues workers take jobs is
+        looked at when they ask."""
+        return self._desk.take_ready(decider, among)
+
+    def draw(self, sequence: str) -> int:
+        return self._desk.draw(sequence)
+
+    def record(self, decider: Decider[S], aggregate_id: UUID, event: Event) -> S:
+        return self._desk.record(decider, aggregate_id, event)
+
+
+def within(command: Command[A], bounds: Bounds) -> Command[A]:
+    return command if bounds.is_none else Within(command, bounds)

@@ -1,0 +1,213 @@
+"""A key: who holds it may do what its scopes allow, with what it is bound to, until it ends.
+
+The log knows the digest of a key's secret and never the secret. A secret can be replaced: the one
+before is then good for a while longer, so that nobody is locked out while it is handed around.
+The key stays the same key, and with it whatever it owns.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, ClassVar, Self
+from uuid import UUID, uuid5
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from domain.bounds import Bounds
+from domain.errors import BadKeyError, KeyRevokedError
+from domain.event import Decider, Event, events_of
+from domain.scope import BROAD, SCOPES, Scope, names_of, scope_of
+
+EVERY_QUEUE = "*"
+
+_KEYS = UUID("5b8d4a70-1c3e-5f29-9d64-e2a7c0b81f35")
+_FREE = Scope.AUDITOR | Scope.ADMIN | Scope.CRON
+
+
+class Binding(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """What a key is for, beside its scopes."""
+
+    restaurant: str | None = None
+    bot_id: UUID | None = None
+    queues: tuple[str, ...] = ()
+
+
+class Key(Struct, frozen=True, kw_only=True, gc=False):
+    id: UUID
+    version: int
+    name: str
+    """Twelve characters that stand in the key itself: its public part, and the principal."""
+
+    holder: str
+    """Whom it was given to, in words."""
+
+    scopes: tuple[str, ...]
+    binding: Binding
+    digest: str
+    """SHA-256 of the secret, in hexadecimal."""
+
+    created_at: datetime
+    updated_at: datetime
+    expires_at: datetime | None = None
+    earlier_digest: str | None = None
+    earlier_until: datetime | None = None
+    revoked_at: datetime | None = None
+
+    class Issued(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "key.issued"
+        name: str
+        holder: str
+        scopes: tuple[str, ...]
+        binding: Binding
+        digest: str
+        reason: str
+        expires_at: datetime | None = None
+
+    class Rotated(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "key.rotated"
+        digest: str
+        earlier_until: datetime
+        reason: str
+        expires_at: datetime | None = None
+
+    class Revoked(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "key.revoked"
+        reason: str
+
+    def after(self, event: Event, **changes: Any) -> Self:
+        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
+
+    @property
+    def scope(self) -> Scope:
+        return scope_of(self.scopes)
+
+    @property
+    def owner(self) -> str | None:
+        """Whose the orders are that it creates: those of a restaurant belong together."""
+        if self.binding.restaurant is not None:
+            return self.binding.restaurant
+        return self.name if Scope.CLIENT in self.scope else None
+
+    @property
+    def bounds(self) -> Bounds:
+        binding, is_broad = self.binding, bool(self.scope & BROAD)
+        owners = frozenset([self.owner] if self.owner else [])
+        sees_all_orders = is_broad and binding.restaurant is None
+        sees_all_jobs = EVERY_QUEUE in binding.queues or (is_broad and not binding.queues)
+        return Bounds(
+            owners=None if sees_all_orders else owners,
+            bot_id=binding.bot_id,
+            sees_all_bots=is_broad,
+            queues=None if sees_all_jobs else frozenset(binding.queues),
+        )
+
+
+def key_id(name: str) -> UUID:
+    return uuid5(_KEYS, name)
+
+
+def issue(
+    *,
+    name: str,
+    holder: str,
+    scopes: Sequence[str],
+    binding: Binding,
+    digest: str,
+    reason: str,
+    expires_at: datetime | None,
+    now: datetime,
+) -> Key.Issued:
+    _check(scopes, binding)
+    _check_expiry(expires_at, now)
+    return Key.Issued(
+        at=now,
+        name=name,
+        holder=holder,
+        scopes=names_of(scope_of(scopes)),
+        binding=binding,
+        digest=digest,
+        reason=reason,
+        expires_at=expires_at,
+    )
+
+
+def rotate(
+    key: Key,
+    *,
+    digest: str,
+    earlier_until: datetime,
+    expires_at: datetime | None,
+    reason: str,
+    now: datetime,
+) -> Key.Rotated:
+    """Of three secrets the oldest ends at once: two are good at any time, and no more."""
+    if key.revoked_at is not None:
+        raise KeyRevokedError(key.name)
+    _check_expiry(expires_at, now)
+    return Key.Rotated(
+        at=now, digest=digest, earlier_until=earlier_until, expires_at=expires_at, reason=reason
+    )
+
+
+def revoke(key: Key, *, reason: str, now: datetime) -> list[Event]:
+    return [] if key.revoked_at is not None else [Key.Revoked(at=now, reason=reason)]
+
+
+def _check(scopes: Sequence[str], binding: Binding) -> None:
+    if not scopes or set(scopes) - SCOPES.keys():
+        raise BadKeyError(f"name one or more of the scopes {', '.join(SCOPES)}")
+    scope = scope_of(scopes)
+    if (Scope.BOT in scope) != (binding.bot_id is not None):
+        raise BadKeyError("the scope bot goes with one bot, and one bot with the scope bot")
+    if Scope.WORKER in scope and not binding.queues:
+        raise BadKeyError(f"the scope worker goes with queues, or with {EVERY_QUEUE} for all")
+    if scope & _FREE and binding != Binding():
+        raise BadKeyError("the scopes auditor, admin and cron cannot be bound to anything")
+
+
+def _check_expiry(expires_at: datetime | None, now: datetime) -> None:
+    if expires_at is not None and expires_at <= now:
+        raise BadKeyError("it would have expired already")
+
+
+def evolve(key: Key | None, event: Event) -> Key:
+    if isinstance(event, Key.Issued):
+        return _issued(event)
+    assert key is not None, f"{event} is the first event of a key"
+    match event:
+        case Key.Rotated():
+            return key.after(
+                event,
+                digest=event.digest,
+                earlier_digest=key.digest,
+                earlier_until=event.earlier_until,
+                expires_at=event.expires_at,
+            )
+        case Key.Revoked():
+            return key.after(event, revoked_at=event.at)
+    raise AssertionError(f"a key does not know {event}")
+
+
+def _issued(event: Key.Issued) -> Key:
+    return Key(
+        id=key_id(event.name),
+        version=1,
+        name=event.name,
+        holder=event.holder,
+        scopes=event.scopes,
+        binding=event.binding,
+        digest=event.digest,
+        created_at=event.at,
+        updated_at=event.at,
+        expires_at=event.expires_at,
+    )
+
+
+KEY: Decider[Key] = Decider(
+    name="key",
+    state=Key,
+    events=events_of(Key),
+    evolve=evolve,
+    # One that is revoked stays in the list: who looks at it wants to see that it is.
+    finished=lambda _key: False,
+)

@@ -1,0 +1,95 @@
+"""The commands of the keyring: what can be done with keys."""
+
+from datetime import datetime, timedelta
+
+from msgspec import UNSET, Struct, UnsetType
+
+from domain import key as keys
+from domain.desk import Desk, Reads
+from domain.errors import KeyTakenError, NotFoundError
+from domain.key import KEY, Binding, Key, key_id
+
+
+class IssueKey(Struct, frozen=True, kw_only=True, gc=False):
+    name: str
+    holder: str
+    scopes: tuple[str, ...]
+    digest: str
+    reason: str
+    binding: Binding = Binding()
+    expires_at: datetime | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return _reads(self.name)
+
+    def decide(self, desk: Desk) -> Key:
+        if desk.get(KEY, key_id(self.name)) is not None:
+            raise KeyTakenError(self.name)
+        issued = keys.issue(
+            name=self.name,
+            holder=self.holder,
+            scopes=self.scopes,
+            binding=self.binding,
+            digest=self.digest,
+            reason=self.reason,
+            expires_at=self.expires_at,
+            now=desk.now,
+        )
+        return desk.record(KEY, key_id(self.name), issued)
+
+
+class RotateKey(Struct, frozen=True, kw_only=True, gc=False):
+    """Another secret; the one before is good for `overlap_seconds` more."""
+
+    name: str
+    digest: str
+    reason: str
+    overlap_seconds: float
+    expires_at: datetime | UnsetType | None = UNSET
+    """As it is when not set."""
+
+    @property
+    def reads(self) -> Reads:
+        return _reads(self.name)
+
+    def decide(self, desk: Desk) -> Key:
+        key = _key(desk, self.name)
+        expires_at = key.expires_at if isinstance(self.expires_at, UnsetType) else self.expires_at
+        rotated = keys.rotate(
+            key,
+            digest=self.digest,
+            earlier_until=desk.now + timedelta(seconds=self.overlap_seconds),
+            expires_at=expires_at,
+            reason=self.reason,
+            now=desk.now,
+        )
+        return desk.record(KEY, key.id, rotated)
+
+
+class RevokeKey(Struct, frozen=True, kw_only=True, gc=False):
+    """From now on it opens nothing. What it did stays done."""
+
+    name: str
+    reason: str
+
+    @property
+    def reads(self) -> Reads:
+        return _reads(self.name)
+
+    def decide(self, desk: Desk) -> Key:
+        key = _key(desk, self.name)
+        for event in keys.revoke(key, reason=self.reason, now=desk.now):
+            key = desk.record(KEY, key.id, event)
+        return key
+
+
+def _reads(name: str) -> Reads:
+    return Reads(names=((KEY, key_id(name)),))
+
+
+def _key(desk: Desk, name: str) -> Key:
+    key = desk.get(KEY, key_id(name))
+    if key is None:
+        raise NotFoundError("key", name)
+    return key

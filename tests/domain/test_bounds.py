@@ -1,0 +1,67 @@
+"""How far a key reaches: what lies beyond is not on the desk."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from uuid_utils.compat import uuid7
+
+from domain.bounds import UNBOUND, Bounds, Within, within
+from domain.errors import NotFoundError
+from domain.kitchen import DeleteOrder
+from domain.order import ORDER, Order, OrderKind, create
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+def order_of(owner: str | None) -> Order:
+    created = create(
+        order_id=uuid7(),
+        number=1,
+        kind=OrderKind.NORMAL,
+        attempts_max=3,
+        user_id=None,
+        owner=owner,
+        now=NOON,
+    )
+    return ORDER.evolve(None, created)
+
+
+class Desk:
+    """With one order on it."""
+
+    now = NOON
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.recorded: list[Any] = []
+
+    def get(self, _decider: Any, _aggregate_id: Any) -> Any:
+        return self.order
+
+    def record(self, _decider: Any, _aggregate_id: Any, event: Any) -> Any:
+        self.recorded.append(event)
+        return ORDER.evolve(self.order, event)
+
+
+def test_a_command_finds_another_s_order_as_missing_as_none() -> None:  # SEC-03
+    bounds = Bounds(owners=frozenset(["harbour"]), sees_all_bots=False, queues=frozenset())
+    for owner in ("elsewhere", None):
+        desk: Any = Desk(order_of(owner))
+        with pytest.raises(NotFoundError):
+            within(DeleteOrder(order_id=desk.order.id), bounds).decide(desk)
+        assert desk.recorded == []
+    own: Any = Desk(order_of("harbour"))
+    within(DeleteOrder(order_id=own.order.id), bounds).decide(own)
+    assert [type(event) for event in own.recorded] == [Order.Deleted]
+
+
+def test_without_bounds_a_command_is_left_as_it_is() -> None:
+    command = DeleteOrder(order_id=uuid7())
+    assert within(command, UNBOUND) is command
+    assert isinstance(within(command, Bounds(queues=frozenset())), Within)
+
+
+def test_what_nobody_said_whose_it_is_is_hidden_from_bound_keys() -> None:
+    assert UNBOUND.sees(object())
+    assert not Bounds(queues=frozenset(["email"])).sees(object())
