@@ -14,13 +14,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
+from api import metrics
 from domain.desk import NotOnDeskError
 from domain.errors import (
     BadCronError,
     BotBusyError,
     BotDeletedError,
     BotInUseError,
+    CallOvertakenError,
     ClaimLostError,
+    GraceNotOverError,
     JobNotDeadError,
     JobOverError,
     LeaseHeldError,
@@ -35,7 +38,13 @@ from domain.errors import (
     OrderTakenError,
     PollOvertakenError,
     Refusal,
+    RestaurantExistsError,
+    SameRestaurantError,
     ScheduleNotDueError,
+    TicketNotCalledError,
+    TicketNotReturnableError,
+    TicketNotWaitingError,
+    TicketOverError,
     UnknownTimeZoneError,
 )
 from eventlog.errors import ConflictError, KeyReusedError, OutcomeUnknownError, UnavailableError
@@ -63,6 +72,14 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     NeverDueError: HTTPStatus.UNPROCESSABLE_ENTITY,
     ScheduleNotDueError: HTTPStatus.CONFLICT,
     PollOvertakenError: HTTPStatus.CONFLICT,
+    RestaurantExistsError: HTTPStatus.CONFLICT,
+    TicketNotWaitingError: HTTPStatus.CONFLICT,
+    TicketNotCalledError: HTTPStatus.CONFLICT,
+    TicketNotReturnableError: HTTPStatus.CONFLICT,
+    TicketOverError: HTTPStatus.CONFLICT,
+    CallOvertakenError: HTTPStatus.CONFLICT,
+    SameRestaurantError: HTTPStatus.CONFLICT,
+    GraceNotOverError: HTTPStatus.CONFLICT,
 }
 
 
@@ -134,6 +151,8 @@ class Problem(JSONAnswer):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(problem_json(status, code, detail), status_code=status, headers=headers)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            metrics.ERRORS.labels(int(status)).inc()
 
 
 class BadInputError(Exception):
