@@ -22,6 +22,7 @@ from api import (
     job_claims,
     job_reads,
     jobs,
+    metrics,
     openapi,
     orders,
     queue_reads,
@@ -30,6 +31,7 @@ from api import (
     redrive,
     schedules,
     stream,
+    subjects,
     upstreams,
 )
 from api.lookup import Lookup
@@ -42,6 +44,7 @@ from api.problems import (
     method_not_allowed,
     not_found,
 )
+from api.rate_limits import RateLimits
 from api.service import Service
 from api.settings import Settings
 
@@ -63,12 +66,14 @@ ROUTES: list[Route] = [
     *reads.routes,
     *schedules.routes,
     *upstreams.routes,
+    *subjects.routes,
     *cron.routes,
     *explain.routes,
     *stream.routes,
     *config.routes,
     *openapi.routes,
     *health.routes,
+    *metrics.routes,
 ]
 
 EXCEPTION_HANDLERS: Mapping[Any, Any] = {
@@ -91,6 +96,7 @@ class App(Starlette):
         self.settings = settings
         self.callback_keys = completion.callback_keys(settings)
         self.cron_access = cron.cron_access(settings)
+        self.rate_limits = RateLimits(settings, service.guests, service.note)
         self._lookup = Lookup(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -135,6 +135,9 @@ class Endpoint(ABC, Generic[B]):
         except BadInputError as error:
             await error.problem(scope, receive, send)
             return
+        except KNOWN_ERRORS as error:
+            await problem_of(error)(scope, receive, send)
+            return
         except Exception:
             await defect()(scope, receive, send)
             raise  # The server writes it into its log.

@@ -15,12 +15,14 @@ from domain.order import ORDER
 from domain.queue import QUEUE
 from domain.restaurant import RESTAURANT
 from domain.schedule import SCHEDULE
+from domain.subject import SUBJECT
 from domain.ticket import TICKET
 from domain.upstream import UPSTREAM
 from domain.upstream_record import UPSTREAM_RECORD
 from eventlog.follower import Projection
 from eventlog.live import LiveTable
 from projections.bots import LiveBots
+from projections.erased_subjects import ErasedSubjects
 from projections.finished_jobs import FinishedJobs
 from projections.finished_orders import FinishedOrders
 from projections.finished_tickets import FinishedTickets
@@ -43,6 +45,7 @@ DECIDERS: tuple[Decider[Any], ...] = (
     UPSTREAM_RECORD,
     RESTAURANT,
     TICKET,
+    SUBJECT,
 )
 
 # This order is the order in which every batch of every process locks rows. Two processes with
@@ -57,6 +60,7 @@ LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveUpstreamRecords(),
     LiveRestaurants(),
     LiveTickets(),
+    ErasedSubjects(),
 )
 
 READ_MODELS: tuple[Projection, ...] = (FinishedOrders(), FinishedJobs(), FinishedTickets())
