@@ -141,8 +141,9 @@ class Endpoint(ABC, Generic[B]):
         except Exception:
             await defect()(scope, receive, send)
             raise  # The server writes it into its log.
-        headers.append((b"content-length", b"%d" % len(answer.body)))
-        headers.append(JSON_TYPE if answer.status < HTTPStatus.BAD_REQUEST else PROBLEM_TYPE)
+        if answer.status != HTTPStatus.NO_CONTENT:
+            headers.append((b"content-length", b"%d" % len(answer.body)))
+            headers.append(JSON_TYPE if answer.status < HTTPStatus.BAD_REQUEST else PROBLEM_TYPE)
         start = {"type": "http.response.start", "status": answer.status, "headers": headers}
         await send(start)
         await send({"type": "http.response.body", "body": answer.body})

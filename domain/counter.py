@@ -30,7 +30,18 @@ from domain.restaurant import (
     restaurant_id,
     wait_at,
 )
-from domain.ticket import TICKET, Guest, NoShowVia, Ticket
+from domain.ticket import TICKET, Guest, NoShowVia, Ticket, TicketStatus
+
+
+class Served(Struct, frozen=True, gc=False):
+    """What the counter answers about a ticket."""
+
+    ticket: Ticket
+    restaurant: Restaurant
+    """The one whose line it is in."""
+
+    was: TicketStatus | None = None
+    """The status that it had before; None for a new one."""
 
 
 class OpenedRestaurant(Struct, frozen=True, gc=False):
@@ -97,7 +108,7 @@ class Join(Struct, frozen=True, kw_only=True, gc=False):
     def reads(self) -> Reads:
         return _reads(self.slug)
 
-    def decide(self, desk: Desk) -> Ticket:
+    def decide(self, desk: Desk) -> Served:
         restaurant = _restaurant(desk, self.slug)
         token, position, estimate = _join(desk, restaurant, self.ticket_id)
         created = Ticket.Created(
@@ -117,7 +128,8 @@ class Join(Struct, frozen=True, kw_only=True, gc=False):
             estimate=estimate,
             hourly_max=self.hourly_max,
         )
-        return desk.record(TICKET, self.ticket_id, created)
+        ticket = desk.record(TICKET, self.ticket_id, created)
+        return Served(ticket, _restaurant(desk, self.slug))
 
 
 class CallNext(Struct, frozen=True, kw_only=True, gc=False):
@@ -133,7 +145,7 @@ class CallNext(Struct, frozen=True, kw_only=True, gc=False):
         among = restaurant_id(self.slug)
         return Reads(names=((RESTAURANT, among),), ready=TICKET, ready_count=1, among=among)
 
-    def decide(self, desk: Desk) -> Ticket | None:
+    def decide(self, desk: Desk) -> Served | None:
         restaurant = _restaurant(desk, self.slug)
         if self.after_token is not UNSET and self.after_token != restaurant.last_called:
             raise CallOvertakenError(restaurant.last_called)
@@ -154,7 +166,7 @@ class CallTicket(Struct, frozen=True, kw_only=True, gc=False):
     def reads(self) -> Reads:
         return _reads(self.slug, self.ticket_id)
 
-    def decide(self, desk: Desk) -> Ticket:
+    def decide(self, desk: Desk) -> Served:
         restaurant, ticket = _both(desk, self.slug, self.ticket_id)
         return _call(desk, restaurant, ticket, self.desk, out_of_turn=True)
 
@@ -168,11 +180,11 @@ class RecallTicket(Struct, frozen=True, kw_only=True, gc=False):
     def reads(self) -> Reads:
         return _reads(self.slug, self.ticket_id)
 
-    def decide(self, desk: Desk) -> Ticket:
+    def decide(self, desk: Desk) -> Served:
         restaurant, ticket = _both(desk, self.slug, self.ticket_id)
         grace_seconds = restaurant.profile.no_show_seconds
         recalled = tickets.recall(ticket, desk=self.desk, grace_seconds=grace_seconds, now=desk.now)
-        return desk.record(TICKET, ticket.id, recalled)
+        return _serve(desk, restaurant, ticket, recalled)
 
 
 class SeatTicket(Struct, frozen=True, kw_only=True, gc=False):
@@ -183,9 +195,9 @@ class SeatTicket(Struct, frozen=True, kw_only=True, gc=False):
     def reads(self) -> Reads:
         return _reads(self.slug, self.ticket_id)
 
-    def decide(self, desk: Desk) -> Ticket:
-        _, ticket = _both(desk, self.slug, self.ticket_id)
-        return desk.record(TICKET, ticket.id, tickets.seat(ticket, now=desk.now))
+    def decide(self, desk: Desk) -> Served:
+        restaurant, ticket = _both(desk, self.slug, self.ticket_id)
+        return _serve(desk, restaurant, ticket, tickets.seat(ticket, now=desk.now))
 
 
 class MissTicket(Struct, frozen=True, kw_only=True, gc=False):
@@ -199,9 +211,10 @@ class MissTicket(Struct, frozen=True, kw_only=True, gc=False):
     def reads(self) -> Reads:
         return _reads(self.slug, self.ticket_id)
 
-    def decide(self, desk: Desk) -> Ticket:
-        _, ticket = _both(desk, self.slug, self.ticket_id)
-        return desk.record(TICKET, ticket.id, tickets.miss(ticket, via=self.via, now=desk.now))
+    def decide(self, desk: Desk) -> Served:
+        restaurant, ticket = _both(desk, self.slug, self.ticket_id)
+        missed = tickets.miss(ticket, via=self.via, now=desk.now)
+        return _serve(desk, restaurant, ticket, missed)
 
 
 class ReturnTicket(Struct, frozen=True, kw_only=True, gc=False):
@@ -214,13 +227,13 @@ class ReturnTicket(Struct, frozen=True, kw_only=True, gc=False):
     def reads(self) -> Reads:
         return _reads(self.slug, self.ticket_id)
 
-    def decide(self, desk: Desk) -> Ticket:
+    def decide(self, desk: Desk) -> Served:
         restaurant, ticket = _both(desk, self.slug, self.ticket_id)
         returned = tickets.return_(ticket, now=desk.now)
         place = ticket.token.place
         told = Restaurant.GuestReturned(at=desk.now, ticket_id=ticket.id, place=place)
-        desk.record(RESTAURANT, restaurant.id, told)
-        return desk.record(TICKET, ticket.id, returned)
+        restaurant = desk.record(RESTAURANT, restaurant.id, told)
+        return _serve(desk, restaurant, ticket, returned)
 
 
 class CancelTicket(Struct, frozen=True, kw_only=True, gc=False):
@@ -232,11 +245,11 @@ class CancelTicket(Struct, frozen=True, kw_only=True, gc=False):
     def reads(self) -> Reads:
         return _reads(self.slug, self.ticket_id)
 
-    def decide(self, desk: Desk) -> Ticket:
+    def decide(self, desk: Desk) -> Served:
         restaurant, ticket = _both(desk, self.slug, self.ticket_id)
         cancelled = tickets.cancel(ticket, reason=self.reason, now=desk.now)
-        _leave(desk, restaurant, ticket)
-        return desk.record(TICKET, ticket.id, cancelled)
+        restaurant = _leave(desk, restaurant, ticket)
+        return _serve(desk, restaurant, ticket, cancelled)
 
 
 class TransferTicket(Struct, frozen=True, kw_only=True, gc=False):
@@ -251,7 +264,7 @@ class TransferTicket(Struct, frozen=True, kw_only=True, gc=False):
         lines = (RESTAURANT, restaurant_id(self.slug)), (RESTAURANT, restaurant_id(self.to_slug))
         return Reads(names=(*lines, (TICKET, self.ticket_id)))
 
-    def decide(self, desk: Desk) -> Ticket:
+    def decide(self, desk: Desk) -> Served:
         restaurant, ticket = _both(desk, self.slug, self.ticket_id)
         target = _restaurant(desk, self.to_slug)
         if target.id == restaurant.id:
@@ -269,7 +282,7 @@ class TransferTicket(Struct, frozen=True, kw_only=True, gc=False):
             position_at_join=position,
             estimate=estimate,
         )
-        return desk.record(TICKET, ticket.id, transferred)
+        return _serve(desk, _restaurant(desk, self.to_slug), ticket, transferred)
 
 
 def _reads(slug: str, ticket_id: UUID | None = None) -> Reads:
@@ -321,7 +334,7 @@ def _first(desk: Desk, restaurant: Restaurant) -> Ticket | None:
 
 def _call(
     desk: Desk, restaurant: Restaurant, ticket: Ticket, at_desk: str | None, *, out_of_turn: bool
-) -> Ticket:
+) -> Served:
     called = tickets.call(
         ticket,
         desk=at_desk,
@@ -336,13 +349,17 @@ def _call(
         token_number=ticket.token.number,
         desk=at_desk,
     )
-    desk.record(RESTAURANT, restaurant.id, told)
-    return desk.record(TICKET, ticket.id, called)
+    return _serve(desk, desk.record(RESTAURANT, restaurant.id, told), ticket, called)
 
 
-def _leave(desk: Desk, restaurant: Restaurant, ticket: Ticket) -> None:
+def _leave(desk: Desk, restaurant: Restaurant, ticket: Ticket) -> Restaurant:
     """Whoever was called has left the line already."""
-    if ticket.is_waiting:
-        place = ticket.token.place
-        left: Event = Restaurant.GuestLeft(at=desk.now, ticket_id=ticket.id, place=place)
-        desk.record(RESTAURANT, restaurant.id, left)
+    if not ticket.is_waiting:
+        return restaurant
+    place = ticket.token.place
+    left = Restaurant.GuestLeft(at=desk.now, ticket_id=ticket.id, place=place)
+    return desk.record(RESTAURANT, restaurant.id, left)
+
+
+def _serve(desk: Desk, restaurant: Restaurant, ticket: Ticket, event: Event) -> Served:
+    return Served(desk.record(TICKET, ticket.id, event), restaurant, ticket.status)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.restaurant import Restaurant
+from domain.restaurant import Restaurant, Wait, wait_at
 from domain.ticket import Ticket, TicketStatus
 from eventlog.history import fold_histories
 from eventlog.mapper import EventMapper
@@ -35,9 +35,13 @@ from projections.tickets import SELECT_TICKETS, LiveTickets
 
 # The ticket's own row, and how many wait before it: the same work however long the line is.
 READ_TICKET = f"""
-SELECT asked.*, CASE WHEN asked.status = 'WAITING' THEN {AHEAD} + 1 END
+SELECT asked.*, CASE WHEN asked.status = 'WAITING' THEN {AHEAD} + 1 END,
+       restaurants.slug, restaurants.minutes_per_party
 FROM ({SELECT_TICKETS} WHERE id = %(id)s) AS asked
+JOIN restaurants ON restaurants.id = asked.restaurant_id
 """
+
+READ_ITS_RESTAURANT = "SELECT slug, minutes_per_party FROM restaurants WHERE id = %(id)s"
 
 COUNT_AHEAD = f"""
 SELECT {AHEAD}
@@ -59,10 +63,17 @@ _load = LiveTickets().load
 
 
 class Standing(Struct, frozen=True, gc=False):
-    """A ticket, and its position in the line; None when it does not wait."""
+    """A ticket, and where it stands."""
 
     ticket: Ticket
+    slug: str
+    minutes_per_party: float
     position: int | None = None
+    """In the line; None when it does not wait."""
+
+    @property
+    def wait(self) -> Wait | None:
+        return None if self.position is None else wait_at(self.position, self.minutes_per_party)
 
 
 class Place(Struct, frozen=True, gc=False):
@@ -84,10 +95,17 @@ async def one_ticket(connection: Connection, ticket_id: UUID) -> Standing | None
     rows = await connection.execute(READ_TICKET, {"id": ticket_id}, binary=True)
     row = await rows.fetchone()
     if row is not None:
-        return Standing(_load(row), row[-1])
+        *_, position, slug, minutes_per_party = row
+        return Standing(_load(row), slug, minutes_per_party, position)
     found = (await fold_histories(connection, _MAPPER, [ticket_id])).get(ticket_id)
     # An order that is asked for as a ticket is no ticket.
-    return Standing(found) if isinstance(found, Ticket) else None
+    if not isinstance(found, Ticket):
+        return None
+    wanted = {"id": found.restaurant_id}
+    ((slug, minutes_per_party),) = await (
+        await connection.execute(READ_ITS_RESTAURANT, wanted)
+    ).fetchall()
+    return Standing(found, slug, minutes_per_party)
 
 
 async def read_tickets(
@@ -106,9 +124,9 @@ async def read_tickets(
         if restaurant is None:
             return None
         if begin.section.is_over:
-            found = await _read_over(connection, restaurant.id, begin, limit + 1, position)
+            found = await _read_over(connection, restaurant, begin, limit + 1, position)
         else:
-            found = await _read_line(connection, restaurant.id, begin, limit + 1)
+            found = await _read_line(connection, restaurant, begin, limit + 1)
     page = found[:limit]
     if len(found) <= limit:
         return TicketPage(page, None, restaurant)
@@ -129,37 +147,42 @@ def _parsed(cursor: str, only: TicketStatus | None) -> Place:
 
 
 async def _read_line(
-    connection: Connection, line: UUID, begin: Place, limit: int
+    connection: Connection, restaurant: Restaurant, begin: Place, limit: int
 ) -> list[Standing]:
     sections = IN_THE_LINE if begin.only is None else (begin.only,)
     found: list[Standing] = []
     for section in sections[sections.index(begin.section) :]:
         after = begin.place if section is begin.section else 0
-        wanted = {"restaurant": line, "status": section.value, "after": after}
+        wanted = {"restaurant": restaurant.id, "status": section.value, "after": after}
         wanted["limit"] = limit - len(found)
         rows = await connection.execute(READ_LINE, wanted, binary=True)
         tickets = [_load(row) for row in await rows.fetchall()]
-        found += await _standing(connection, tickets)
+        found += await _standing(connection, restaurant, tickets)
     return found
 
 
-async def _standing(connection: Connection, tickets: Sequence[Ticket]) -> list[Standing]:
+async def _standing(
+    connection: Connection, restaurant: Restaurant, tickets: Sequence[Ticket]
+) -> list[Standing]:
     """Those of one section, one behind the other: only the first has to be looked for."""
     if not tickets or not tickets[0].is_waiting:
-        return [Standing(ticket) for ticket in tickets]
-    first = tickets[0]
-    asked = {"restaurant": first.restaurant_id, "place": first.token.place}
+        return [_stands(restaurant, ticket) for ticket in tickets]
+    asked = {"restaurant": restaurant.id, "place": tickets[0].token.place}
     ((ahead,),) = await (await connection.execute(COUNT_AHEAD, asked, binary=True)).fetchall()
-    return [Standing(ticket, ahead + n) for n, ticket in enumerate(tickets, start=1)]
+    return [_stands(restaurant, ticket, ahead + n) for n, ticket in enumerate(tickets, start=1)]
+
+
+def _stands(restaurant: Restaurant, ticket: Ticket, position: int | None = None) -> Standing:
+    return Standing(ticket, restaurant.slug, restaurant.profile.minutes_per_party, position)
 
 
 async def _read_over(
-    connection: Connection, line: UUID, begin: Place, limit: int, position: int
+    connection: Connection, restaurant: Restaurant, begin: Place, limit: int, position: int
 ) -> list[Standing]:
     """Of read model and tail together, the newest behind a place."""
     tail = await _fold_tail(connection, position)
     wanted = {
-        "restaurant": line,
+        "restaurant": restaurant.id,
         "status": begin.section.value,
         "before": begin.place,
         "except": [ticket.id for ticket in tail],
@@ -167,13 +190,12 @@ async def _read_over(
     }
     rows = await connection.execute(READ_FINISHED_TICKETS, wanted, binary=True)
     tickets = [load_finished(row) for row in await rows.fetchall()]
+    of_line = [one for one in tail if one.restaurant_id == restaurant.id]
     tickets += [
-        one
-        for one in tail
-        if (one.restaurant_id, one.status) == (line, begin.section)
-        and one.token.place < begin.place
+        one for one in of_line if one.status is begin.section and one.token.place < begin.place
     ]
-    return [Standing(one) for one in nlargest(limit, tickets, key=lambda one: one.token.place)]
+    newest = nlargest(limit, tickets, key=lambda one: one.token.place)
+    return [_stands(restaurant, one) for one in newest]
 
 
 async def _fold_tail(connection: Connection, position: int) -> list[Ticket]:

@@ -7,7 +7,7 @@ from uuid import UUID, uuid5
 
 from uuid_utils.compat import uuid7
 
-from domain.counter import CallNext, Join, OpenedRestaurant, OpenRestaurant
+from domain.counter import CallNext, Join, OpenedRestaurant, OpenRestaurant, Served
 from domain.desk import Command
 from domain.restaurant import Profile, Reset, Restaurant, restaurant_id
 from domain.ticket import Guest, Ticket
@@ -37,7 +37,8 @@ class Counter:
         self.slug = slug
 
     async def do(self, command: Command[Any]) -> Any:
-        return (await self.committer.submit(command, origin())).answer
+        answer = (await self.committer.submit(command, origin())).answer
+        return answer.ticket if isinstance(answer, Served) else answer
 
     async def open(self, **changes: Any) -> Restaurant:
         profile = Profile(**{**_fields(PROFILE), **changes})
