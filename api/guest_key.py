@@ -1,7 +1,7 @@
 """The service's key for guests' data: where it comes from, and what is derived from it.
 
-One key serves all instances on a database. It is a file, made on the first start, and never in the
-database: who has only one of the two can read no guest's name.
+One key serves all instances on a database. It is a file, and never in the database: who has only
+one of the two can read no guest's name.
 """
 
 import os
@@ -10,6 +10,7 @@ from base64 import b64decode, b64encode
 from binascii import Error as NotBase64Error
 from contextlib import suppress
 from pathlib import Path
+from tempfile import mkstemp
 
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -51,52 +52,66 @@ def _derived(secret: bytes, purpose: bytes, length: int) -> bytes:
     return HKDF(algorithm=SHA256(), length=length, salt=None, info=purpose).derive(secret)
 
 
-def guest_key(settings: Settings, conninfo: str) -> ServiceKey:
-    """The key of this database, which is made if neither it nor the file has one yet."""
-    path = settings.guest_key_file or settings.data_dir / FILE_NAME
+def guest_key(settings: Settings, conninfo: str) -> ServiceKey | None:
+    """The key of this database; None while it has none and nobody has named one."""
     with connect_in_thread(reader_conninfo(conninfo)) as connection:
         known = find_service_key(connection)
-        is_new = False
-        if known is None and settings.guest_key_file is None:
-            is_new = _make(path)
+        path = _place(settings, known)
+        if path is None:
+            return None
         key = ServiceKey.of(_read(path, known))
         kept = keep_service_key(connection, key.id)
     if kept != key.id:
-        if is_new:
-            # Another machine was first. A file that opens nothing would only mislead.
-            path.unlink(missing_ok=True)
         raise SetupError(
-            f"Guests in this database are sealed with the key {kept}, and {path} holds "
-            f"{'another' if is_new else key.id}: copy the key file of the instance that made it, "
-            "and name it with DAYBOOK_GUEST_KEY_FILE."
+            f"Guests in this database are sealed with the key {kept}, and {path} holds {key.id}: "
+            "name the key file of the instance that was first with DAYBOOK_GUEST_KEY_FILE."
         )
     return key
 
 
-def _make(path: Path) -> bool:
+def _place(settings: Settings, known: str | None) -> Path | None:
+    """Beside a database of our own a key is made: they are kept and lost together. For another's
+    database, which other machines use too and this disk may not outlive, it has to be named."""
+    if settings.guest_key_file is not None:
+        return settings.guest_key_file
+    path = settings.data_dir / FILE_NAME
+    if known is None:
+        if settings.database_url is not None:
+            return None
+        _make(path)
+    return path
+
+
+def _make(path: Path) -> None:
     """Writes a new key, unless there is one; whoever looks sees all of it or nothing."""
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.unlink(missing_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with os.fdopen(os.open(unfinished, flags, 0o600), "wb") as file:
-            file.write(b64encode(os.urandom(KEY_BYTES)) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        # Unlike a rename, a link does not replace what another process has just put there.
-        os.link(unfinished, path)
-    except FileExistsError:
-        return False
+        opened, unfinished = mkstemp(prefix=f"{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(opened, "wb") as file:
+                file.write(b64encode(os.urandom(KEY_BYTES)) + b"\n")
+                file.flush()
+                os.fsync(opened)
+            # Unlike a rename, a link does not replace what another process has just put there.
+            with suppress(FileExistsError):
+                os.link(unfinished, path)
+        finally:
+            os.unlink(unfinished)
+        _write_through(path.parent)
     except OSError as error:
         raise SetupError(
             f"The key for guests' data cannot be written to {path} ({error.strerror}): make that "
             "directory writable, or name a key file with DAYBOOK_GUEST_KEY_FILE."
         ) from error
+
+
+def _write_through(directory: Path) -> None:
+    """So that no guest is sealed under a key that a loss of power could still take away."""
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(opened)
     finally:
-        with suppress(OSError):
-            unfinished.unlink()
-    return True
+        os.close(opened)
 
 
 def _read(path: Path, known: str | None) -> bytes:
@@ -139,6 +154,6 @@ def _missing(path: Path, known: str | None) -> str:
             f"-base64 {KEY_BYTES} > {path}) and give the same file to every instance."
         )
     return (
-        f"Guests in this database are sealed with the key {known}, and there is no {path}: copy "
-        "the key file of the instance that made it, and name it with DAYBOOK_GUEST_KEY_FILE."
+        f"Guests in this database are sealed with the key {known}, and there is no {path}: put "
+        "that key file back, or name it with DAYBOOK_GUEST_KEY_FILE."
     )

@@ -24,6 +24,7 @@ from uuid_utils.compat import uuid7
 from api.guest_key import ServiceKey
 from api.mobile_numbers import normalised
 from api.requests import unprocessable
+from eventlog.errors import NoGuestKeyError
 from eventlog.guest_keys import GuestKey, find_guest_keys, find_guest_subject, keep_guest_key
 
 NAME_CHARACTERS_MAX = 80
@@ -90,7 +91,8 @@ class GuestBook:
 
     @property
     def _key(self) -> ServiceKey:
-        assert self._given is not None, "this service was started without a key for guests"
+        if self._given is None:
+            raise NoGuestKeyError
         return self._given
 
     def pseudonym(self, restaurant_id: UUID, mobile_number: str) -> str:

@@ -47,7 +47,13 @@ from domain.errors import (
     TicketOverError,
     UnknownTimeZoneError,
 )
-from eventlog.errors import ConflictError, KeyReusedError, OutcomeUnknownError, UnavailableError
+from eventlog.errors import (
+    ConflictError,
+    KeyReusedError,
+    NoGuestKeyError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 
 RETRY_AFTER = {"Retry-After": "1"}
 
@@ -115,6 +121,13 @@ TROUBLES: dict[type[Exception], Trouble] = {
         HTTPStatus.SERVICE_UNAVAILABLE,
         "outcome_unknown",
         "With an Idempotency-Key it is safe to send it again.",
+    ),
+    NoGuestKeyError: Trouble(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "no_guest_key",
+        "This service has no key to seal guests' data with: name one with DAYBOOK_GUEST_KEY_FILE "
+        "and start it again.",
+        may_be_repeated=False,
     ),
 }
 KNOWN_ERRORS: tuple[type[Exception], ...] = (Refusal, *TROUBLES)

@@ -14,6 +14,7 @@ import uvloop
 from starlette.applications import Starlette
 
 from api.app import App
+from api.callbacks import standard_keys
 from api.database import Say, clear_sentences, own_database, prepare
 from api.guest_key import ServiceKey, guest_key
 from api.happenings import written
@@ -27,6 +28,7 @@ from eventlog.import_log import refuse_unfinished_import
 from processors.qstash import QStash
 from processors.runtime import Kitchen
 from processors.upstream_feeds import read_feeds
+from processors.webhook import Webhook
 
 # A command is answered by its deadline, whatever happens; a second more for the answer's way.
 FINISH_SECONDS_MAX = int(DEADLINE_SECONDS) + 1
@@ -98,11 +100,18 @@ def _qstash(settings: Settings) -> QStash | None:
     )
 
 
+def _webhook(settings: Settings) -> Webhook | None:
+    if settings.notify_url is None:
+        return None
+    assert settings.notify_secrets is not None
+    return Webhook(settings.notify_url, standard_keys(settings.notify_secrets))
+
+
 async def _serve(
     settings: Settings,
     *,
     conninfo: str,
-    key: ServiceKey,
+    key: ServiceKey | None,
     listener: socket.socket,
     signals: StopSignals,
     announce: Say,
@@ -113,6 +122,7 @@ async def _serve(
         qstash=_qstash(settings),
         feeds=read_feeds(settings.upstreams),
         guest_key=key,
+        webhook=_webhook(settings),
     )
     app = App(service, settings)
     server = Server(uvicorn_config(app), lambda: announce(url_of(listener)))

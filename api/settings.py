@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, ValidationError, convert, field, inspect
 from msgspec.structs import FieldInfo, fields
 
+from api.addresses import read_networks
 from api.allowed import allowed
 from eventlog.errors import SetupError
 
@@ -151,6 +152,24 @@ class Settings(Struct, frozen=True, kw_only=True):
         ),
     ] = field(default=None, name="DAYBOOK_WEBHOOK_SECRETS")
 
+    notify_url: Annotated[
+        str | None,
+        Meta(
+            description="Where guests' notifications go, as webhooks: to whoever sends the "
+            "messages. Without it nobody is notified.",
+            extra=SECRET,
+        ),
+    ] = field(default=None, name="DAYBOOK_NOTIFY_URL")
+
+    notify_secrets: Annotated[
+        str | None,
+        Meta(
+            description="Secrets of Standard Webhooks with which notifications are signed: whsec_ "
+            "and base64, separated by commas, the current one and the next.",
+            extra=SECRET,
+        ),
+    ] = field(default=None, name="DAYBOOK_NOTIFY_SECRETS")
+
     upstreams: Annotated[
         str | None,
         Meta(
@@ -186,8 +205,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         Path | None,
         Meta(
             description="The file with the key under which guests' names and numbers are sealed, "
-            "the same for all instances on a database. Without it Daybook makes one in the data "
-            "directory."
+            "the same for all instances on a database. For a PostgreSQL of its own Daybook makes "
+            "one in the data directory."
         ),
     ] = field(default=None, name="DAYBOOK_GUEST_KEY_FILE")
 
@@ -284,6 +303,9 @@ def load(environ: Mapping[str, str], overrides: Mapping[str, str]) -> Settings:
     _refuse_half_qstash(settings)
     _refuse_no_address("APP_BASE_URL", settings.app_base_url)
     _refuse_no_address("QSTASH_URL", settings.qstash_url)
+    _refuse_no_address("DAYBOOK_NOTIFY_URL", settings.notify_url)
+    _refuse_half_notify(settings)
+    read_networks(settings.trusted_proxies)
     _refuse_no_calling_code(settings.calling_code)
     _refuse_short_kiosk_keys(settings.kiosk_key_list)
     return settings
@@ -387,6 +409,14 @@ def _refuse_half_qstash(settings: Settings) -> None:
     if any(names.values()) and missing:
         raise SetupError(
             f"QStash is set up only in part: set {' and '.join(missing)} too, or nothing of it."
+        )
+
+
+def _refuse_half_notify(settings: Settings) -> None:
+    if (settings.notify_url is None) is not (settings.notify_secrets is None):
+        raise SetupError(
+            "Notifications are set up only in part: set both DAYBOOK_NOTIFY_URL and "
+            "DAYBOOK_NOTIFY_SECRETS, or none of them."
         )
 
 
