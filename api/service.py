@@ -31,11 +31,13 @@ from eventlog.mapper import EventMapper
 from eventlog.tail import Readers
 from eventlog.tasks import end
 from eventlog.wakeups import Wakeups
+from processors.deliveries import Deliveries
 from processors.duty import Duty
 from processors.qstash import QStash
 from processors.registry import all_processors
 from processors.runtime import STANDARD_KITCHEN, Kitchen, Processor, Runtime
 from processors.upstream_feeds import Feeds
+from processors.webhook import Webhook
 from projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS
 
 _log = logging.getLogger("daybook")
@@ -74,6 +76,7 @@ class Service:
         qstash: QStash | None = None,
         feeds: Feeds | None = None,
         guest_key: ServiceKey | None = None,
+        webhook: Webhook | None = None,
         read_models: Sequence[Projection] = READ_MODELS,
         processors: Sequence[Processor] | None = None,
     ) -> None:
@@ -99,7 +102,10 @@ class Service:
             wakeups=self.wakeups,
             kitchen=kitchen,
         )
-        chosen = all_processors(qstash, feeds) if processors is None else processors
+        deliveries = Deliveries(webhook, self.guests.open_each) if webhook else None
+        chosen = processors
+        if chosen is None:
+            chosen = all_processors(qstash, feeds, deliveries)
         self._duty = Duty(conninfo, runtime, chosen)
         self._followers = {model.name: Follower(conninfo, model, mapper) for model in read_models}
         self._following: dict[str, asyncio.Task[None]] = {}

@@ -13,12 +13,10 @@ from weakref import WeakValueDictionary
 
 import orjson
 from msgspec import Meta
-from msgspec.structs import replace
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
 from api.commands import (
-    PRINCIPAL,
     Body,
     Call,
     Endpoint,
@@ -169,8 +167,8 @@ class JoinEndpoint(Endpoint[NewTicket]):
             return None
         who = call.service.guests.pseudonym(line, f"{guest.mobile_number}\0{guest.name}")
         wish = Wish(guest=who, party_size=new.party_size, seating_type=new.seating_type)
-        key = keyed(call, wish, self.operation, text, self._render)
-        return replace(key, principal=f"{PRINCIPAL}:{line}")
+        # With the space, it is a key that no client can send.
+        return keyed(call, wish, self.operation, f"{text} {line}", self._render)
 
     def _render(self, outcome: Served | Refusal) -> StoredAnswer:
         if isinstance(outcome, Refusal):

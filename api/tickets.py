@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from starlette.routing import Route
 
 from api.commands import (
-    PRINCIPAL,
     Body,
     Call,
     Nothing,
@@ -145,7 +144,8 @@ class DeskWrite(Write[B, Any], Generic[B]):
         key = super().key(call, value)
         if key is None:
             return None
-        return replace(key, principal=f"{PRINCIPAL}:{restaurant_id(slug_of(call))}")
+        # With the space, it is a key that no client can send.
+        return replace(key, key=f"{key.key} {restaurant_id(slug_of(call))}")
 
     async def hand_over(
         self, call: Call, command: Command[Any], origin: Origin, key: IdempotencyKey | None

@@ -8,7 +8,7 @@ CREATE TABLE restaurants (
     issued_count      bigint      NOT NULL,
     sequence          bigint      NOT NULL,
     day_sequence      bigint      NOT NULL,
-    waiting_count     bigint      NOT NULL CHECK (waiting_count >= 0),
+    waiting_count     bigint      NOT NULL,
     minutes_per_party float8      NOT NULL,
     no_show_seconds   float8,
     service_day       date,
@@ -71,7 +71,7 @@ CREATE TABLE ticket_counts (
     restaurant_id uuid     NOT NULL,
     level         smallint NOT NULL,
     stretch       bigint   NOT NULL,
-    waiting       bigint   NOT NULL CHECK (waiting > 0),
+    waiting       bigint   NOT NULL,
     PRIMARY KEY (restaurant_id, level, stretch)
 ) WITH (
     fillfactor = 50,
