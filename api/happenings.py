@@ -15,6 +15,7 @@ from msgspec.json import encode
 from prometheus_client import Counter
 
 from api import metrics
+from api.requests import CANONICAL_UUID
 
 logger = logging.getLogger("daybook.happenings")
 
@@ -50,7 +51,7 @@ def masked(value: Any) -> Any:
         }
     if isinstance(value, list | tuple | set):
         return [masked(one) for one in value]
-    if isinstance(value, str):
+    if isinstance(value, str) and not CANONICAL_UUID.fullmatch(value):
         return NUMBER.sub(MASKED, value)
     return value
 
