@@ -157,7 +157,7 @@ class DeskWrite(Write[B, Any], Generic[B]):
                 _tell(receipt.answer, time.monotonic() - began)
             answer = receipt.replayed or self.render(receipt.answer)
             if self.is_for_staff:
-                answer = await _with_guest(call.service, answer)
+                answer = await _with_guest(call.service, answer, receipt.answer)
             return answer, told_by(receipt)
         except KNOWN_ERRORS as error:
             headers = [(b"daybook-command-id", str(origin.command_id).encode())]
@@ -171,20 +171,22 @@ class DeskWrite(Write[B, Any], Generic[B]):
         return StoredAnswer(self.status, orjson.dumps(self.answers(outcome)))
 
 
-async def _with_guest(service: Service, answer: StoredAnswer) -> StoredAnswer:
+async def _with_guest(service: Service, answer: StoredAnswer, fresh: Served | None) -> StoredAnswer:
     """What only the staff may see, and what only the line knows: where a guest stands who came
     back. What was decided is told even if that cannot be read: whoever is told of a failure
     instead would call the next guest."""
     if answer.status != HTTPStatus.OK:
         return answer
     told = orjson.loads(answer.body)["ticket"]
-    told["guest"] = None
     with suppress(UnavailableError):
-        standing = await service.note(lambda reader: one_ticket(reader, UUID(told["id"])))
-        assert standing is not None, "what was decided about is there"
-        if told["status"] == TicketStatus.WAITING and standing.wait is not None:
-            told |= {"position": standing.position, "estimatedWait": wait_json(standing.wait)}
-        guest = standing.ticket.guest
+        if fresh is not None and told["status"] != TicketStatus.WAITING:
+            guest = fresh.ticket.guest
+        else:
+            standing = await service.note(lambda reader: one_ticket(reader, UUID(told["id"])))
+            assert standing is not None, "what was decided about is there"
+            if standing.wait is not None and told["status"] == TicketStatus.WAITING:
+                told |= {"position": standing.position, "estimatedWait": wait_json(standing.wait)}
+            guest = standing.ticket.guest
         (opened,) = await service.guests.open_each([(guest.subject_id, guest.sealed)])
         told["guest"] = opened and {"name": opened.name, "mobileNumber": opened.mobile_number}
     return StoredAnswer(answer.status, orjson.dumps({"ticket": told}))

@@ -102,7 +102,7 @@ async def test_what_is_not_taken_is_sent_again_under_the_same_id(database: str) 
 
     assert len(inbox.got) == 4
     assert len({one.id for one in inbox.got}) == 1
-    assert UUID(inbox.got[0].id)
+    assert str(UUID(inbox.got[0].id)) == inbox.got[0].id
     assert topics_of_jobs(database).count("job.failed") == 3
 
 

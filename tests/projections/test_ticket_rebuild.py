@@ -1,6 +1,7 @@
 """Tickets and what is counted beside them can be made anew from the log."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from domain.counter import (
     SeatTicket,
     TransferTicket,
 )
+from domain.desk import Command
 from domain.errors import Refusal
 from eventlog.follower import Follower
 from projections.finished_tickets import FinishedTickets
@@ -30,14 +32,13 @@ async def an_evening(counter: Counter, chance: random.Random) -> None:
     for _ in range(40):
         await counter.call_next()
     for ticket in chance.sample(tickets, k=60):
-        here = {"slug": SLUG, "ticket_id": ticket.id}
-        deeds = (
-            CancelTicket(**here),
-            MissTicket(**here),
-            SeatTicket(**here),
-            ReturnTicket(**here),
-            TransferTicket(**here, to_slug=OTHER),
-        )
+        deeds: list[Command[Any]] = [
+            CancelTicket(slug=SLUG, ticket_id=ticket.id),
+            MissTicket(slug=SLUG, ticket_id=ticket.id),
+            SeatTicket(slug=SLUG, ticket_id=ticket.id),
+            ReturnTicket(slug=SLUG, ticket_id=ticket.id),
+            TransferTicket(slug=SLUG, ticket_id=ticket.id, to_slug=OTHER),
+        ]
         for deed in chance.sample(deeds, k=2):
             try:
                 await counter.do(deed)
