@@ -11,12 +11,17 @@ from api.guests import GuestDetails, SealedGuest
 from domain.subject import Subject
 from tests.api.http import Api, open_api
 from tests.kitchen import fold_of_the_log, live_rows, rows, transactions_count
+from tests.processes import daybook
 
 pytestmark = pytest.mark.anyio
 
 RESTAURANT = uuid4()
 ADA = GuestDetails("Ada Lovelace", "+491711234567")
 REASON = {"reason": "The guest asked for it."}
+RESTORE_KEY = """
+INSERT INTO guest_keys (subject_id, restaurant_id, pseudonym, wrapped, created_at)
+VALUES (%(subject_id)s, %(restaurant_id)s, %(pseudonym)s, %(wrapped)s, %(created_at)s)
+"""
 KEYS = "SELECT subject_id FROM guest_keys"
 EVENTS = (
     "SELECT aggregate_id, version, actor, data->>'reason' FROM log WHERE topic LIKE 'subject.%%'"
@@ -141,3 +146,24 @@ async def test_history_can_still_be_read_after_the_erasure(api: Api) -> None:
     assert events.status == 200
     (event,) = events.json["events"]
     assert event["data"]["subjectId"] == str(ada.subject_id)
+
+
+async def test_a_key_that_came_back_with_a_backup_goes_when_the_table_is_rebuilt(
+    own_database: str,
+) -> None:
+    async with open_api(own_database) as api:
+        ada = await sealed(api)
+        backup = rows(own_database, "SELECT * FROM guest_keys")
+        await erase(api, ada.subject_id)
+        names = ("subject_id", "restaurant_id", "pseudonym", "wrapped", "created_at")
+        restored = dict(zip(names, backup[0], strict=True))
+        rows(own_database, RESTORE_KEY, restored)
+        opened = await api.service.guests.open_many({ada.subject_id: ada.sealed})
+        assert opened == {ada.subject_id: ADA}
+
+        done = await asyncio.to_thread(
+            daybook, "rebuild", "erased_subjects", "--database-url", own_database
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert rows(own_database, KEYS) == []
+        assert list(live_rows(own_database)) == [ada.subject_id]
