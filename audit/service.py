@@ -19,6 +19,7 @@ SELECT notification_id, originator_id, originator_version, topic, state,
 FROM stored_events
 ORDER BY notification_id
 """
+READ_KEYED_SUBJECTS = "SELECT subject_id FROM guest_keys"
 READ_CURSORS = "SELECT name, position, count, digest FROM followers"
 # A rebuild that is about to exchange tables is waited for, and then waits for us. To lock, unlike
 # to look, does not begin the moment.
@@ -103,6 +104,10 @@ class Service:
     def rows(self) -> Iterator[Any]:
         """Every row of the live tables, as the state that it holds."""
         return (table.load(row) for table in self.kept.tables for row in self._stream(table.select))
+
+    def keyed_subjects(self) -> Iterator[Any]:
+        """Every guest whose data can still be read."""
+        return (row[0] for row in self._stream(READ_KEYED_SUBJECTS))
 
     def digest(self, table: str) -> TupleRow | None:
         return self._connection.execute(SQL(DIGEST).format(table=Identifier(table))).fetchone()
