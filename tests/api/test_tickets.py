@@ -305,3 +305,25 @@ async def test_there_is_no_line_where_there_is_no_restaurant(api: Api) -> None:
     ):
         assert answer.problem == (404, "not-found")
     assert (await api.get("/api/restaurants/No_Slug/board")).problem == (400, "bad-slug")
+
+
+async def test_the_line_as_it_was_and_why_a_ticket_is_where_it_is(api: Api) -> None:
+    first, second = await join(api, 1), await join(api, 2)
+    then = (await api.get("/api/events?limit=100")).json["events"][-1]["position"]
+    await call_next(api, desk="A")
+    past = (await api.get(f"{LINE}/tickets?asOf={then}")).json
+    now = (await api.get(f"{LINE}/tickets")).json
+
+    assert [one["position"] for one in past["tickets"]] == [1, 2]
+    assert [one["position"] for one in now["tickets"]] == [None, 1]
+    assert (past["waiting"], past["asOf"]["position"]) == (2, then)
+    assert past["tickets"][0]["guest"]["name"] == "Ada Lovelace"
+    waits = (await api.get(f"/api/tickets/{second['id']}/explain")).json
+    assert waits["reasons"][0]["code"] == "InLine"
+    assert "nobody before it" in waits["reasons"][0]["detail"]
+    called = (await api.get(f"/api/tickets/{first['id']}/explain")).json
+    assert (called["status"], called["reasons"][0]["code"]) == ("CALLED", "WasCalled")
+    assert called["next"]["at"] is not None
+    history = (await api.get(f"/api/tickets/{first['id']}/history")).json["events"]
+    assert [one["topic"] for one in history] == ["ticket.created", "ticket.called"]
+    assert "Ada" not in json.dumps(history)
