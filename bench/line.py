@@ -8,12 +8,11 @@ import asyncio
 import random
 import time
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from uuid import UUID
 
 import psycopg
 from msgspec import Struct, field
@@ -180,37 +179,31 @@ def look_through(conninfo: str, seen: Seen) -> Found:
     with psycopg.connect(owner_conninfo(conninfo)) as connection:
         ((deadlocks,),) = connection.execute(READ_DEADLOCKS).fetchall()
         events = connection.execute(READ_LINE).fetchall()
-    found = Found(deadlocks=deadlocks)
-    waiting: dict[str, int] = {}
-    called: set[str] = set()
-    for topic, data, ticket in events:
-        _replay(found, waiting, called, topic, data, ticket)
+    found = replay(events)
+    found.deadlocks = deadlocks
+    called = {str(ticket) for topic, _, ticket in events if topic == "ticket.called"}
     acknowledged = {*seen.tokens}
     logged = {str(ticket) for topic, _, ticket in events if topic == "ticket.created"}
     found.unacknowledged = len(acknowledged ^ logged) + len({*seen.called} - called)
     return found
 
 
-def _replay(
-    found: Found,
-    waiting: dict[str, int],
-    called: set[str],
-    topic: str,
-    data: dict[str, Any],
-    ticket: UUID,
-) -> None:
-    match topic:
-        case "ticket.created":
+def replay(events: Iterable[tuple[str, dict[str, Any], object]]) -> Found:
+    found = Found()
+    waiting: dict[object, None] = {}
+    called: set[object] = set()
+    for topic, data, ticket in events:
+        if topic == "ticket.created":
             found.joins += 1
             number = data["sequence"]
             shown = f"R{SLUG.upper()}-{number:06d}"
             found.wrong_tokens += number != found.joins or data["token_number"] != shown
             found.wrong_positions += data["position_at_join"] != len(waiting) + 1
-            waiting[str(ticket)] = number
-        case "ticket.called":
+            waiting[ticket] = None
+        elif topic == "ticket.called":
             found.calls += 1
-            found.called_twice += str(ticket) in called
-            called.add(str(ticket))
-            first = next(iter(waiting), None)
-            found.out_of_order += first != str(ticket)
-            waiting.pop(str(ticket), None)
+            found.called_twice += ticket in called
+            found.out_of_order += ticket != next(iter(waiting), None)
+            called.add(ticket)
+            waiting.pop(ticket, None)
+    return found
