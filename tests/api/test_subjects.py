@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from api.guests import GuestDetails, SealedGuest
+from domain.restaurant import restaurant_id
 from domain.subject import Subject
 from tests.api.http import Api, open_api
 from tests.kitchen import fold_of_the_log, live_rows, rows, transactions_count
@@ -167,3 +168,23 @@ async def test_a_key_that_came_back_with_a_backup_goes_when_the_table_is_rebuilt
         assert done.returncode == 0, done.stdout + done.stderr
         assert rows(own_database, KEYS) == []
         assert list(live_rows(own_database)) == [ada.subject_id]
+
+
+async def test_a_guest_is_found_by_number_until_erased(api: Api) -> None:
+    place = restaurant_id("trattoria")
+    ada = await api.service.guests.seal(place, ADA)
+
+    async def find(restaurant: str, number: str) -> Any:
+        body = {"restaurant": restaurant, "mobileNumber": number}
+        return await api.post("/api/subjects/find", body)
+
+    found = await find("trattoria", "0049 171 1234567")
+    assert (found.status, found.json) == (200, {"subjectId": str(ada.subject_id)})
+    assert (await find("another", ADA.mobile_number)).problem == (404, "not-found")
+    assert (await find("trattoria", "+491717654321")).problem == (404, "not-found")
+    assert (await find("trattoria", "Ada")).problem == (422, "bad-phone")
+
+    await erase(api, ada.subject_id)
+    gone = await find("trattoria", ADA.mobile_number)
+    assert gone.problem == (404, "not-found")
+    assert ADA.mobile_number[1:] not in gone.body.decode()

@@ -44,7 +44,7 @@ FROM generate_series(1, %(count)s) AS number
 EXPIRE = "UPDATE admissions SET expires_at = 'epoch' WHERE key = %(key)s"
 TIMES = "SELECT limit_name, key, cardinality(times) FROM admissions ORDER BY 1, 2"
 
-# A process of its own: fifty at once, over as many connections as it likes to have.
+# A process of its own: fifty requests, ten at a time.
 ASK = """
 import asyncio, sys
 from eventlog.admissions import Asked, Limit, admit
@@ -150,7 +150,7 @@ async def test_a_limit_that_was_lowered_counts_those_that_were_let_in_before(
     assert 2990 < one.seconds <= 3000
 
 
-def test_of_a_hundred_at_once_from_two_processes_the_limit_is_let_in(own_database: str) -> None:
+def test_of_a_hundred_from_two_processes_at_once_the_limit_is_let_in(own_database: str) -> None:
     """S2-30, D-39: check, then write, would let in many more."""
     for limit in (3, 40):
         arguments = [sys.executable, "-c", ASK, own_database, str(limit)]
