@@ -92,12 +92,15 @@ class JoinEndpoint(Endpoint[NewTicket]):
         new = self.read(call, body)
         line = restaurant_id(slug_of(call))
         guest = guest_details(new.name, new.mobile_number, calling_code=call.settings.calling_code)
-        key = self._key(call, new, guest, line)
-        if key is None:
-            return await self._join(call, new, guest, line, None)
-        turn = self._turns.setdefault(key.scope, asyncio.Lock())
-        async with turn:
-            return await self._join(call, new, guest, line, key)
+        try:
+            key = self._key(call, new, guest, line)
+            if key is None:
+                return await self._join(call, new, guest, line, None)
+            async with self._turns.setdefault(key.scope, asyncio.Lock()):
+                return await self._join(call, new, guest, line, key)
+        except KNOWN_ERRORS as error:
+            problem = problem_of(error)
+            return stored(problem), retry_after(problem)
 
     async def _join(
         self,
@@ -108,28 +111,24 @@ class JoinEndpoint(Endpoint[NewTicket]):
         key: IdempotencyKey | None,
     ) -> tuple[StoredAnswer, RawHeaders]:
         began = time.monotonic()
-        try:
-            if known := await _known(call, key):
-                return _replayed(known, line)
-            admitted = await self._admit(call, guest, line, key)
-            if isinstance(admitted, Receipt):
-                return _replayed(admitted, line)
-            sealed = await call.service.guests.seal(line, guest)
-            join = Join(
-                slug=slug_of(call),
-                ticket_id=uuid7(),
-                guest=Guest(
-                    subject_id=sealed.subject_id, sealed=sealed.sealed, pseudonym=sealed.pseudonym
-                ),
-                party_size=new.party_size,
-                seating_type=new.seating_type,
-                hourly_max=call.settings.tickets_per_mobile_max,
-            )
-            origin = origin_of(key, call.correlation)
-            receipt = await call.service.committer.submit(join, origin, key)
-        except KNOWN_ERRORS as error:
-            problem = problem_of(error)
-            return stored(problem), retry_after(problem)
+        if known := await _known(call, key):
+            return _replayed(known, line)
+        admitted = await self._admit(call, guest, line, key)
+        if isinstance(admitted, Receipt):
+            return _replayed(admitted, line)
+        sealed = await call.service.guests.seal(line, guest)
+        join = Join(
+            slug=slug_of(call),
+            ticket_id=uuid7(),
+            guest=Guest(
+                subject_id=sealed.subject_id, sealed=sealed.sealed, pseudonym=sealed.pseudonym
+            ),
+            party_size=new.party_size,
+            seating_type=new.seating_type,
+            hourly_max=call.settings.tickets_per_mobile_max,
+        )
+        origin = origin_of(key, call.correlation)
+        receipt = await call.service.committer.submit(join, origin, key)
         if receipt.replayed is not None:
             answer, headers = _replayed(receipt, line)
             return answer, headers + admitted

@@ -46,7 +46,7 @@ from domain.desk import Command
 from domain.errors import Refusal
 from domain.restaurant import restaurant_id
 from domain.ticket import TicketStatus
-from eventlog.errors import UnavailableError
+from eventlog.errors import NoGuestKeyError, UnavailableError
 from eventlog.idempotency import IdempotencyKey
 from eventlog.origin import Origin, StoredAnswer
 from projections.ticket_list import one_ticket
@@ -178,7 +178,7 @@ async def _with_guest(service: Service, answer: StoredAnswer, fresh: Served | No
     if answer.status != HTTPStatus.OK:
         return answer
     told = orjson.loads(answer.body)["ticket"]
-    with suppress(UnavailableError):
+    with suppress(UnavailableError, NoGuestKeyError):
         if fresh is not None and told["status"] != TicketStatus.WAITING:
             guest = fresh.ticket.guest
         else:
