@@ -23,7 +23,7 @@ from api.guest_key import ServiceKey
 from api.guests import GuestBook
 from api.stream import changes
 from eventlog.committer import Committer
-from eventlog.database import configure, noting_conninfo, reader_conninfo
+from eventlog.database import configure, noting_conninfo, reader_conninfo, still_there
 from eventlog.errors import UnavailableError
 from eventlog.follower import Follower, Projection
 from eventlog.horizon import READ_LAST_POSITION
@@ -214,6 +214,6 @@ def _pool(name: str, conninfo: str, *, size_max: int) -> Readers:
         timeout=READER_WAIT_SECONDS,
         reconnect_timeout=RECONNECT_SECONDS,
         configure=configure,
-        check=AsyncConnectionPool.check_connection,
+        check=still_there,
         open=False,
     )

@@ -12,7 +12,7 @@ from uuid_utils.compat import uuid7
 
 from bench.client import HTTPConnection
 from bench.kitchen import run
-from bench.line import LINE, SLUG, Found, Seen, load, look_through, serving
+from bench.line import KIOSK_KEY, LINE, SLUG, Found, Seen, load, look_through, serving
 from bench.measure import Round, console, ratio
 from bench.scratch import describe_server, scratch_database
 from bench.write import DatabaseChoice
@@ -31,6 +31,7 @@ SHORT = 100
 CHUNK = 400
 ROUNDS = 20
 READS = 50
+TURNS = 300
 PROFILE = Profile(
     name="Trattoria",
     token_prefix="TRATTORIA",  # noqa: S106 (what tokens begin with, and no secret)
@@ -52,7 +53,42 @@ def command(choice: DatabaseChoice, seconds: float, waiting: int) -> None:
         console.print(describe_server(server))
         for per_minute in RATES:
             _load(stack, server, per_minute, seconds)
+        _beside_orders(stack, server)
         _long_line(stack, server, waiting)
+
+
+def _beside_orders(stack: ExitStack, server: str) -> None:
+    """One request after another, in turns: what the line, the limits and the seals cost."""
+    database = stack.enter_context(scratch_database(server))
+    seconds: dict[str, list[float]] = {name: [] for name in ("an order", "a join", "a call-next")}
+    with serving(database, 1) as (port,):
+        run(_turns(port, seconds))
+    order, join, call = (median(one) for one in seconds.values())
+    console.print(
+        f"one at a time: an order {order * 1000:.2f} ms, a join {join * 1000:.2f} ms "
+        f"({ratio(join, order)} times as long), a call-next {call * 1000:.2f} ms "
+        f"({ratio(call, order)} times)"
+    )
+
+
+async def _turns(port: int, seconds: dict[str, list[float]]) -> Round:
+    connection = await HTTPConnection.open("127.0.0.1", port)
+    opened = {"slug": SLUG, "name": "Trattoria", "noShowGraceSeconds": None}
+    await connection.send("POST", "/api/restaurants", opened)
+    kiosk = f"Daybook-Kiosk-Key: {KIOSK_KEY}\r\n"
+    began = time.perf_counter()
+    for n in range(TURNS):
+        guest = {"name": "Ada", "mobileNumber": f"+49170{n:07d}", "partySize": 2}
+        for name, path, body in (
+            ("an order", "/api/orders", {"type": "NORMAL"}),
+            ("a join", f"{LINE}/tickets", guest),
+            ("a call-next", f"{LINE}/call-next", {}),
+        ):
+            asked = time.perf_counter()
+            await connection.send("POST", path, body, headers=kiosk)
+            seconds[name].append(time.perf_counter() - asked)
+    connection.close()
+    return Round(count=TURNS, seconds=time.perf_counter() - began, latencies=[])
 
 
 def _load(stack: ExitStack, server: str, per_minute: int, seconds: float) -> None:
