@@ -8,10 +8,13 @@ import re
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from ipaddress import IPv4Network as Network4
-
-from starlette.types import Scope
+from typing import TYPE_CHECKING
 
 from eventlog.errors import SetupError
+
+if TYPE_CHECKING:
+    # The settings need this module, and the command line's help needs nothing of the server.
+    from starlette.types import Scope
 
 # One household or phone has as many IPv6 addresses as it likes, all of one network of this size.
 IPV6_PREFIX = 64
@@ -39,7 +42,7 @@ def read_networks(text: str | None) -> Networks:
         ) from None
 
 
-def client_address(scope: Scope, *, trusted: Networks, header: str) -> str:
+def client_address(scope: "Scope", *, trusted: Networks, header: str) -> str:
     """As limits count it: an IPv4 address, or the network of an IPv6 address."""
     client = scope.get("client")
     believed = _parsed(client[0]) if client else None
@@ -55,7 +58,7 @@ def client_address(scope: Scope, *, trusted: Networks, header: str) -> str:
     return UNKNOWN if believed is None else _counted(believed)
 
 
-def _told(scope: Scope, header: str) -> Iterable[str]:
+def _told(scope: "Scope", header: str) -> Iterable[str]:
     """Several headers of one name are one list."""
     name = header.encode()
     values = [value.decode("latin-1") for key, value in scope["headers"] if key == name]
