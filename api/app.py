@@ -23,14 +23,20 @@ from api import (
     job_reads,
     jobs,
     login,
+    metrics,
     openapi,
     orders,
     queue_reads,
     queues,
     reads,
     redrive,
+    restaurants,
     schedules,
     stream,
+    subjects,
+    ticket_join,
+    ticket_reads,
+    tickets,
     upstreams,
 )
 from api.door import Door, guarded
@@ -44,6 +50,7 @@ from api.problems import (
     method_not_allowed,
     not_found,
 )
+from api.rate_limits import RateLimits
 from api.service import Service
 from api.settings import Settings
 
@@ -55,6 +62,10 @@ ROUTES: list[Route] = [
     *completion.routes,
     *orders.routes,
     *claims.routes,
+    *ticket_join.routes,
+    *ticket_reads.routes,
+    *tickets.routes,
+    *restaurants.routes,
     *queues.routes,
     *redrive.routes,
     *job_reads.routes,
@@ -65,6 +76,7 @@ ROUTES: list[Route] = [
     *reads.routes,
     *schedules.routes,
     *upstreams.routes,
+    *subjects.routes,
     *cron.routes,
     *explain.routes,
     *stream.routes,
@@ -72,6 +84,7 @@ ROUTES: list[Route] = [
     *login.routes,
     *openapi.routes,
     *health.routes,
+    *metrics.routes,
 ]
 
 EXCEPTION_HANDLERS: Mapping[Any, Any] = {
@@ -97,6 +110,7 @@ class App(Starlette):
         self.settings = settings
         self.callback_keys = completion.callback_keys(settings)
         self.cron_access = cron.cron_access(settings)
+        self.rate_limits = RateLimits(settings, service.guests, service.note)
         self._lookup = Lookup(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

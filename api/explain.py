@@ -18,7 +18,7 @@ from eventlog.mapper import RecordedEvent
 from projections.explain import Explanation, explain
 from projections.reasons import Reason, said_why
 
-KINDS = {"orders": "order", "bots": "bot", "jobs": "job"}
+KINDS = {"orders": "order", "bots": "bot", "jobs": "job", "tickets": "ticket"}
 
 
 class ReasonJSON(TypedDict):

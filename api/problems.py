@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
+from api import metrics
 from domain.desk import NotOnDeskError
 from domain.errors import (
     BadCronError,
@@ -21,7 +22,9 @@ from domain.errors import (
     BotBusyError,
     BotDeletedError,
     BotInUseError,
+    CallOvertakenError,
     ClaimLostError,
+    GraceNotOverError,
     JobNotDeadError,
     JobOverError,
     KeyRevokedError,
@@ -38,13 +41,20 @@ from domain.errors import (
     OrderTakenError,
     PollOvertakenError,
     Refusal,
+    RestaurantExistsError,
+    SameRestaurantError,
     ScheduleNotDueError,
+    TicketNotCalledError,
+    TicketNotReturnableError,
+    TicketNotWaitingError,
+    TicketOverError,
     UnknownTimeZoneError,
 )
 from eventlog.errors import (
     ConflictError,
     KeyReusedError,
     KeySpentError,
+    NoGuestKeyError,
     OutcomeUnknownError,
     UnavailableError,
 )
@@ -75,6 +85,14 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     BadKeyError: HTTPStatus.UNPROCESSABLE_ENTITY,
     KeyTakenError: HTTPStatus.CONFLICT,
     KeyRevokedError: HTTPStatus.CONFLICT,
+    RestaurantExistsError: HTTPStatus.CONFLICT,
+    TicketNotWaitingError: HTTPStatus.CONFLICT,
+    TicketNotCalledError: HTTPStatus.CONFLICT,
+    TicketNotReturnableError: HTTPStatus.CONFLICT,
+    TicketOverError: HTTPStatus.CONFLICT,
+    CallOvertakenError: HTTPStatus.CONFLICT,
+    SameRestaurantError: HTTPStatus.CONFLICT,
+    GraceNotOverError: HTTPStatus.CONFLICT,
 }
 
 
@@ -117,6 +135,13 @@ TROUBLES: dict[type[Exception], Trouble] = {
         "outcome_unknown",
         "With an Idempotency-Key it is safe to send it again.",
     ),
+    NoGuestKeyError: Trouble(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "no_guest_key",
+        "This service has no key to seal guests' data with: name one with DAYBOOK_GUEST_KEY_FILE "
+        "and start it again.",
+        may_be_repeated=False,
+    ),
 }
 KNOWN_ERRORS: tuple[type[Exception], ...] = (Refusal, *TROUBLES)
 
@@ -152,6 +177,8 @@ class Problem(JSONAnswer):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(problem_json(status, code, detail), status_code=status, headers=headers)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            metrics.ERRORS.labels(int(status)).inc()
 
 
 class BadInputError(Exception):

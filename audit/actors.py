@@ -11,12 +11,17 @@ from domain.key import KEY
 from domain.order import ORDER, Order, OrderKind
 from domain.queue import QUEUE
 from domain.rebuild import REBUILD
+from domain.restaurant import RESTAURANT, Restaurant
 from domain.schedule import SCHEDULE, Schedule
+from domain.subject import SUBJECT
+from domain.ticket import TICKET, NoShowVia, Ticket
 from domain.upstream import UPSTREAM
 from domain.upstream_record import UPSTREAM_RECORD
 
 SYSTEM = "system:"
 DISPATCH = "system:dispatch"
+# Works as any other worker does: what becomes of its jobs, time alone does not bring about.
+DELIVERIES = "system:deliveries"
 # Everybody, as long as the house is open: whatever the API offers.
 OPEN = "open"
 
@@ -27,6 +32,9 @@ PROCESSORS: dict[str, tuple[type[Event], ...]] = {
     DISPATCH: (Order.Claimed, Bot.Claimed),
     "system:leases": (Job.Failed, Job.MovedToDLQ),
     "system:schedules": (Schedule.Fired, Schedule.Missed, Job.Created),
+    "system:no_shows": (Ticket.NoShow,),
+    "system:notifications": (Job.Created,),
+    DELIVERIES: (Job.Claimed, Job.Completed, Job.Failed, Job.MovedToDLQ),
     "system:upstreams": (*UPSTREAM.events, *UPSTREAM_RECORD.events, Job.Created),
 }
 TOPICS = {actor: {kind.topic for kind in kinds} for actor, kinds in PROCESSORS.items()}
@@ -34,18 +42,34 @@ TOPICS = {actor: {kind.topic for kind in kinds} for actor, kinds in PROCESSORS.i
 # What each scope of a key may bring about; an actor is a scope and the name of a key. An admin may
 # do everything, and only whoever works on the machine itself deals with keys.
 COOKING = (Order.Completed, Order.Failed, Order.Released, Order.MovedToDLQ, Order.Claimed)
+LINE = (
+    Restaurant.GuestJoined,
+    Restaurant.GuestCalled,
+    Restaurant.GuestLeft,
+    Restaurant.GuestReturned,
+)
 SCOPES: dict[str, tuple[type[Event], ...]] = {
+    # Guests, who need no key.
+    "public": (Ticket.Created, Ticket.Cancelled, Restaurant.GuestJoined, Restaurant.GuestLeft),
     "client": (Order.Created, Job.Created, Job.Cancelled),
     "client:vip": (Order.Created, Job.Created, Job.Cancelled),
     "bot": (*COOKING, Bot.Claimed, Bot.Completed, Bot.Failed, Bot.Released),
     "worker": (*JOB.events,),
-    "staff": (*(one for one in ORDER.events if one is not Order.Requeued), *BOT.events),
+    "staff": (
+        *(one for one in ORDER.events if one is not Order.Requeued),
+        *BOT.events,
+        *TICKET.events,
+        *LINE,
+    ),
     "admin": (
         *ORDER.events,
         *BOT.events,
         *JOB.events,
         *QUEUE.events,
         *SCHEDULE.events,
+        *TICKET.events,
+        *RESTAURANT.events,
+        *SUBJECT.events,
         *REBUILD.events,
     ),
     "callback": (Order.Completed, Bot.Completed),
@@ -59,13 +83,14 @@ BY_TIME: dict[type, Callable[[Any], bool]] = {
     Order.Released: lambda event: event.reason is ReleaseReason.EXPIRED,
     Bot.Released: lambda event: event.reason is ReleaseReason.EXPIRED,
     Job.Failed: lambda event: event.reason is FailureReason.LEASE_EXPIRED,
+    Ticket.NoShow: lambda event: event.via is NoShowVia.GRACE,
 }
 
 
 def may_record(actor: str, topic: str, event: object) -> bool:
     is_system = actor.startswith(SYSTEM)
     by_time = BY_TIME.get(type(event))
-    if by_time is not None and by_time(event) is not is_system:
+    if by_time is not None and by_time(event) is not (is_system and actor != DELIVERIES):
         return False
     if is_system:
         return topic in TOPICS.get(actor, ())

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from audit.actors import SYSTEM, may_record
+from audit.actors import DELIVERIES, SYSTEM, may_record
 from audit.invariant import Case, Invariant
 from audit.world import Step
 from domain.event import Reasoned
@@ -140,7 +140,8 @@ class Outcomes(Invariant):
 
     def see(self, step: Step) -> str | None:
         entry, event = step.entry, step.event
-        if not entry.actor.startswith(SYSTEM):
+        if not entry.actor.startswith(SYSTEM) or entry.actor == DELIVERIES:
+            # A worker takes a job with one command and reports on it with another.
             return None
         # What it is about: an event, the claim that it makes or ends, the run that it starts.
         about = getattr(event, "claim_id", None) or getattr(event, "job_id", None)

@@ -26,6 +26,7 @@ READ_COPY = """
 FROM (SELECT data AS copied FROM checkpoint_rows WHERE position = {position} AND kind = {kind}),
      jsonb_populate_record(NULL::{table}, copied) AS {table}
 """
+READ_KEYED_SUBJECTS = "SELECT subject_id FROM guest_keys"
 READ_CURSORS = "SELECT name, position, count, digest FROM followers"
 # A rebuild that is about to exchange tables is waited for, and then waits for us. To lock, unlike
 # to look, does not begin the moment.
@@ -124,6 +125,10 @@ class Service:
             position=position, kind=table.name, table=Identifier(table.name)
         )
         return (table.load(row) for row in self._connection.execute(query, binary=True))
+
+    def keyed_subjects(self) -> Iterator[Any]:
+        """Every guest whose data can still be read."""
+        return (row[0] for row in self._stream(READ_KEYED_SUBJECTS))
 
     def digest(self, table: str) -> TupleRow | None:
         return self._connection.execute(SQL(DIGEST).format(table=Identifier(table))).fetchone()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Look = Callable[["AsyncConnection[TupleRow]"], Awaitable[T]]
 
-KINDS = ("orders", "bots", "jobs", "queues")
+KINDS = ("orders", "bots", "jobs", "queues", "restaurants", "tickets")
 DISK_FREE_PART_MIN = 0.1
 CLOCK_SECONDS_MAX = 1.0
 
@@ -44,7 +44,7 @@ def _look(choice: "Choice", query: Look[T]) -> T:
 @click.option("--json", "as_json", is_flag=True, help="As the API answers.")
 @click.pass_obj
 def explain_command(choice: "Choice", wanted: Any, as_json: bool) -> None:
-    """Why an order, a bot or a job is where it is, and what comes next."""
+    """Why an order, a bot, a job or a ticket is where it is, and what comes next."""
     from projections.explain import explain
 
     told = _look(choice, lambda connection: explain(connection, wanted))
@@ -76,7 +76,7 @@ def explain_command(choice: "Choice", wanted: Any, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="As the API answers.")
 @click.pass_obj
 def as_of_command(choice: "Choice", when: str, kind: str, limit: int, as_json: bool) -> None:
-    """Orders, bots, jobs or queues as they were at WHEN: an instant or a position."""
+    """Orders, jobs, tickets … as they were at WHEN: an instant or a position."""
     from daybook.past import listed
 
     then, rows = _look(choice, lambda connection: listed(connection, when, kind, limit))
@@ -94,6 +94,8 @@ SHOWN = {
     "bots": ("status", "currentOrderId", "id"),
     "jobs": ("queue", "type", "priority", "status", "attempts", "id"),
     "queues": ("name", "paused", "pending", "processing", "dead"),
+    "restaurants": ("slug", "name", "waiting"),
+    "tickets": ("restaurant", "position", "tokenNumber", "status", "id"),
 }
 
 

@@ -9,9 +9,12 @@ from psycopg.rows import TupleRow
 from api.as_of import position_named, then_json
 from api.job_shapes import job_json, standing_json
 from api.shapes import bot_json, order_json
+from api.ticket_shapes import restaurant_json
+from api.ticket_shapes import standing_json as ticket_standing_json
 from domain.bot import Bot
 from domain.job import Job
 from domain.order import Order
+from domain.ticket import Ticket
 from eventlog.history import fold_histories
 from eventlog.mapper import EventMapper
 from projections.as_of import Past
@@ -23,6 +26,7 @@ from projections.past_lists import (
     orders_as_of,
     queues_as_of,
 )
+from projections.past_tickets import restaurants_as_of, tickets_as_of
 from projections.registry import DECIDERS
 
 READ_TOUCHED = """
@@ -60,6 +64,12 @@ async def listed(connection: Connection, when: str, kind: str, limit: int) -> tu
                 connection, position, fits=lambda _: True, sections=SECTIONS, limit=limit
             )
             rows = [job_json(job) for job in jobs]
+        case "restaurants":
+            found = await restaurants_as_of(connection, position)
+            rows = [restaurant_json(one) for one in found[:limit]]
+        case "tickets":
+            line = await tickets_as_of(connection, position)
+            rows = [ticket_standing_json(one) for one in line[:limit]]
         case _:
             rows = [standing_json(one) for one in await queues_as_of(connection, position)][:limit]
     return then, rows
@@ -100,7 +110,7 @@ def standing(state: Any) -> str:
             return "not there"
         case Order() if state.deleted_at is not None:
             return "deleted"
-        case Order() | Job():
+        case Order() | Job() | Ticket():
             return str(state.status.value)
         case Bot() if state.deleted_at is not None:
             return "deleted"

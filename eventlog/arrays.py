@@ -6,7 +6,7 @@ item, which is a tenth of the time of a large batch.
 """
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from struct import Struct, pack
 from typing import ClassVar, TypeVar
@@ -25,6 +25,7 @@ _NULL = _LENGTH(-1)
 _LENGTH_16 = _LENGTH(16)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_FIRST_DAY = date(2000, 1, 1)
 
 
 class PackedArray(bytes):
@@ -78,6 +79,10 @@ class _Byteas(PackedArray):
 
 class _Timestamps(PackedArray):
     oid, item_oid = 1185, 1184
+
+
+class _Dates(PackedArray):
+    oid, item_oid = 1182, 1082
 
 
 def _are_one(values: Sequence[object]) -> bool:
@@ -147,6 +152,13 @@ def _double(value: float | None) -> bytes:
 
 def _boolean(value: bool) -> bytes:
     return _LENGTH(1) + (b"\x01" if value else b"\x00")
+
+
+def dates(values: Sequence[date | None]) -> PackedArray:
+    """On the wire, the days since the first of the year 2000."""
+    return _integers(
+        _Dates, "ii", 4, [None if day is None else (day - _FIRST_DAY).days for day in values]
+    )
 
 
 # The texts of a batch are topics, statuses and actors, and its moments are mostly one: a few

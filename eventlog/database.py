@@ -1,6 +1,7 @@
 """How the service connects: under its own role, in its own schema, with a limit on every wait."""
 
 import os
+import select
 import socket
 from contextlib import suppress
 
@@ -60,6 +61,13 @@ def follower_conninfo(conninfo: str) -> str:
     return _conninfo(conninfo, SERVICE_ROLE, {**_READER_OPTIONS, "synchronous_commit": "off"})
 
 
+def noting_conninfo(conninfo: str) -> str:
+    """For what is written before a command and counts only if that is committed: its own commit
+    need not wait for the disk, because that of the command, which comes later in the same WAL,
+    does."""
+    return _conninfo(conninfo, SERVICE_ROLE, {**_WRITER_OPTIONS, "synchronous_commit": "off"})
+
+
 def owner_conninfo(conninfo: str) -> str:
     """As the user of the connection string itself: for migrations only."""
     return _conninfo(conninfo, None, _OWNER_OPTIONS)
@@ -98,6 +106,19 @@ async def configure(connection: AsyncConnection[TupleRow]) -> None:
     # Every statement of ours is one of a few constants: prepare each at first use, keep them all.
     connection.prepare_threshold = 0
     connection.prepared_max = None
+
+
+async def still_there(connection: AsyncConnection[TupleRow]) -> None:
+    """For pools, before they hand a connection out: raises an error if the server has hung up.
+
+    A server that goes says so and closes the socket, and hardly anybody else has something to say
+    on an idle one: to look takes no time, and only then is the server asked. The pool's own check
+    always asks, and takes two round trips for it.
+    """
+    idle = select.poll()
+    idle.register(connection.fileno(), select.POLLIN)
+    if idle.poll(0):
+        await connection.execute("SELECT 1", prepare=False)
 
 
 def connect_in_thread(conninfo: str) -> Connection[TupleRow]:

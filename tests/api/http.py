@@ -11,10 +11,12 @@ from starlette.applications import Starlette
 from starlette.types import Message
 
 from api.app import App
+from api.guest_key import ServiceKey
 from api.service import Service
 from api.settings import Settings
 
 JSON = {"Content-Type": "application/json"}
+GUEST_KEY = ServiceKey.of(b"a key that no restaurant may use")
 
 
 class Answer:
@@ -137,5 +139,7 @@ async def open_api(conninfo: str, **settings: Any) -> AsyncIterator[Api]:
     """A service in which nothing happens that was not asked for, and nothing is read."""
     chosen = some_settings(**settings)
     with_keys = chosen.auth == "keys"
-    async with Service(conninfo, read_models=(), processors=(), with_keys=with_keys) as service:
+    async with Service(
+        conninfo, guest_key=GUEST_KEY, read_models=(), processors=(), with_keys=with_keys
+    ) as service:
         yield Api(App(service, chosen), service)

@@ -180,13 +180,51 @@ def test_an_address_must_be_one(name: str, url: str) -> None:
         load({**ROOMY, **QSTASH, name: url}, {})
 
 
+def test_limits_for_guests_are_those_of_the_source_unless_set() -> None:
+    # S2-28, S2-29
+    settings = load(ROOMY, {})
+    assert (settings.tickets_per_mobile_max, settings.requests_per_address_max) == (3, 20)
+
+    settings = load({**ROOMY, "DAYBOOK_TICKETS_PER_MOBILE_MAX": "5"}, {})
+    assert settings.tickets_per_mobile_max == 5
+    with pytest.raises(SetupError, match="must be a whole number from 1 to 1000"):
+        load({**ROOMY, "DAYBOOK_REQUESTS_PER_ADDRESS_MAX": "0"}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("DAYBOOK_TRUSTED_PROXIES", "10.0.0.0/8, everybody"),
+        ("DAYBOOK_PROXY_HEADER", "x-real-ip"),
+        ("DAYBOOK_CALLING_CODE", "+49"),
+        ("DAYBOOK_CALLING_CODE", "0049"),
+        ("DAYBOOK_KIOSK_KEYS", "door"),
+        ("DAYBOOK_KIOSK_KEYS", "a-key-that-is-long-enough,door"),
+    ],
+)
+def test_what_would_limit_the_wrong_ones_is_refused_at_the_start(name: str, text: str) -> None:
+    with pytest.raises(SetupError, match=name):
+        load({**ROOMY, name: text}, {})
+
+
 def test_secrets_are_not_shown() -> None:
-    secrets = {"DATABASE_URL": "postgresql://u:hunter2@h/d", "DAYBOOK_WEBHOOK_SECRETS": "whsec_x"}
+    secrets = {
+        "DATABASE_URL": "postgresql://u:hunter2@h/d",
+        "DAYBOOK_WEBHOOK_SECRETS": "whsec_x",
+        "DAYBOOK_KIOSK_KEYS": "key-of-the-kiosk-at-the-door",
+    }
     settings = load({**ROOMY, **QSTASH, **secrets}, {})
 
     shown = repr(settings) + str(settings.__rich_repr__())
     assert "processing_delay_seconds=10.0" in shown
-    for secret in ("hunter2", "whsec_x", "token-of-ours", "sig_current", "sig_next"):
+    for secret in (
+        "hunter2",
+        "whsec_x",
+        "kiosk-at-the-door",
+        "token-of-ours",
+        "sig_current",
+        "sig_next",
+    ):
         assert secret not in shown
 
 

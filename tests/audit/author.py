@@ -49,6 +49,7 @@ from domain.workshop import (
 )
 from eventlog.committer import Committer
 from eventlog.origin import Origin, Receipt
+from tests.audit.guests import Guests
 from tests.audit.story import COMPLETIONS, DISPATCH, LATER_SECONDS, LEASES, OPEN, RECOVERY
 from tests.workshop import new_job
 
@@ -74,6 +75,7 @@ class Author:
         for _ in range(6):
             await self._more_jobs()
         await self._leave_behind()
+        await Guests(self).come()
 
     async def do(self, command: Command[Any], actor: str = OPEN, cause: int | None = None) -> Any:
         command_id = uuid7()

@@ -1,9 +1,9 @@
 """All bad histories, at least three for each invariant that the log alone proves."""
 
-from tests.audit import spoilt_jobs, spoilt_kitchen, spoilt_log
+from tests.audit import spoilt_jobs, spoilt_kitchen, spoilt_log, spoilt_tickets
 from tests.audit.spoiling import SPOILT, Spoil
 
 # They register their histories when they are imported.
-MODULES = (spoilt_log, spoilt_kitchen, spoilt_jobs)
+MODULES = (spoilt_log, spoilt_kitchen, spoilt_jobs, spoilt_tickets)
 
 __all__ = ["MODULES", "SPOILT", "Spoil"]

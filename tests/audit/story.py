@@ -50,10 +50,10 @@ class Story(Struct):
         aggregate = self.cast[name]
         return max(n for n, entry in enumerate(self.log) if entry.aggregate == aggregate)
 
-    def edit(self, place: int, **envelope: Any) -> None:
+    def edit(self, place: int, /, **envelope: Any) -> None:
         self.log[place] = replace(self.log[place], **envelope)
 
-    def say(self, place: int, **fields: Any) -> None:
+    def say(self, place: int, /, **fields: Any) -> None:
         """Changes what an event says."""
         self.edit(place, data=Raw(json.encode({**said(self.log[place]), **fields})))
 

@@ -37,7 +37,7 @@ def test_a_good_export_is_fine(story: Story, tmp_path: Path, name: str) -> None:
 
     assert done.exit_code == FINE
     assert len(done.stdout.splitlines()) == len(KINDS) + 1
-    assert f"{len(story.log)} events: 2" in done.stdout
+    assert f"{len(story.log)} events: 3" in done.stdout
     assert "0 invalid" in done.stdout
 
 

@@ -57,6 +57,11 @@ CONSTRAINED: dict[tuple[str, str], Callable[[random.Random], object]] = {
     ("job.failed", "reason"): lambda _chance: "lease_expired",
     ("job.failed", "retry_at"): lambda _chance: "2020-01-01T00:00:00Z",
     ("job.snoozed", "until"): lambda _chance: "2999-01-01T00:00:00Z",
+    ("restaurant.guest_joined", "place"): lambda chance: chance.randint(100, 900),
+    ("ticket.created", "sequence"): lambda chance: chance.randint(100, 900),
+    ("ticket.created", "position_at_join"): lambda chance: chance.randint(100, 900),
+    ("ticket.created", "sealed"): lambda _chance: "QWRh",
+    ("ticket.called", "round"): lambda chance: chance.randint(5, 9),
 }
 ACTORS = (COMPLETIONS, RECOVERY, DISPATCH, LEASES, "system:ghost", "enqueue", "")
 
@@ -86,7 +91,7 @@ def record_again(story: Story, chance: random.Random) -> bool:
     """The same once more, with a version and a position of its own."""
     entry = chance.choice(story.log)
     story.then(entry.topic, entry.aggregate, actor=entry.actor, **said(entry))
-    return entry.topic != "queue.configured"
+    return entry.topic not in ("queue.configured", "restaurant.changed", "ticket.recalled")
 
 
 def swap(story: Story, chance: random.Random) -> bool:

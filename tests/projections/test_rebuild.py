@@ -73,6 +73,9 @@ NO_PROJECTIONS = {
     "upstream_checks": "what polls found is no event",
     "checkpoints": "copies of live tables",
     "checkpoint_rows": "copies of live tables",
+    "guest_keys": "what was destroyed must not come back",
+    "guest_service_key": "which key the service was started with",
+    "admissions": "who was refused left no event",
 }
 
 
