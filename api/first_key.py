@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from api.key_text import NAME_LENGTH, KeyText, new_key_text, read_key_text
+from api.key_text import NAME_LENGTH, WrittenKey, new_key_text, read_key_text
 from api.keysmith import Keysmith, operator
 from domain.errors import KeyTakenError
 from domain.key import Key
@@ -51,7 +51,7 @@ def make_first_key(conninfo: str, data_dir: Path) -> AdminKey | None:
     return AdminKey(path, shown.write() if sys.stderr.isatty() else None)
 
 
-def _make(conninfo: str, path: Path, shown: KeyText | None) -> AdminKey | None:
+def _make(conninfo: str, path: Path, shown: WrittenKey | None) -> AdminKey | None:
     key = shown or new_key_text(ADMIN, NAME)
     if shown is None:
         # Before it is good: whoever falls over in between has a key without a use, and not a log
@@ -72,7 +72,7 @@ async def _find(conninfo: str) -> Key | None:
         return next((key for key in await smith.keys() if key.name == NAME), None)
 
 
-async def _issue(conninfo: str, key: KeyText) -> None:
+async def _issue(conninfo: str, key: WrittenKey) -> None:
     first = IssueKey(
         name=NAME,
         holder="whoever can read the data directory",
@@ -84,7 +84,7 @@ async def _issue(conninfo: str, key: KeyText) -> None:
         await smith.submit(first)
 
 
-def _read(path: Path) -> KeyText | None:
+def _read(path: Path) -> WrittenKey | None:
     try:
         text = path.read_bytes().strip()
     except FileNotFoundError:

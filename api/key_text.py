@@ -27,7 +27,7 @@ _KEY = re.compile(
 )
 
 
-class KeyText(Struct, frozen=True, gc=False):
+class WrittenKey(Struct, frozen=True, gc=False):
     kind: str
     name: str
     secret: bytes
@@ -37,7 +37,7 @@ class KeyText(Struct, frozen=True, gc=False):
         return sha256(self.secret).digest()
 
     def __repr__(self) -> str:
-        return f"KeyText({self.kind}, {self.name})"
+        return f"WrittenKey({self.kind}, {self.name})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [("kind", self.kind), ("name", self.name)]
@@ -51,12 +51,12 @@ def new_name() -> str:
     return "".join(choice(_NAME_ALPHABET) for _ in range(NAME_LENGTH))
 
 
-def new_key_text(first_scope: str, name: str) -> KeyText:
+def new_key_text(first_scope: str, name: str) -> WrittenKey:
     kind = first_scope.partition(":")[0]
-    return KeyText(kind, name, token_urlsafe(SECRET_BYTES).encode())
+    return WrittenKey(kind, name, token_urlsafe(SECRET_BYTES).encode())
 
 
-def read_key_text(text: bytes) -> KeyText | None:
+def read_key_text(text: bytes) -> WrittenKey | None:
     """None for whatever is no key."""
     found = _KEY.fullmatch(text)
     if found is None:
@@ -64,7 +64,7 @@ def read_key_text(text: bytes) -> KeyText | None:
     body, kind, name, secret, check = found.groups()
     if check.decode() != _checksum(body):  # No secret: it follows from what was sent.
         return None
-    return KeyText(kind.decode(), name.decode(), secret)
+    return WrittenKey(kind.decode(), name.decode(), secret)
 
 
 def _checksum(body: bytes) -> str:

@@ -12,7 +12,7 @@ import click
 
 from api.access import CLIENT, STAFF
 from api.door import Door
-from api.key_text import KeyText, new_key_text, new_name
+from api.key_text import WrittenKey, new_key_text, new_name
 from api.keyring import Keyring
 from api.keysmith import Keysmith
 from bench.client import HTTPConnection
@@ -141,7 +141,7 @@ async def _revoked_after(smith: Keysmith, keyring: Keyring) -> float:
     return time.perf_counter() - began
 
 
-def _issue(text: KeyText) -> IssueKey:
+def _issue(text: WrittenKey) -> IssueKey:
     return IssueKey(
         name=text.name,
         holder="bench",

@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.types import Message
 
@@ -277,12 +277,14 @@ async def test_without_the_database_nobody_is_let_in_for_long(
                 await asyncio.sleep(0.05)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_no_bytes_are_taken_for_a_key_that_are_none(text: bytes) -> None:
     read = read_key_text(text)
     assert read is None or read.write().encode() == text
 
 
+@settings(deadline=None)
 @given(st.sampled_from(["client", "client:vip", "bot"]), st.integers(0, 90), st.integers(1, 255))
 def test_a_key_with_one_character_changed_is_none(scope: str, place: int, change: int) -> None:
     key = new_key_text(scope, new_name()).write().encode()
