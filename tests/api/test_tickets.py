@@ -241,6 +241,21 @@ async def test_another_restaurant_s_ticket_is_not_there(api: Api) -> None:
         assert refused.problem == never.problem == (404, "not-found")
 
 
+async def test_a_restaurant_is_no_ticket_and_its_history_is_not_read_for_one(api: Api) -> None:
+    """It may have a million events, and anybody may ask."""
+    other = await open_restaurant(api, "osteria")
+    there = f"{LINE}/tickets/{other['id']}"
+
+    for answer in (
+        await api.get(there),
+        await api.post(f"{there}/cancel"),
+        await api.post(f"{there}/transfer", {"toRestaurant": "osteria"}),
+        await api.get(f"/api/tickets/{other['id']}/explain"),
+        await api.get(f"/api/tickets/{other['id']}/history"),
+    ):
+        assert answer.problem == (404, "not-found")
+
+
 async def test_the_staff_s_list_shows_who_was_called_and_who_waits(api: Api) -> None:
     line = [await join(api, n) for n in range(1, 6)]
     await call_next(api)
