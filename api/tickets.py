@@ -27,7 +27,7 @@ from api.commands import (
 )
 from api.happenings import happened
 from api.problems import KNOWN_ERRORS, BadInputError, problem_of
-from api.restaurants import Slug, slug_of
+from api.restaurants import PLAIN_PATTERN, Slug, slug_of
 from api.service import Service
 from api.ticket_reads import TicketAnswer
 from api.ticket_shapes import StaffTicketJSON, served_json, staff_json, wait_json
@@ -51,9 +51,9 @@ from eventlog.idempotency import IdempotencyKey
 from eventlog.origin import Origin, StoredAnswer
 from projections.ticket_list import one_ticket
 
-DeskText = Annotated[str, Meta(min_length=1, max_length=40, pattern=r"^[^\x00-\x1f\x7f]+$")]
+DeskText = Annotated[str, Meta(min_length=1, max_length=40, pattern=PLAIN_PATTERN)]
 TokenText = Annotated[str, Meta(min_length=1, max_length=40)]
-ReasonText = Annotated[str, Meta(min_length=1, max_length=200)]
+ReasonText = Annotated[str, Meta(min_length=1, max_length=200, pattern=PLAIN_PATTERN)]
 
 B = TypeVar("B", bound=Body)
 

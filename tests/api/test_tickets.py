@@ -104,6 +104,9 @@ async def test_a_guest_may_cancel_and_is_called_no_more(api: Api) -> None:
     first, second = await join(api, 1), await join(api, 2)
     cancelled = await act(api, first, "cancel", reason="too long")
 
+    numbered = await act(api, second, "cancel", reason="call +49 (170) 123-4567")
+
+    assert numbered.problem == (422, "schema"), "the log would keep it for ever"
     assert cancelled.json["ticket"]["status"] == "CANCELLED"
     assert "guest" not in cancelled.json["ticket"]
     assert (await look(api, second))["position"] == 1
@@ -295,6 +298,7 @@ async def test_the_board_shows_the_last_calls_and_the_wait(api: Api) -> None:
         ({"name": ""}, "schema"),
         ({"mobileNumber": "call me"}, "bad-phone"),
         ({"seatingType": "a\nb"}, "schema"),
+        ({"seatingType": "call 0170 123 45 67"}, "schema"),
         ({"vip": True}, "unknown-field"),
         ({"idempotencyKey": ""}, "schema"),
     ],
