@@ -36,6 +36,10 @@ PAGE_MAX = 1000
 SLUG_PATTERN = "^[a-z0-9]+(-[a-z0-9]+)*$"
 SLUG = re.compile(SLUG_PATTERN)
 
+# For texts that the log keeps for ever: no control characters, and nothing that could be somebody's
+# telephone number.
+PLAIN_PATTERN = r"^(?!.*[0-9]([ ()./-]{0,2}[0-9]){6})[^\x00-\x1f\x7f]+$"
+
 Slug = Annotated[str, Meta(min_length=1, max_length=SLUG_CHARACTERS_MAX, pattern=SLUG_PATTERN)]
 # What is seen on a board, so no control characters.
 Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]

@@ -55,7 +55,7 @@ logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 READERS_MIN = 1
 READERS_MAX = 4
-NOTERS_MAX = 2
+NOTERS_MAX = 4
 # Less than what readiness allows, so that it can say why.
 READER_WAIT_SECONDS = 0.8
 # The pool doubles its pause after each failure up to this time and starts afresh with the next

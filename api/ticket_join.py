@@ -33,7 +33,7 @@ from api.happenings import happened
 from api.problems import KNOWN_ERRORS, problem_of
 from api.rate_limits import RateLimits
 from api.requests import KeyText, read_idempotency_key, unprocessable
-from api.restaurants import slug_of
+from api.restaurants import PLAIN_PATTERN, slug_of
 from api.ticket_reads import TicketAnswer
 from api.ticket_shapes import served_json
 from domain.counter import Join, Served
@@ -51,7 +51,7 @@ TWIN_SECONDS = 0.25
 
 NameText = Annotated[str, Meta(min_length=1, max_length=200)]
 MobileText = Annotated[str, Meta(min_length=1, max_length=40)]
-SeatingText = Annotated[str, Meta(min_length=1, max_length=40, pattern=r"^[^\x00-\x1f\x7f]+$")]
+SeatingText = Annotated[str, Meta(min_length=1, max_length=40, pattern=PLAIN_PATTERN)]
 
 
 class NewTicket(Body, frozen=True):

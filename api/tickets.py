@@ -27,8 +27,8 @@ from api.commands import (
     told_by,
 )
 from api.happenings import happened
-from api.problems import KNOWN_ERRORS, problem_of
-from api.restaurants import Slug, slug_of
+from api.problems import KNOWN_ERRORS, BadInputError, problem_of
+from api.restaurants import PLAIN_PATTERN, Slug, slug_of
 from api.service import Service
 from api.ticket_reads import TicketAnswer
 from api.ticket_shapes import StaffTicketJSON, served_json, staff_json, wait_json
@@ -44,17 +44,17 @@ from domain.counter import (
     TransferTicket,
 )
 from domain.desk import Command
-from domain.errors import Refusal
+from domain.errors import NotFoundError, Refusal
 from domain.restaurant import restaurant_id
-from domain.ticket import TicketStatus
+from domain.ticket import ID_VERSION, TicketStatus
 from eventlog.errors import NoGuestKeyError, UnavailableError
 from eventlog.idempotency import IdempotencyKey
 from eventlog.origin import Origin, StoredAnswer
 from projections.ticket_list import one_ticket
 
-DeskText = Annotated[str, Meta(min_length=1, max_length=40, pattern=r"^[^\x00-\x1f\x7f]+$")]
+DeskText = Annotated[str, Meta(min_length=1, max_length=40, pattern=PLAIN_PATTERN)]
 TokenText = Annotated[str, Meta(min_length=1, max_length=40)]
-ReasonText = Annotated[str, Meta(min_length=1, max_length=200)]
+ReasonText = Annotated[str, Meta(min_length=1, max_length=200, pattern=PLAIN_PATTERN)]
 
 B = TypeVar("B", bound=Body)
 
@@ -90,37 +90,48 @@ def call_next(body: NextCall, call: Call) -> CallNext:
 
 def call_one(body: CallOf, call: Call) -> CallTicket:
     """Call this guest, out of turn."""
-    return CallTicket(slug=slug_of(call), ticket_id=call.id, desk=body.desk)
+    return CallTicket(slug=slug_of(call), ticket_id=ticket_id_of(call), desk=body.desk)
 
 
 def recall(body: CallOf, call: Call) -> RecallTicket:
     """Call a guest once more who was called and has not come."""
-    return RecallTicket(slug=slug_of(call), ticket_id=call.id, desk=body.desk)
+    return RecallTicket(slug=slug_of(call), ticket_id=ticket_id_of(call), desk=body.desk)
 
 
 def seat(_: Nothing, call: Call) -> SeatTicket:
     """The guest has a table."""
-    return SeatTicket(slug=slug_of(call), ticket_id=call.id)
+    return SeatTicket(slug=slug_of(call), ticket_id=ticket_id_of(call))
 
 
 def miss(_: Nothing, call: Call) -> MissTicket:
     """The guest was called and did not show up."""
-    return MissTicket(slug=slug_of(call), ticket_id=call.id)
+    return MissTicket(slug=slug_of(call), ticket_id=ticket_id_of(call))
 
 
 def return_(_: Nothing, call: Call) -> ReturnTicket:
     """Back into the line, to the guest's old place."""
-    return ReturnTicket(slug=slug_of(call), ticket_id=call.id)
+    return ReturnTicket(slug=slug_of(call), ticket_id=ticket_id_of(call))
 
 
 def cancel(body: Cancellation, call: Call) -> CancelTicket:
     """The guest does not want to wait any longer."""
-    return CancelTicket(slug=slug_of(call), ticket_id=call.id, reason=body.reason)
+    return CancelTicket(slug=slug_of(call), ticket_id=ticket_id_of(call), reason=body.reason)
 
 
 def transfer(body: Transfer, call: Call) -> TransferTicket:
     """To the end of another restaurant's line, under a token of that one."""
-    return TransferTicket(slug=slug_of(call), ticket_id=call.id, to_slug=body.to_restaurant)
+    return TransferTicket(
+        slug=slug_of(call), ticket_id=ticket_id_of(call), to_slug=body.to_restaurant
+    )
+
+
+def ticket_id_of(call: Call) -> UUID:
+    ticket_id = call.id
+    if ticket_id.version != ID_VERSION:
+        raise BadInputError(
+            HTTPStatus.NOT_FOUND, NotFoundError.code, str(NotFoundError("ticket", ticket_id))
+        )
+    return ticket_id
 
 
 def shown(served: Served) -> StaffTicketAnswer:

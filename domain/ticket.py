@@ -22,6 +22,10 @@ from domain.errors import (
 from domain.event import Decider, Event, events_of
 from domain.restaurant import Token, Wait
 
+# Tickets have ids drawn by time. One that is derived from a name is something else's, whose history
+# may be as long as that of a restaurant: nobody need look there for a ticket.
+ID_VERSION = 7
+
 
 class TicketStatus(StrEnum):
     WAITING = "WAITING"

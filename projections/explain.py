@@ -16,7 +16,7 @@ from domain.ticket import Ticket
 from eventlog.mapper import RecordedEvent
 from projections import reasons
 from projections.explain_ticket import explain_ticket
-from projections.history import read_history
+from projections.history import decider_of, read_history
 from projections.reasons import Next, Reason
 
 # Counting further would take longer than anybody wants to know it.
@@ -101,10 +101,12 @@ class Explanation(Struct, frozen=True):
 
 
 async def explain(connection: Connection, aggregate_id: UUID) -> Explanation | None:
-    """None when there never was such a thing."""
-    history = await read_history(connection, aggregate_id)
-    if history is None:
+    """None when there never was such a thing, or nothing is to be said about it."""
+    decider = await decider_of(connection, aggregate_id)
+    if decider is None or decider.state not in (Order, Bot, Job, Ticket):
         return None
+    history = await read_history(connection, aggregate_id)
+    assert history is not None, "what has a first event has a history"
     state, events = history.state, history.events
     match state:
         case Order():
@@ -116,7 +118,7 @@ async def explain(connection: Connection, aggregate_id: UUID) -> Explanation | N
         case Ticket():
             status, why, following = await explain_ticket(connection, state, events)
         case _:
-            return None
+            raise AssertionError(f"nobody explains {state}")
     return Explanation(aggregate_id, history.kind, status, why, following, events[-EVENTS_MAX:])
 
 

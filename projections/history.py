@@ -51,6 +51,15 @@ async def read_history(connection: AsyncConnection[TupleRow], aggregate_id: UUID
     return History(decider.name, decider.fold(event.event for event in events), events)
 
 
+async def decider_of(
+    connection: AsyncConnection[TupleRow], aggregate_id: UUID
+) -> Decider[Any] | None:
+    """What kind of thing it is; None when there never was one."""
+    first = await connection.execute(READ_FIRST_TOPIC, {"id": aggregate_id})
+    topic = await first.fetchone()
+    return None if topic is None else _MAPPER.decider_of(topic[0])
+
+
 async def read_history_page(
     connection: AsyncConnection[TupleRow],
     decider: Decider[Any],
@@ -60,9 +69,7 @@ async def read_history_page(
     limit: int,
 ) -> list[RecordedEvent] | None:
     """Its events behind a version; None when there never was such a thing of that kind."""
-    first = await connection.execute(READ_FIRST_TOPIC, {"id": aggregate_id})
-    topic = await first.fetchone()
-    if topic is None or _MAPPER.decider_of(topic[0]) is not decider:
+    if await decider_of(connection, aggregate_id) is not decider:
         return None
     wanted = {"id": aggregate_id, "after": after, "limit": limit}
     rows = await connection.execute(READ_HISTORY_PAGE, wanted, binary=True)

@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from domain.restaurant import Restaurant, Wait, wait_at
-from domain.ticket import Ticket, TicketStatus
+from domain.ticket import ID_VERSION, Ticket, TicketStatus
 from eventlog.history import fold_histories
 from eventlog.mapper import EventMapper
 from projections.finished_tickets import (
@@ -92,6 +92,8 @@ class TicketPage(Struct, frozen=True):
 
 async def one_ticket(connection: Connection, ticket_id: UUID) -> Standing | None:
     """One that is over, too; None when there never was such a ticket."""
+    if ticket_id.version != ID_VERSION:
+        return None
     rows = await connection.execute(READ_TICKET, {"id": ticket_id}, binary=True)
     row = await rows.fetchone()
     if row is not None:

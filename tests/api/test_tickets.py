@@ -104,6 +104,9 @@ async def test_a_guest_may_cancel_and_is_called_no_more(api: Api) -> None:
     first, second = await join(api, 1), await join(api, 2)
     cancelled = await act(api, first, "cancel", reason="too long")
 
+    numbered = await act(api, second, "cancel", reason="call +49 (170) 123-4567")
+
+    assert numbered.problem == (422, "schema"), "the log would keep it for ever"
     assert cancelled.json["ticket"]["status"] == "CANCELLED"
     assert "guest" not in cancelled.json["ticket"]
     assert (await look(api, second))["position"] == 1
@@ -241,6 +244,21 @@ async def test_another_restaurant_s_ticket_is_not_there(api: Api) -> None:
         assert refused.problem == never.problem == (404, "not-found")
 
 
+async def test_a_restaurant_is_no_ticket_and_its_history_is_not_read_for_one(api: Api) -> None:
+    """It may have a million events, and anybody may ask."""
+    other = await open_restaurant(api, "osteria")
+    there = f"{LINE}/tickets/{other['id']}"
+
+    for answer in (
+        await api.get(there),
+        await api.post(f"{there}/cancel"),
+        await api.post(f"{there}/transfer", {"toRestaurant": "osteria"}),
+        await api.get(f"/api/tickets/{other['id']}/explain"),
+        await api.get(f"/api/tickets/{other['id']}/history"),
+    ):
+        assert answer.problem == (404, "not-found")
+
+
 async def test_the_staff_s_list_shows_who_was_called_and_who_waits(api: Api) -> None:
     line = [await join(api, n) for n in range(1, 6)]
     await call_next(api)
@@ -280,6 +298,7 @@ async def test_the_board_shows_the_last_calls_and_the_wait(api: Api) -> None:
         ({"name": ""}, "schema"),
         ({"mobileNumber": "call me"}, "bad-phone"),
         ({"seatingType": "a\nb"}, "schema"),
+        ({"seatingType": "call 0170 123 45 67"}, "schema"),
         ({"vip": True}, "unknown-field"),
         ({"idempotencyKey": ""}, "schema"),
     ],
