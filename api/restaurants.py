@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import ADMIN, AUDITOR, PUBLIC, STAFF
+from api.access import ADMIN, AUDITOR, PUBLIC, STAFF, sees
 from api.commands import Body, Call, Write, stored
 from api.job_reads import PageCursor
 from api.parameters import NoParameters, Parameters
@@ -155,7 +155,7 @@ async def list_restaurants(asked: RestaurantListing, request: Request) -> Restau
     page = found[: asked.limit]
     is_more = len(found) > asked.limit
     return {
-        "restaurants": [restaurant_json(one) for one in page],
+        "restaurants": [restaurant_json(one) for one in page if sees(request, one)],
         "nextCursor": write_cursor(Place(page[-1].slug)) if is_more else None,
     }
 
@@ -174,7 +174,7 @@ async def read_restaurant(request: Request) -> Restaurant:
     service: Service = request.app.service
     slug = read_slug(request.path_params["slug"])
     restaurant = await service.read(lambda reader: one_restaurant(reader, slug))
-    if restaurant is None:
+    if restaurant is None or not sees(request, restaurant):
         raise NotFoundError("restaurant", slug)
     return restaurant
 

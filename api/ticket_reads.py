@@ -7,7 +7,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import AUDITOR, PUBLIC, STAFF
+from api.access import AUDITOR, PUBLIC, STAFF, caller_of, sees
 from api.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
 from api.job_reads import PageCursor
 from api.parameters import NoParameters, Parameters
@@ -68,7 +68,7 @@ async def list_tickets(asked: TicketListing, request: Request) -> TicketPageAnsw
     slug = read_slug(request.path_params["slug"])
     service: Service = request.app.service
     page = await _read_page(service, slug, asked)
-    if page is None:
+    if page is None or not sees(request, page.restaurant):
         raise NotFoundError("restaurant", slug)
     return {
         "tickets": await _with_guests(service, page.tickets),
@@ -83,7 +83,10 @@ async def _past_tickets(asked: TicketListing, then: str, request: Request) -> Ti
     refuse_cursor(asked.cursor)
     if asked.status is not None and asked.status.is_over:
         raise bad_request("bad_parameter", "With asOf, the status must be WAITING or CALLED.")
-    line = restaurant_id(read_slug(request.path_params["slug"]))
+    slug = read_slug(request.path_params["slug"])
+    if caller_of(request).bounds.restaurant not in (None, slug):
+        raise NotFoundError("restaurant", slug)
+    line = restaurant_id(slug)
     moment_then, found = await read_then(
         request, then, lambda reader, position: tickets_as_of(reader, position, line=line)
     )

@@ -18,6 +18,8 @@ from domain.event import Decider, Event, S
 from domain.job import Job
 from domain.order import Order
 from domain.queue import Queue
+from domain.restaurant import Restaurant, restaurant_id
+from domain.ticket import Ticket
 
 A = TypeVar("A")
 
@@ -35,9 +37,13 @@ class Bounds(Struct, frozen=True, kw_only=True):
     queues: frozenset[str] | None = None
     """Only these queues and their jobs; None for all."""
 
+    restaurant: str | None = None
+    """Only this restaurant and its tickets; None for all."""
+
     @property
     def is_none(self) -> bool:
-        return self.owners is None and self.sees_all_bots and self.queues is None
+        is_bound = self.owners is not None or self.queues is not None or self.restaurant is not None
+        return self.sees_all_bots and not is_bound
 
     def sees(self, state: object) -> bool:
         match state:
@@ -49,6 +55,12 @@ class Bounds(Struct, frozen=True, kw_only=True):
                 return self.reaches(state.queue)
             case Queue():
                 return self.reaches(state.name)
+            case Restaurant():
+                return self.restaurant in (None, state.slug)
+            case Ticket():
+                return self.restaurant is None or state.restaurant_id == restaurant_id(
+                    self.restaurant
+                )
         # A new kind of thing is hidden from bound keys until somebody says here whose it is.
         return self.is_none
 

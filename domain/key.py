@@ -99,6 +99,7 @@ class Key(Struct, frozen=True, kw_only=True, gc=False):
             bot_id=binding.bot_id,
             sees_all_bots=is_broad,
             queues=None if sees_all_jobs else frozenset(binding.queues),
+            restaurant=binding.restaurant,
         )
 
 
