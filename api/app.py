@@ -17,13 +17,13 @@ from api import (
     dlq,
     events,
     explain,
+    exposition,
     health,
     histories,
     job_claims,
     job_reads,
     jobs,
     login,
-    metrics,
     openapi,
     orders,
     queue_reads,
@@ -84,7 +84,7 @@ ROUTES: list[Route] = [
     *login.routes,
     *openapi.routes,
     *health.routes,
-    *metrics.routes,
+    *exposition.routes,
 ]
 
 EXCEPTION_HANDLERS: Mapping[Any, Any] = {

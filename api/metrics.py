@@ -5,12 +5,6 @@ line here, and one where it happens.
 """
 
 from prometheus_client import CollectorRegistry, Counter
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
-
-from api.access import AUDITOR, declare
 
 REGISTRY = CollectorRegistry()
 
@@ -30,11 +24,3 @@ ERRORS = Counter(
 def read_count(name: str, **labels: str) -> float:
     """What a counter has counted so far: `read_count("daybook_joins")`."""
     return REGISTRY.get_sample_value(f"{name}_total", labels) or 0.0
-
-
-async def metrics(_request: Request) -> Response:
-    """What this process has counted, as Prometheus reads it."""
-    return Response(generate_latest(REGISTRY), headers={"Content-Type": CONTENT_TYPE_LATEST})
-
-
-routes: list[Route] = [declare(Route("/metrics", metrics, methods=["GET"]), AUDITOR)]
