@@ -135,7 +135,8 @@ async def test_what_is_old_is_no_news(database: str) -> None:
     rows(
         database,
         "SET session_replication_role = replica; "
-        "UPDATE stored_events SET recorded_at = recorded_at - interval '1 hour'",
+        "UPDATE stored_events SET state = convert_to(jsonb_set(convert_from(state, 'UTF8')::jsonb, "
+        "'{at}', to_jsonb(clock_timestamp() - interval '1 hour'))::text, 'UTF8')",
     )
     with serving_inbox() as inbox:
         async with notifying(database, inbox) as service:
