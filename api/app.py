@@ -9,6 +9,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from api import (
+    board,
     bots,
     claims,
     completion,
@@ -24,6 +25,7 @@ from api import (
     jobs,
     openapi,
     orders,
+    pages,
     queue_reads,
     queues,
     reads,
@@ -61,6 +63,7 @@ ROUTES: list[Route] = [
     *histories.routes,
     *events.routes,
     *reads.routes,
+    *board.routes,
     *schedules.routes,
     *upstreams.routes,
     *cron.routes,
@@ -69,6 +72,7 @@ ROUTES: list[Route] = [
     *config.routes,
     *openapi.routes,
     *health.routes,
+    *pages.routes,
 ]
 
 EXCEPTION_HANDLERS: Mapping[Any, Any] = {

@@ -46,6 +46,15 @@ Position = Annotated[
     int,
     Meta(ge=0, le=2**63 - 1, description="Only changes behind this position of the log."),
 ]
+Pulse = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=int(HEARTBEAT_SECONDS),
+        description="Also tell, whenever nothing happened for so many seconds, up to which "
+        "position everything has been told: as an event `pulse`.",
+    ),
+]
 # How long a browser waits before it comes back.
 COME_BACK_MS = 1000
 
@@ -134,11 +143,12 @@ def _block(recorded: RecordedEvent, change: ChangeJSON) -> bytes:
 class EventStream(Response):
     """Sends until the client leaves, falls behind, or the service stops."""
 
-    def __init__(self, tail: Tail, after: int | None) -> None:
+    def __init__(self, tail: Tail, after: int | None, pulse_seconds: int | None = None) -> None:
         super().__init__(headers=HEADERS)
         del self.headers["content-length"]
         self._tail = tail
         self._after = after
+        self._pulse_seconds = pulse_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -168,10 +178,19 @@ class EventStream(Response):
         await _send(send, b"retry: %d\nid: %d\n\n" % (COME_BACK_MS, subscription.position))
         try:
             while True:
-                events = await subscription.next(HEARTBEAT_SECONDS)
-                await _send(send, b"".join([event.data for event in events]) or b":\n\n")
+                events = await subscription.next(self._pulse_seconds or HEARTBEAT_SECONDS)
+                await _send(
+                    send, b"".join([event.data for event in events]) or self._pulse(subscription)
+                )
         except SubscriptionEndedError as ended:
             await _send(send, b": %b\n\n" % str(ended).encode(), is_last=True)
+
+    def _pulse(self, subscription: Subscription) -> bytes:
+        """For one to whom everything was handed out that the tail has read, or who knew more."""
+        if self._pulse_seconds is None:
+            return b":\n\n"
+        position = max(self._tail.position, subscription.position)
+        return b'id: %d\nevent: pulse\ndata: {"position":%d}\n\n' % (position, position)
 
 
 async def _send(send: Send, body: bytes, *, is_last: bool = False) -> None:
@@ -186,6 +205,7 @@ async def _disconnected(receive: Receive) -> None:
 
 class Since(Parameters, frozen=True):
     after: Position | None = None
+    pulse: Pulse | None = None
 
 
 class Stream(Read):
@@ -203,7 +223,8 @@ class Stream(Read):
             return Response(headers=HEADERS)
         # The header is what a browser adds when it comes back to an address it was given before.
         last = request.headers.get(LAST_EVENT_ID)
-        return EventStream(request.app.service.tail, _read_position(last) if last else asked.after)
+        after = _read_position(last) if last else asked.after
+        return EventStream(request.app.service.tail, after, asked.pulse)
 
 
 def _read_position(text: str) -> int:

@@ -183,6 +183,17 @@ async def test_a_client_that_leaves_before_the_first_event_knows_where_to_go_on(
     await client.leave()
 
 
+async def test_a_pulse_tells_in_quiet_times_up_to_where_everything_was_told(house: House) -> None:
+    # S0-47
+    client = house.ask(query="pulse=1")
+    await eventually(lambda: client.text)
+    await house.kitchen.order()
+    await eventually(lambda: 'id: 1\nevent: pulse\ndata: {"position":1}\n\n' in client.text)
+    await client.leave()
+
+    assert [block["event"] for block in client.blocks][:2] == ["order", "pulse"]
+
+
 @pytest.mark.parametrize("where", ["header", "parameter", "both"])
 async def test_a_stream_goes_on_behind_the_last_event_the_client_has(
     house: House, where: str

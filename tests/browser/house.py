@@ -1,0 +1,62 @@
+"""A `daybook serve` for browsers: it can be asked, stopped, and started again where it was."""
+
+import signal
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+
+from tests.processes import SECONDS_MAX, Running, eventually
+
+
+class House:
+    def __init__(self, conninfo: str, *, cooking_seconds: float) -> None:
+        self._database = conninfo
+        self._cooking_seconds = cooking_seconds
+        self._running = self._start(port=0)
+        self.url = self._running.url
+
+    def _start(self, port: int) -> Running:
+        return Running(
+            "serve",
+            "--port",
+            str(port),
+            DATABASE_URL=self._database,
+            BOT_PROCESSING_DELAY_SECONDS=str(self._cooking_seconds),
+        )
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self._running.signal_and_wait(number)
+
+    def start_again(self) -> None:
+        """At the same address."""
+        self._running.end()
+        self._running = self._start(port=urlsplit(self.url).port or 0)
+        assert self._running.url == self.url
+
+    def end(self) -> None:
+        self._running.end()
+
+    def get(self, path: str) -> Any:
+        return self.ask("GET", path)
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        answer = httpx2.request(method, self.url + path, json=body, timeout=SECONDS_MAX)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def order(self, kind: str = "NORMAL") -> Any:
+        return self.ask("POST", "/api/orders", {"type": kind})["order"]
+
+    def orders(self, count: int, kind: str = "NORMAL") -> Any:
+        body = {"orders": [{"type": kind}] * count}
+        return self.ask("POST", "/api/orders/batch", body)["orders"]
+
+    def bot(self, **body: Any) -> Any:
+        return self.ask("POST", "/api/bots", body)["bot"]
+
+    def events(self, topic: str) -> list[Any]:
+        return list(self.get(f"/api/events?topic={topic}&limit=10000")["events"])
+
+    def has_completed(self, count: int) -> bool:
+        return eventually(lambda: len(self.events("order.completed")) >= count)
