@@ -29,10 +29,10 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def house(server: str, template: str) -> Iterator[House]:
-    """A service on an empty database, in which cooking takes two seconds."""
+def house(request: pytest.FixtureRequest, server: str, template: str) -> Iterator[House]:
+    """A service on an empty database; cooking takes two seconds, or as many as the test says."""
     with fresh_database(server, template) as conninfo:
-        house = House(conninfo, cooking_seconds=2)
+        house = House(conninfo, cooking_seconds=getattr(request, "param", 2))
         try:
             yield house
         finally:

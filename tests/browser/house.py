@@ -12,6 +12,7 @@ from tests.processes import SECONDS_MAX, Running, eventually
 class House:
     def __init__(self, conninfo: str, *, cooking_seconds: float) -> None:
         self._database = conninfo
+        self._client = httpx2.Client(timeout=SECONDS_MAX)
         self._cooking_seconds = cooking_seconds
         self._running = self._start(port=0)
         self.url = self._running.url
@@ -28,6 +29,13 @@ class House:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
         self._running.signal_and_wait(number)
 
+    def freeze(self) -> None:
+        """It is there, and says nothing."""
+        self._running.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._running.process.send_signal(signal.SIGCONT)
+
     def start_again(self) -> None:
         """At the same address."""
         self._running.end()
@@ -35,13 +43,14 @@ class House:
         assert self._running.url == self.url
 
     def end(self) -> None:
+        self._client.close()
         self._running.end()
 
     def get(self, path: str) -> Any:
         return self.ask("GET", path)
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        answer = httpx2.request(method, self.url + path, json=body, timeout=SECONDS_MAX)
+        answer = self._client.request(method, self.url + path, json=body)
         assert answer.is_success, answer.text
         return answer.json()
 
@@ -57,6 +66,10 @@ class House:
 
     def events(self, topic: str) -> list[Any]:
         return list(self.get(f"/api/events?topic={topic}&limit=10000")["events"])
+
+    @property
+    def position(self) -> int:
+        return int(self.get("/health/ready")["position"])
 
     def has_completed(self, count: int) -> bool:
         return eventually(lambda: len(self.events("order.completed")) >= count)

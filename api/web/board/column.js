@@ -56,7 +56,7 @@ export function cardOf(order) {
 /** @param {Element} card @param {Order} order @param {string} botName */
 export function describe(card, order, botName) {
   const notes = {
-    PENDING: order.attempts > 0 ? `tried ${order.attempts}×` : "",
+    PENDING: order.attempts > 0 ? `tried ${order.attempts}×` : clock(order.createdAt),
     PROCESSING: botName,
     COMPLETE: order.completedAt === null ? "" : clock(order.completedAt),
     DEAD: "",

@@ -28,7 +28,7 @@ const SAID_MAX = 1000;
  * @typedef {object} Watcher whoever draws
  * @property {(ids: string[]) => void} orders
  * @property {() => void} bots
- * @property {(position: number) => void} heard
+ * @property {(position: number, ageMs?: number) => void} heard
  * @property {(state: FeedState) => void} state
  * @property {(isLeader: boolean) => void} leader
  */
@@ -206,13 +206,13 @@ export class Kitchen {
   /** The last state, to be shown until the server has told a newer one. */
   #recall() {
     const state = kept(STATE_KEY);
-    if (state === null) return;
+    if (![state?.orders, state?.bots, state?.cut].every(Array.isArray)) return;
     this.savedAt = state.savedAt;
     this.cut = state.cut;
     this.bots.setBots(state.bots);
     this.orders.setOrders(state.orders);
-    this.#position = state.position;
     this.bots.tick();
     this.watcher.bots();
+    this.watcher.heard(state.position, Date.now() - state.savedAt);
   }
 }

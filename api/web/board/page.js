@@ -23,8 +23,8 @@ const kitchen = new Kitchen({
     strip.show(kitchen);
     find("#remove-bot").disabled = kitchen.bots.list.length === 0;
   },
-  heard: (position) => {
-    freshness.heard(position);
+  heard: (position, ageMs) => {
+    freshness.heard(position, ageMs);
     shelf.count();
     tellTheDead();
   },

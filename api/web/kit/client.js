@@ -37,10 +37,11 @@ export function read(path) {
  * @param {"POST" | "PUT" | "PATCH" | "DELETE"} method
  * @param {string} path
  * @param {object} [body]
- * @returns {Promise<any>}
+ * @param {string} [key] of a write that may have been sent before this page was loaded
+ * @returns {Promise<any>} null if there is nothing to be told
  */
-export async function write(method, path, body) {
-  const headers = { "Idempotency-Key": identifier() };
+export async function write(method, path, body, key = identifier()) {
+  const headers = { "Idempotency-Key": key };
   for (const pause of PAUSES_MS) {
     try {
       return await once(method, path, headers, body);
@@ -76,7 +77,7 @@ async function once(method, path, headers, body) {
       cache: "no-store",
       signal: abort.signal,
     });
-    const told = await response.json();
+    const told = response.status === 204 ? null : await response.json();
     if (!response.ok) throw new Problem(response.status, told);
     return told;
   } catch (error) {

@@ -62,6 +62,12 @@ export class StreamSource {
   }
 }
 
+/** For pages of guests, to whom the stream is not open: they ask. @implements {Source} */
+export class NoSource {
+  open() {}
+  close() {}
+}
+
 export class Feed {
   /** @type {FeedState | null} */
   state = null;
@@ -122,7 +128,7 @@ export class Feed {
     this.#held = null;
     if (held.length > 0) this.whom.onHeard(held, held[held.length - 1].position);
     if (isRead) this.#to(this.#isOpen ? "live" : "polling");
-    else this.#to(this.#isOpen ? "polling" : "offline");
+    else this.#to("offline");
   }
 
   #open() {
@@ -153,7 +159,9 @@ export class Feed {
     this.#isOpen = false;
     this.#opening += 1;
     this.#source?.close();
-    this.#to(navigator.onLine ? "polling" : "offline");
+    if (!navigator.onLine) this.#to("offline");
+    // Whether more than the stream is away shows when the whole is read.
+    else if (this.state === "live") this.#to("polling");
   }
 
   #tick() {

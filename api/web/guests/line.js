@@ -1,0 +1,82 @@
+/** What all pages about a restaurant's line share: which one it is, and how it is told. */
+
+import { Problem, read } from "../kit/client.js";
+import { find } from "../kit/element.js";
+import { Feed } from "../kit/feed.js";
+import "../kit/freshness.js";
+import "../kit/notices.js";
+
+/** @typedef {{minutesLow: number, minutesHigh: number}} Wait */
+/**
+ * @typedef {object} Ticket as the API shows it; `guest` only to the staff
+ * @property {string} id
+ * @property {string} tokenNumber
+ * @property {"WAITING" | "CALLED" | "SEATED" | "NO_SHOW" | "CANCELLED"} status
+ * @property {number | null} position
+ * @property {Wait | null} estimatedWait
+ * @property {number} partySize
+ * @property {string | null} seatingType
+ * @property {number} calls
+ * @property {string | null} desk
+ * @property {string} createdAt
+ * @property {string | null} calledAt
+ * @property {{name: string, mobileNumber: string} | null} [guest]
+ */
+
+/** The slug stands behind the first part of the path, on every page. */
+export const slug = decodeURIComponent(location.pathname.split("/")[2] ?? "");
+export const line = `/api/restaurants/${encodeURIComponent(slug)}`;
+
+/** @type {import("../kit/notices.js").Notices} */
+export const notices = find("daybook-notices");
+/** @type {import("../kit/freshness.js").Freshness} */
+const freshness = find("daybook-freshness");
+
+/**
+ * Keeps a page up to date.
+ *
+ * @param {import("../kit/feed.js").Source} source
+ * @param {() => Promise<void>} show reads what the page shows, and shows it
+ * @param {(change: import("../kit/feed.js").Change) => boolean} [concerns] whether to read anew
+ */
+export function keepUp(source, show, concerns = () => false) {
+  const feed = new Feed({
+    refresh: async () => {
+      // Asked first: what is read afterwards holds everything up to there.
+      const { position } = await read("/health/ready");
+      await show().catch(unknownRestaurant);
+      freshness.heard(position);
+    },
+    onHeard: (changes, position) => {
+      if (changes.some(concerns)) void feed.refresh();
+      else freshness.heard(position);
+    },
+    onState: (state) => {
+      freshness.state = state;
+      notices.banner = state === "offline" ? "Not connected. This page catches up by itself." : null;
+    },
+  });
+  feed.use(source);
+  void feed.refresh();
+  return feed;
+}
+
+/** @param {unknown} error */
+function unknownRestaurant(error) {
+  if (!(error instanceof Problem) || ![400, 404].includes(error.status)) throw error;
+  find("main").hidden = true;
+  find("#unknown").hidden = false;
+}
+
+/** @param {Wait} wait @returns {string} */
+export function inWords(wait) {
+  if (wait.minutesHigh === 0) return "no wait";
+  if (wait.minutesLow === wait.minutesHigh) return `about ${wait.minutesHigh} min`;
+  return `${wait.minutesLow} – ${wait.minutesHigh} min`;
+}
+
+/** @param {number} waiting @returns {string} */
+export function parties(waiting) {
+  if (waiting === 0) return "Nobody waits";
+  return waiting === 1 ? "1 party waits" : `${waiting} parties wait`;
+}
