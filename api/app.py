@@ -23,6 +23,7 @@ from api import (
     job_claims,
     job_reads,
     jobs,
+    metrics,
     openapi,
     orders,
     pages,
@@ -30,8 +31,13 @@ from api import (
     queues,
     reads,
     redrive,
+    restaurants,
     schedules,
     stream,
+    subjects,
+    ticket_join,
+    ticket_reads,
+    tickets,
     upstreams,
 )
 from api.lookup import Lookup
@@ -44,6 +50,7 @@ from api.problems import (
     method_not_allowed,
     not_found,
 )
+from api.rate_limits import RateLimits
 from api.service import Service
 from api.settings import Settings
 
@@ -55,6 +62,10 @@ ROUTES: list[Route] = [
     *completion.routes,
     *orders.routes,
     *claims.routes,
+    *ticket_join.routes,
+    *ticket_reads.routes,
+    *tickets.routes,
+    *restaurants.routes,
     *queues.routes,
     *redrive.routes,
     *job_reads.routes,
@@ -66,6 +77,7 @@ ROUTES: list[Route] = [
     *board.routes,
     *schedules.routes,
     *upstreams.routes,
+    *subjects.routes,
     *cron.routes,
     *explain.routes,
     *stream.routes,
@@ -73,6 +85,7 @@ ROUTES: list[Route] = [
     *openapi.routes,
     *health.routes,
     *pages.routes,
+    *metrics.routes,
 ]
 
 EXCEPTION_HANDLERS: Mapping[Any, Any] = {
@@ -95,6 +108,7 @@ class App(Starlette):
         self.settings = settings
         self.callback_keys = completion.callback_keys(settings)
         self.cron_access = cron.cron_access(settings)
+        self.rate_limits = RateLimits(settings, service.guests, service.note)
         self._lookup = Lookup(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -185,6 +185,11 @@ def _standard_signature(secret: str, signed: bytes) -> str:
     return "v1," + b64encode(digest(_secret_bytes(secret), signed, "sha256")).decode()
 
 
+def standard_keys(secrets: str) -> list[bytes]:
+    """The keys of several secrets, as a setting has them: separated by commas."""
+    return [_secret_bytes(secret.strip()) for secret in secrets.split(",") if secret.strip()]
+
+
 def _secret_bytes(secret: str) -> bytes:
     try:
         key = b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)

@@ -135,11 +135,15 @@ class Endpoint(ABC, Generic[B]):
         except BadInputError as error:
             await error.problem(scope, receive, send)
             return
+        except KNOWN_ERRORS as error:
+            await problem_of(error)(scope, receive, send)
+            return
         except Exception:
             await defect()(scope, receive, send)
             raise  # The server writes it into its log.
-        headers.append((b"content-length", b"%d" % len(answer.body)))
-        headers.append(JSON_TYPE if answer.status < HTTPStatus.BAD_REQUEST else PROBLEM_TYPE)
+        if answer.status != HTTPStatus.NO_CONTENT:
+            headers.append((b"content-length", b"%d" % len(answer.body)))
+            headers.append(JSON_TYPE if answer.status < HTTPStatus.BAD_REQUEST else PROBLEM_TYPE)
         start = {"type": "http.response.start", "status": answer.status, "headers": headers}
         await send(start)
         await send({"type": "http.response.body", "body": answer.body})

@@ -15,40 +15,46 @@ from starlette.types import Scope
 from api.commands import Endpoint
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
-# The one place for a parameter: /api/orders/{id}, /api/orders/{id}/fail.
-PARAMETER_SEGMENT = 3
+# The places for parameters: /api/orders/{id}/fail, /api/restaurants/{slug}/tickets/{id}/call.
+FIRST_SEGMENT, SECOND_SEGMENT = 3, 5
+
+Masked = tuple[str, ...]
+"""The segments of a path, with nothing where its parameters are."""
 
 
 class Lookup:
     def __init__(self, routes: Iterable[Route]) -> None:
         self._fixed: dict[tuple[str, str], Endpoint[Any]] = {}
-        self._named: dict[tuple[str, str, str], tuple[str, Endpoint[Any]]] = {}
+        self._named: dict[tuple[str, Masked], tuple[list[str], Endpoint[Any]]] = {}
         for route in routes:
             if isinstance(route.endpoint, Endpoint):
                 self._add(route.endpoint)
 
     def _add(self, endpoint: Endpoint[Any]) -> None:
-        head, *rest = _PARAMETER.split(endpoint.path)
-        if not rest:
+        names = _PARAMETER.findall(endpoint.path)
+        if not names:
             self._fixed[endpoint.method, endpoint.path] = endpoint
             return
-        name, tail = rest
-        assert head.count("/") == PARAMETER_SEGMENT, f"{endpoint.path} has its parameter elsewhere"
-        self._named[endpoint.method, head, tail] = name, endpoint
+        masked = tuple(_PARAMETER.sub("", endpoint.path).split("/"))
+        places = [FIRST_SEGMENT, SECOND_SEGMENT][: len(names)]
+        found = [n for n, segment in enumerate(masked) if n and not segment]
+        assert found == places, f"{endpoint.path} has its parameters elsewhere"
+        self._named[endpoint.method, masked] = names, endpoint
 
     def find(self, scope: Scope) -> Endpoint[Any] | None:
         method, path = scope["method"], scope["path"]
         if endpoint := self._fixed.get((method, path)):
             scope["path_params"] = {}
             return endpoint
-        parts = path.split("/", PARAMETER_SEGMENT)
-        if len(parts) <= PARAMETER_SEGMENT:
-            return None
-        value, slash, rest = parts[PARAMETER_SEGMENT].partition("/")
-        head = path[: len(path) - len(parts[PARAMETER_SEGMENT])]
-        found = self._named.get((method, head, slash + rest))
-        if found is None or not value:
-            return None
-        name, endpoint = found
-        scope["path_params"] = {name: value}
-        return endpoint
+        segments = path.split("/")
+        values: list[str] = []
+        for place in (FIRST_SEGMENT, SECOND_SEGMENT):
+            if len(segments) <= place or not segments[place]:
+                return None
+            values.append(segments[place])
+            segments[place] = ""
+            if found := self._named.get((method, tuple(segments))):
+                names, endpoint = found
+                scope["path_params"] = dict(zip(names, values, strict=True))
+                return endpoint
+        return None

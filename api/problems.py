@@ -14,13 +14,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
+from api import metrics
 from domain.desk import NotOnDeskError
 from domain.errors import (
     BadCronError,
     BotBusyError,
     BotDeletedError,
     BotInUseError,
+    CallOvertakenError,
     ClaimLostError,
+    GraceNotOverError,
     JobNotDeadError,
     JobOverError,
     LeaseHeldError,
@@ -35,10 +38,22 @@ from domain.errors import (
     OrderTakenError,
     PollOvertakenError,
     Refusal,
+    RestaurantExistsError,
+    SameRestaurantError,
     ScheduleNotDueError,
+    TicketNotCalledError,
+    TicketNotReturnableError,
+    TicketNotWaitingError,
+    TicketOverError,
     UnknownTimeZoneError,
 )
-from eventlog.errors import ConflictError, KeyReusedError, OutcomeUnknownError, UnavailableError
+from eventlog.errors import (
+    ConflictError,
+    KeyReusedError,
+    NoGuestKeyError,
+    OutcomeUnknownError,
+    UnavailableError,
+)
 
 RETRY_AFTER = {"Retry-After": "1"}
 
@@ -63,6 +78,14 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     NeverDueError: HTTPStatus.UNPROCESSABLE_ENTITY,
     ScheduleNotDueError: HTTPStatus.CONFLICT,
     PollOvertakenError: HTTPStatus.CONFLICT,
+    RestaurantExistsError: HTTPStatus.CONFLICT,
+    TicketNotWaitingError: HTTPStatus.CONFLICT,
+    TicketNotCalledError: HTTPStatus.CONFLICT,
+    TicketNotReturnableError: HTTPStatus.CONFLICT,
+    TicketOverError: HTTPStatus.CONFLICT,
+    CallOvertakenError: HTTPStatus.CONFLICT,
+    SameRestaurantError: HTTPStatus.CONFLICT,
+    GraceNotOverError: HTTPStatus.CONFLICT,
 }
 
 
@@ -99,6 +122,13 @@ TROUBLES: dict[type[Exception], Trouble] = {
         "outcome_unknown",
         "With an Idempotency-Key it is safe to send it again.",
     ),
+    NoGuestKeyError: Trouble(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "no_guest_key",
+        "This service has no key to seal guests' data with: name one with DAYBOOK_GUEST_KEY_FILE "
+        "and start it again.",
+        may_be_repeated=False,
+    ),
 }
 KNOWN_ERRORS: tuple[type[Exception], ...] = (Refusal, *TROUBLES)
 
@@ -134,6 +164,8 @@ class Problem(JSONAnswer):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(problem_json(status, code, detail), status_code=status, headers=headers)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            metrics.ERRORS.labels(int(status)).inc()
 
 
 class BadInputError(Exception):

@@ -19,20 +19,25 @@ from psycopg_pool import AsyncConnectionPool
 from uuid_utils.compat import uuid7
 
 from api.bell import JobBell
+from api.guest_key import ServiceKey
+from api.guests import GuestBook
 from api.stream import changes
 from eventlog.committer import Committer
-from eventlog.database import configure, reader_conninfo
+from eventlog.database import configure, noting_conninfo, reader_conninfo
+from eventlog.errors import UnavailableError
 from eventlog.follower import Follower, Projection
 from eventlog.horizon import READ_LAST_POSITION
 from eventlog.mapper import EventMapper
 from eventlog.tail import Readers
 from eventlog.tasks import end
 from eventlog.wakeups import Wakeups
+from processors.deliveries import Deliveries
 from processors.duty import Duty
 from processors.qstash import QStash
 from processors.registry import all_processors
 from processors.runtime import STANDARD_KITCHEN, Kitchen, Processor, Runtime
 from processors.upstream_feeds import Feeds
+from processors.webhook import Webhook
 from projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS
 
 _log = logging.getLogger("daybook")
@@ -41,6 +46,7 @@ logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 READERS_MIN = 1
 READERS_MAX = 4
+NOTERS_MAX = 2
 # Less than what readiness allows, so that it can say why.
 READER_WAIT_SECONDS = 0.8
 # The pool doubles its pause after each failure up to this time and starts afresh with the next
@@ -69,18 +75,24 @@ class Service:
         kitchen: Kitchen = STANDARD_KITCHEN,
         qstash: QStash | None = None,
         feeds: Feeds | None = None,
+        guest_key: ServiceKey | None = None,
+        webhook: Webhook | None = None,
         read_models: Sequence[Projection] = READ_MODELS,
         processors: Sequence[Processor] | None = None,
     ) -> None:
-        """`qstash`, if there is one, becomes the service's own; no `processors` means all."""
+        """`qstash`, if there is one, becomes the service's own; no `processors` means all. Without
+        a `guest_key` no guest can be taken in."""
         mapper = EventMapper(DECIDERS)
         self.kitchen = kitchen
         self.wakeups = Wakeups(conninfo)
         self.committer = Committer(
             conninfo, tables=LIVE_TABLES, mapper=mapper, on_commit=self.wakeups.announce
         )
-        self.readers = _readers(conninfo)
+        self.readers = _pool("readers", reader_conninfo(conninfo), size_max=READERS_MAX)
         self._reading = asyncio.Semaphore(READERS_MAX)
+        self._noters = _pool("noters", noting_conninfo(conninfo), size_max=NOTERS_MAX)
+        self._noting = asyncio.Semaphore(NOTERS_MAX)
+        self.guests = GuestBook(guest_key, self.note)
         self.tail = changes(conninfo, mapper=mapper, wakeups=self.wakeups, readers=self.readers)
         self.bell = JobBell(self.readers, self.wakeups)
         runtime = Runtime(
@@ -90,7 +102,10 @@ class Service:
             wakeups=self.wakeups,
             kitchen=kitchen,
         )
-        chosen = all_processors(qstash, feeds) if processors is None else processors
+        deliveries = Deliveries(webhook, self.guests.open_each) if webhook else None
+        chosen = processors
+        if chosen is None:
+            chosen = all_processors(qstash, feeds, deliveries)
         self._duty = Duty(conninfo, runtime, chosen)
         self._followers = {model.name: Follower(conninfo, model, mapper) for model in read_models}
         self._following: dict[str, asyncio.Task[None]] = {}
@@ -100,6 +115,7 @@ class Service:
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as starting:
             await starting.enter_async_context(self.readers)
+            await starting.enter_async_context(self._noters)
             await starting.enter_async_context(self.wakeups)
             await starting.enter_async_context(self.tail)
             await starting.enter_async_context(self.bell)
@@ -116,20 +132,15 @@ class Service:
 
     async def read(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
         """Lets a query read the database, for as long as somebody may be expected to wait."""
+        return await _ask(self.readers, self._reading, query)
 
-        async def ask() -> T:
-            # Who waits for others to finish may wait longer than who waits for a lost database.
-            async with self._reading, self.readers.connection() as reader:
-                return await query(reader)
-
-        # Not cancelled when it takes too long: psycopg would wait for the server's consent, and
-        # a server that hangs gives none. It keeps its connection, of which there are only a few.
-        asking = asyncio.create_task(ask())
-        await asyncio.wait({asking}, timeout=READ_SECONDS_MAX)
-        if not asking.done():
-            asking.add_done_callback(_forget)
-            raise TimeoutError
-        return asking.result()
+    async def note(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
+        """Lets a statement write what is no event and must be there before a command: who was let
+        in, the key of a guest. What the command makes durable it makes durable, too."""
+        try:
+            return await _ask(self._noters, self._noting, query)
+        except (psycopg.OperationalError, TimeoutError, OSError) as error:
+            raise UnavailableError("The database does not take notes at the moment.") from error
 
     async def readiness(self) -> Readiness:
         for name, task in self._following.items():
@@ -168,18 +179,38 @@ class Service:
             await follower.close()
 
 
+async def _ask(
+    pool: Readers,
+    turn: asyncio.Semaphore,
+    query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]],
+) -> T:
+    async def ask() -> T:
+        # Who waits for others to finish may wait longer than who waits for a lost database.
+        async with turn, pool.connection() as connection:
+            return await query(connection)
+
+    # Not cancelled when it takes too long: psycopg would wait for the server's consent, and
+    # a server that hangs gives none. It keeps its connection, of which there are only a few.
+    asking = asyncio.create_task(ask())
+    await asyncio.wait({asking}, timeout=READ_SECONDS_MAX)
+    if not asking.done():
+        asking.add_done_callback(_forget)
+        raise TimeoutError
+    return asking.result()
+
+
 def _forget(asking: "asyncio.Task[T]") -> None:
     if not asking.cancelled():
         asking.exception()
 
 
-def _readers(conninfo: str) -> Readers:
+def _pool(name: str, conninfo: str, *, size_max: int) -> Readers:
     return AsyncConnectionPool(
-        reader_conninfo(conninfo),
-        name="readers",
+        conninfo,
+        name=name,
         kwargs={"autocommit": True},
         min_size=READERS_MIN,
-        max_size=READERS_MAX,
+        max_size=size_max,
         timeout=READER_WAIT_SECONDS,
         reconnect_timeout=RECONNECT_SECONDS,
         configure=configure,

@@ -14,7 +14,10 @@ import uvloop
 from starlette.applications import Starlette
 
 from api.app import App
-from api.database import Say, own_database, prepare
+from api.callbacks import standard_keys
+from api.database import Say, clear_sentences, own_database, prepare
+from api.guest_key import ServiceKey, guest_key
+from api.happenings import written
 from api.listening import listen, url_of
 from api.service import Service
 from api.settings import Settings
@@ -25,6 +28,7 @@ from eventlog.import_log import refuse_unfinished_import
 from processors.qstash import QStash
 from processors.runtime import Kitchen
 from processors.upstream_feeds import read_feeds
+from processors.webhook import Webhook
 
 # A command is answered by its deadline, whatever happens; a second more for the answer's way.
 FINISH_SECONDS_MAX = int(DEADLINE_SECONDS) + 1
@@ -60,11 +64,14 @@ def serve(settings: Settings, signals: StopSignals, *, say: Say, announce: Say) 
     ):
         prepare(conninfo)
         refuse_unfinished_import(conninfo)
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with clear_sentences(conninfo):
+            key = guest_key(settings, conninfo)
+        with written(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(
                 _serve(
                     settings,
                     conninfo=conninfo,
+                    key=key,
                     listener=listener,
                     signals=signals,
                     announce=announce,
@@ -93,10 +100,18 @@ def _qstash(settings: Settings) -> QStash | None:
     )
 
 
+def _webhook(settings: Settings) -> Webhook | None:
+    if settings.notify_url is None:
+        return None
+    assert settings.notify_secrets is not None
+    return Webhook(settings.notify_url, standard_keys(settings.notify_secrets))
+
+
 async def _serve(
     settings: Settings,
     *,
     conninfo: str,
+    key: ServiceKey | None,
     listener: socket.socket,
     signals: StopSignals,
     announce: Say,
@@ -106,6 +121,8 @@ async def _serve(
         kitchen=kitchen_of(settings),
         qstash=_qstash(settings),
         feeds=read_feeds(settings.upstreams),
+        guest_key=key,
+        webhook=_webhook(settings),
     )
     app = App(service, settings)
     server = Server(uvicorn_config(app), lambda: announce(url_of(listener)))
@@ -130,7 +147,7 @@ def uvicorn_config(app: Starlette) -> uvicorn.Config:
         # Starting and stopping is ours: uvicorn would skip the stop when it is hurried.
         lifespan="off",
         server_header=False,
-        # No proxy is trusted, so what one says about the client is not looked at.
+        # What proxies say about the client is for api/addresses.py to believe.
         proxy_headers=False,
         access_log=False,
         log_level="warning",

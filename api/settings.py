@@ -17,12 +17,17 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, ValidationError, convert, field, inspect
 from msgspec.structs import FieldInfo, fields
 
+from api.addresses import read_networks
 from api.allowed import allowed
 from eventlog.errors import SetupError
 
 PREFIX = "DAYBOOK_"
 SECRET = {"secret": True}
 DAY_SECONDS = 86_400
+# Of a limit: all that were let in within its window are kept in one row.
+LIMIT_MAX = 1_000
+# Shorter ones can be guessed.
+KIOSK_KEY_CHARACTERS_MIN = 16
 CALLBACK_PATH = "/api/orders/complete"
 
 
@@ -147,6 +152,24 @@ class Settings(Struct, frozen=True, kw_only=True):
         ),
     ] = field(default=None, name="DAYBOOK_WEBHOOK_SECRETS")
 
+    notify_url: Annotated[
+        str | None,
+        Meta(
+            description="Where guests' notifications go, as webhooks: to whoever sends the "
+            "messages. Without it nobody is notified.",
+            extra=SECRET,
+        ),
+    ] = field(default=None, name="DAYBOOK_NOTIFY_URL")
+
+    notify_secrets: Annotated[
+        str | None,
+        Meta(
+            description="Secrets of Standard Webhooks with which notifications are signed: whsec_ "
+            "and base64, separated by commas, the current one and the next.",
+            extra=SECRET,
+        ),
+    ] = field(default=None, name="DAYBOOK_NOTIFY_SECRETS")
+
     upstreams: Annotated[
         str | None,
         Meta(
@@ -177,6 +200,71 @@ class Settings(Struct, frozen=True, kw_only=True):
             "it nothing is run, and only the counts are told."
         ),
     ] = field(default=None, name="DAYBOOK_CRON_WORKER")
+
+    guest_key_file: Annotated[
+        Path | None,
+        Meta(
+            description="The file with the key under which guests' names and numbers are sealed, "
+            "the same for all instances on a database. For a PostgreSQL of its own Daybook makes "
+            "one in the data directory."
+        ),
+    ] = field(default=None, name="DAYBOOK_GUEST_KEY_FILE")
+
+    calling_code: Annotated[
+        str | None,
+        Meta(
+            description="The calling code of the country whose mobile numbers need none, such as "
+            "49. Without it every number has to be given with its country code."
+        ),
+    ] = field(default=None, name="DAYBOOK_CALLING_CODE")
+
+    tickets_per_mobile_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=LIMIT_MAX,
+            description="How many tickets of a restaurant a mobile number may take in any hour.",
+        ),
+    ] = field(default=3, name="DAYBOOK_TICKETS_PER_MOBILE_MAX")
+
+    requests_per_address_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=LIMIT_MAX,
+            description="How many requests for tickets may come from an address in any minute. "
+            "Guests on a restaurant's own network share one.",
+        ),
+    ] = field(default=20, name="DAYBOOK_REQUESTS_PER_ADDRESS_MAX")
+
+    kiosk_keys: Annotated[
+        str | None,
+        Meta(
+            description="Keys of kiosks, separated by commas: what comes with one of them as the "
+            "header Daybook-Kiosk-Key is not limited by its address.",
+            extra=SECRET,
+        ),
+    ] = field(default=None, name="DAYBOOK_KIOSK_KEYS")
+
+    trusted_proxies: Annotated[
+        str | None,
+        Meta(
+            description="The networks of proxies that are believed when they say whom a request "
+            "comes from, such as 10.0.0.0/8, separated by commas. Without it none is."
+        ),
+    ] = field(default=None, name="DAYBOOK_TRUSTED_PROXIES")
+
+    proxy_header: Annotated[
+        Literal["x-forwarded-for", "forwarded"],
+        Meta(
+            description="The header in which they say it. The other one is not looked at, because "
+            "a proxy hands on what it does not know."
+        ),
+    ] = field(default="x-forwarded-for", name="DAYBOOK_PROXY_HEADER")
+
+    @property
+    def kiosk_key_list(self) -> list[str]:
+        return [key.strip() for key in (self.kiosk_keys or "").split(",") if key.strip()]
 
     @property
     def callback_url(self) -> str | None:
@@ -215,6 +303,11 @@ def load(environ: Mapping[str, str], overrides: Mapping[str, str]) -> Settings:
     _refuse_half_qstash(settings)
     _refuse_no_address("APP_BASE_URL", settings.app_base_url)
     _refuse_no_address("QSTASH_URL", settings.qstash_url)
+    _refuse_no_address("DAYBOOK_NOTIFY_URL", settings.notify_url)
+    _refuse_half_notify(settings)
+    read_networks(settings.trusted_proxies)
+    _refuse_no_calling_code(settings.calling_code)
+    _refuse_short_kiosk_keys(settings.kiosk_key_list)
     return settings
 
 
@@ -319,9 +412,30 @@ def _refuse_half_qstash(settings: Settings) -> None:
         )
 
 
+def _refuse_half_notify(settings: Settings) -> None:
+    if (settings.notify_url is None) is not (settings.notify_secrets is None):
+        raise SetupError(
+            "Notifications are set up only in part: set both DAYBOOK_NOTIFY_URL and "
+            "DAYBOOK_NOTIFY_SECRETS, or none of them."
+        )
+
+
 def _refuse_no_address(name: str, url: str | None) -> None:
     if url is not None and not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", url):
         raise SetupError(f"{name} must be an address such as https://example.com.")
+
+
+def _refuse_no_calling_code(code: str | None) -> None:
+    if code is not None and not re.fullmatch(r"[1-9][0-9]{0,2}", code):
+        raise SetupError("DAYBOOK_CALLING_CODE must be a country's calling code, such as 49.")
+
+
+def _refuse_short_kiosk_keys(keys: list[str]) -> None:
+    if any(len(key) < KIOSK_KEY_CHARACTERS_MIN or not key.isascii() for key in keys):
+        raise SetupError(
+            f"DAYBOOK_KIOSK_KEYS must be keys of {KIOSK_KEY_CHARACTERS_MIN} or more ASCII "
+            "characters each, separated by commas: make one with openssl rand -hex 16."
+        )
 
 
 def _is_loopback(host: str) -> bool:

@@ -9,11 +9,14 @@ from domain.event import Event
 from domain.job import FailureReason, Job
 from domain.order import Order
 from domain.schedule import Schedule
+from domain.ticket import NoShowVia, Ticket
 from domain.upstream import UPSTREAM
 from domain.upstream_record import UPSTREAM_RECORD
 
 SYSTEM = "system:"
 DISPATCH = "system:dispatch"
+# Works as any other worker does: what becomes of its jobs, time alone does not bring about.
+DELIVERIES = "system:deliveries"
 # Everybody, as long as the house is open: whatever the API offers.
 OPEN = "open"
 
@@ -24,6 +27,9 @@ PROCESSORS: dict[str, tuple[type[Event], ...]] = {
     DISPATCH: (Order.Claimed, Bot.Claimed),
     "system:leases": (Job.Failed, Job.MovedToDLQ),
     "system:schedules": (Schedule.Fired, Schedule.Missed, Job.Created),
+    "system:no_shows": (Ticket.NoShow,),
+    "system:notifications": (Job.Created,),
+    DELIVERIES: (Job.Claimed, Job.Completed, Job.Failed, Job.MovedToDLQ),
     "system:upstreams": (*UPSTREAM.events, *UPSTREAM_RECORD.events, Job.Created),
 }
 TOPICS = {actor: {kind.topic for kind in kinds} for actor, kinds in PROCESSORS.items()}
@@ -34,13 +40,14 @@ BY_TIME: dict[type, Callable[[Any], bool]] = {
     Order.Released: lambda event: event.reason is ReleaseReason.EXPIRED,
     Bot.Released: lambda event: event.reason is ReleaseReason.EXPIRED,
     Job.Failed: lambda event: event.reason is FailureReason.LEASE_EXPIRED,
+    Ticket.NoShow: lambda event: event.via is NoShowVia.GRACE,
 }
 
 
 def may_record(actor: str, topic: str, event: object) -> bool:
     is_system = actor.startswith(SYSTEM)
     by_time = BY_TIME.get(type(event))
-    if by_time is not None and by_time(event) is not is_system:
+    if by_time is not None and by_time(event) is not (is_system and actor != DELIVERIES):
         return False
     if is_system:
         return topic in TOPICS.get(actor, ())

@@ -28,8 +28,9 @@ class HTTPConnection(asyncio.Protocol):
         head, separator, rest = self._buffer.partition(b"\r\n\r\n")
         if not separator:
             return
+        # An answer without content says nothing about its length.
         _, _, after = head.lower().partition(b"content-length:")
-        length = int(after.split(b"\r\n", 1)[0])
+        length = int(after.split(b"\r\n", 1)[0] or 0)
         if len(rest) >= length and self._answered is not None:
             self._buffer = rest[length:]
             self._answered.set_result((int(head[9:12]), rest[:length]))
@@ -51,7 +52,7 @@ class HTTPConnection(asyncio.Protocol):
         )
         status, answer = await self._answered
         assert status < 300, (status, answer)
-        return orjson.loads(answer)
+        return orjson.loads(answer) if answer else None
 
     def close(self) -> None:
         self._transport.close()

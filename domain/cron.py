@@ -29,8 +29,7 @@ class Cron(Struct, frozen=True, gc=False):
 
     def check(self, now: datetime) -> None:
         """Refuses what cannot be read, and what is never due."""
-        if self.time_zone not in _time_zones():
-            raise UnknownTimeZoneError(self.time_zone)
+        check_time_zone(self.time_zone)
         # With six the library would read seconds: nothing here runs more often than every minute.
         if len(self.expression.split()) != FIELDS_COUNT:
             raise BadCronError(self.expression, f"it must have {FIELDS_COUNT} fields")
@@ -68,6 +67,11 @@ class Cron(Struct, frozen=True, gc=False):
 
     def _local(self, moment: datetime) -> datetime:
         return moment.replace(microsecond=0).astimezone(ZoneInfo(self.time_zone))
+
+
+def check_time_zone(name: str) -> None:
+    if name not in _time_zones():
+        raise UnknownTimeZoneError(name)
 
 
 @cache

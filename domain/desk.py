@@ -85,7 +85,8 @@ class Desk(Protocol):
         """
 
     def every(self, decider: Decider[S]) -> Sequence[S]:
-        """All unfinished ones of a kind that was asked for as a whole."""
+        """All unfinished ones of a kind that was asked for as a whole; of another kind, those
+        that lie here."""
 
     def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:
         """The most urgent ready aggregate that no command before this one has taken."""

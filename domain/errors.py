@@ -148,3 +148,63 @@ class PollOvertakenError(Refusal):
 
     def __init__(self, stream: str) -> None:
         super().__init__(f"Another has read on in {stream} since.")
+
+
+class RestaurantExistsError(Refusal):
+    code = "restaurant_exists"
+
+    def __init__(self, slug: str) -> None:
+        super().__init__(f"There is a restaurant {slug} already, and it is another: change it.")
+
+
+class TicketNotWaitingError(Refusal):
+    code = "ticket_not_waiting"
+
+    def __init__(self, token_number: str, standing: str) -> None:
+        super().__init__(f"Ticket {token_number} is {standing}, not WAITING.")
+
+
+class TicketNotCalledError(Refusal):
+    code = "ticket_not_called"
+
+    def __init__(self, token_number: str, standing: str) -> None:
+        super().__init__(f"Ticket {token_number} is {standing}, not CALLED: call it first.")
+
+
+class TicketNotReturnableError(Refusal):
+    code = "ticket_not_returnable"
+
+    def __init__(self, token_number: str, standing: str) -> None:
+        super().__init__(
+            f"Ticket {token_number} is {standing}: only one that was called, or whose guest did "
+            "not show up, goes back into the line."
+        )
+
+
+class TicketOverError(Refusal):
+    code = "ticket_over"
+
+    def __init__(self, token_number: str, standing: str) -> None:
+        super().__init__(f"Ticket {token_number} is {standing} already.")
+
+
+class CallOvertakenError(Refusal):
+    code = "call_overtaken"
+
+    def __init__(self, last_called: str | None) -> None:
+        said = f"{last_called} was called since" if last_called else "Nobody has been called yet"
+        super().__init__(f"{said}: look at the board, then call again.")
+
+
+class SameRestaurantError(Refusal):
+    code = "same_restaurant"
+
+    def __init__(self, slug: str) -> None:
+        super().__init__(f"The ticket is one of {slug} already: name another restaurant.")
+
+
+class GraceNotOverError(Refusal):
+    code = "grace_not_over"
+
+    def __init__(self, token_number: str) -> None:
+        super().__init__(f"The guest of ticket {token_number} still has time to show up.")

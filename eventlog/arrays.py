@@ -6,7 +6,7 @@ item, which is a tenth of the time of a large batch.
 """
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from functools import lru_cache
 from struct import Struct, pack
 from typing import ClassVar
@@ -23,6 +23,7 @@ _NULL = _LENGTH(-1)
 _LENGTH_16 = _LENGTH(16)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_FIRST_DAY = date(2000, 1, 1)
 
 
 class PackedArray(bytes):
@@ -74,6 +75,10 @@ class _Timestamps(PackedArray):
     oid, item_oid = 1185, 1184
 
 
+class _Dates(PackedArray):
+    oid, item_oid = 1182, 1082
+
+
 def uuids(values: Sequence[UUID | None]) -> PackedArray:
     try:
         # As `value.bytes`, which is a function written in Python, would do it. The type is ignored
@@ -121,6 +126,12 @@ def byteas(values: Sequence[bytes]) -> PackedArray:
 
 def timestamps(values: Sequence[datetime | None]) -> PackedArray:
     return _Timestamps.of([_timestamp(value) for value in values], nulls=None in values)
+
+
+def dates(values: Sequence[date | None]) -> PackedArray:
+    """On the wire, the days since the first of the year 2000."""
+    items = [_NULL if day is None else pack(">ii", 4, (day - _FIRST_DAY).days) for day in values]
+    return _Dates.of(items, nulls=None in values)
 
 
 # The texts of a batch are topics, statuses and actors, and its moments are mostly one: a few

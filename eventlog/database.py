@@ -53,6 +53,13 @@ def follower_conninfo(conninfo: str) -> str:
     return _conninfo(conninfo, SERVICE_ROLE, {**_READER_LIMITS, "synchronous_commit": "off"})
 
 
+def noting_conninfo(conninfo: str) -> str:
+    """For what is written before a command and counts only if that is committed: its own commit
+    need not wait for the disk, because that of the command, which comes later in the same WAL,
+    does."""
+    return _conninfo(conninfo, SERVICE_ROLE, {**_WRITER_LIMITS, "synchronous_commit": "off"})
+
+
 def owner_conninfo(conninfo: str) -> str:
     """As the user of the connection string itself: for migrations only."""
     return _conninfo(conninfo, None, _OWNER_LIMITS)

@@ -34,3 +34,7 @@ class KeyReusedError(Exception):
 
 class ConflictError(Exception):
     """Somebody else wrote to the same aggregate, and went on doing so at every new attempt."""
+
+
+class NoGuestKeyError(Exception):
+    """There is no key to seal guests' data with, and unsealed it is not taken."""

@@ -102,6 +102,13 @@ def columns(keys: Sequence[KnownKey]) -> dict[str, PackedArray]:
     }
 
 
+async def find_key(connection: AsyncConnection[TupleRow], scope: Scope) -> KnownKey | None:
+    """For whoever wants to know before there is a command at all."""
+    rows = await connection.execute(FIND_KEYS, scopes([scope]), binary=True)
+    row = await rows.fetchone()
+    return None if row is None else known_key(row)
+
+
 async def forget_keys(connection: AsyncConnection[TupleRow], *, days: int, limit: int) -> int:
     """Forgets some of the keys that are older than that; returns how many."""
     forgotten = await connection.execute(FORGET_KEYS, {"days": days, "limit": limit})

@@ -42,7 +42,8 @@ class LiveTable(Generic[S]):
     delete: ClassVar[str]
 
     beside: ClassVar[tuple[str, ...]] = ()
-    """Tables in which `insert` notes something beside the rows themselves."""
+    """Tables in which `insert` notes something beside the rows themselves; `update` and `delete`
+    keep it right, where it depends on the rows that are there."""
 
     unrecorded: ClassVar[Mapping[str, str]] = {}
     """Columns that are moved by what is no event, and for each the column that says how long that

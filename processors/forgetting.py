@@ -1,10 +1,12 @@
-"""Forgetting: what was answered to an Idempotency-Key is kept for some weeks, and then deleted.
+"""Forgetting: what was answered to an Idempotency-Key is kept for some weeks, and then deleted; who
+was let in by a limit, until the limit has forgotten it.
 
 Whoever sends the key again after that sends a new request.
 """
 
 from typing import ClassVar
 
+from eventlog.admissions import forget_admissions
 from eventlog.idempotency import forget_keys
 from processors.runtime import BATCH_MAX, POLL_SECONDS, Processor, Runtime, Session
 
@@ -20,5 +22,6 @@ class Forgetting(Processor):
         if not session.on_duty:
             return POLL_SECONDS
         days = runtime.kitchen.idempotency_keep_days
-        forgotten = await forget_keys(session.connection, days=days, limit=BATCH_MAX)
-        return 0 if forgotten == BATCH_MAX else POLL_SECONDS
+        keys = await forget_keys(session.connection, days=days, limit=BATCH_MAX)
+        admissions = await forget_admissions(session.connection, limit=BATCH_MAX)
+        return 0 if BATCH_MAX in (keys, admissions) else POLL_SECONDS

@@ -2,9 +2,12 @@
 
 from processors.checkpoints import Checkpoints
 from processors.completions import Completions
+from processors.deliveries import Deliveries
 from processors.dispatch import Dispatch
 from processors.forgetting import Forgetting
 from processors.leases import Leases
+from processors.no_shows import NoShows
+from processors.notifications import Notifications
 from processors.qstash import QStash
 from processors.recovery import Recovery
 from processors.runtime import Processor
@@ -14,18 +17,23 @@ from processors.upstream_feeds import Feeds
 from processors.upstreams import Upstreams
 
 
-def all_processors(qstash: QStash | None = None, feeds: Feeds | None = None) -> list[Processor]:
+def all_processors(
+    qstash: QStash | None = None, feeds: Feeds | None = None, deliveries: Deliveries | None = None
+) -> list[Processor]:
     """With QStash, which calls back when an order is due, completions only do what it did not."""
     built_in: list[Processor] = [
         Recovery(),
         Dispatch(),
         Leases(),
         Schedules(),
+        NoShows(),
         Forgetting(),
         Checkpoints(),
     ]
     if feeds:
         built_in.append(Upstreams(feeds))
+    if deliveries:
+        built_in += [Notifications(), deliveries]
     if qstash is None:
         return [Completions(), *built_in]
     return [Completions(GRACE_SECONDS), Scheduling(qstash), *built_in]

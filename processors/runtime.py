@@ -69,12 +69,17 @@ class Runtime(Struct, frozen=True, eq=False, kw_only=True):
 
     async def send(self, orders: Iterable[tuple[Command[Any], Origin]]) -> bool:
         """Returns whether all of them were taken. Only a defect is raised."""
+        return None not in await self.send_all(orders)
+
+    async def send_all(self, orders: Iterable[tuple[Command[Any], Origin]]) -> list[Receipt | None]:
+        """The receipts of those that were taken, and None for each other. Only a defect is
+        raised."""
         futures = [self.committer.submit(command, origin) for command, origin in orders]
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException) and not isinstance(outcome, _NOT_TAKEN):
                 raise outcome
-        return all(isinstance(outcome, Receipt) for outcome in outcomes)
+        return [outcome if isinstance(outcome, Receipt) else None for outcome in outcomes]
 
 
 class Session(Struct, frozen=True, eq=False):

@@ -13,18 +13,25 @@ from domain.event import Decider
 from domain.job import JOB
 from domain.order import ORDER
 from domain.queue import QUEUE
+from domain.restaurant import RESTAURANT
 from domain.schedule import SCHEDULE
+from domain.subject import SUBJECT
+from domain.ticket import TICKET
 from domain.upstream import UPSTREAM
 from domain.upstream_record import UPSTREAM_RECORD
 from eventlog.follower import Projection
 from eventlog.live import LiveTable
 from projections.bots import LiveBots
+from projections.erased_subjects import ErasedSubjects
 from projections.finished_jobs import FinishedJobs
 from projections.finished_orders import FinishedOrders
+from projections.finished_tickets import FinishedTickets
 from projections.jobs import LiveJobs
 from projections.orders import LiveOrders
 from projections.queues import LiveQueues
+from projections.restaurants import LiveRestaurants
 from projections.schedules import LiveSchedules
+from projections.tickets import LiveTickets
 from projections.upstream_records import LiveUpstreamRecords
 from projections.upstreams import LiveUpstreams
 
@@ -36,6 +43,9 @@ DECIDERS: tuple[Decider[Any], ...] = (
     SCHEDULE,
     UPSTREAM,
     UPSTREAM_RECORD,
+    RESTAURANT,
+    TICKET,
+    SUBJECT,
 )
 
 # This order is the order in which every batch of every process locks rows. Two processes with
@@ -48,9 +58,12 @@ LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveSchedules(),
     LiveUpstreams(),
     LiveUpstreamRecords(),
+    LiveRestaurants(),
+    LiveTickets(),
+    ErasedSubjects(),
 )
 
-READ_MODELS: tuple[Projection, ...] = (FinishedOrders(), FinishedJobs())
+READ_MODELS: tuple[Projection, ...] = (FinishedOrders(), FinishedJobs(), FinishedTickets())
 
 # In the order of the layers: tables that are derived come after what they are derived from.
 MIGRATIONS: tuple[ModuleType, ...] = (eventlog.migrations, projections.migrations)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Composed, Identifier
 
 from domain.event import State
 from eventlog.arrays import uuids
@@ -147,8 +147,14 @@ class LiveTarget(Target):
 
     async def _delete(self, connection: Connection, ids: Sequence[UUID]) -> None:
         if ids:
-            delete = DELETE_ROWS.format(table=Identifier(self._table.name))
-            await connection.execute(delete, {"ids": uuids(ids)})
+            await connection.execute(self._deleting, {"ids": uuids(ids)})
+
+    @property
+    def _deleting(self) -> str | Composed:
+        """What a table keeps beside its rows may change when one of them goes."""
+        if self._table.beside:
+            return self._table.delete
+        return DELETE_ROWS.format(table=Identifier(self._table.name))
 
 
 TARGETS: tuple[Target, ...] = (

@@ -11,10 +11,12 @@ from starlette.applications import Starlette
 from starlette.types import Message
 
 from api.app import App
+from api.guest_key import ServiceKey
 from api.service import Service
 from api.settings import Settings
 
 JSON = {"Content-Type": "application/json"}
+GUEST_KEY = ServiceKey.of(b"a key that no restaurant may use")
 
 
 class Answer:
@@ -134,5 +136,5 @@ def api_of(service: Service) -> Api:
 @asynccontextmanager
 async def open_api(conninfo: str, **settings: Any) -> AsyncIterator[Api]:
     """A service in which nothing happens that was not asked for, and nothing is read."""
-    async with Service(conninfo, read_models=(), processors=()) as service:
+    async with Service(conninfo, guest_key=GUEST_KEY, read_models=(), processors=()) as service:
         yield Api(App(service, some_settings(**settings)), service)

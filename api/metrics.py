@@ -1,0 +1,38 @@
+"""What is counted, for Prometheus: `GET /metrics`.
+
+Counters are this process's own; whoever collects adds those of all processes up. A new one is a
+line here, and one where it happens.
+"""
+
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+REGISTRY = CollectorRegistry()
+
+JOINS = Counter("daybook_joins", "Guests who joined a queue.", registry=REGISTRY)
+CALLS = Counter("daybook_calls", "Guests who were called.", registry=REGISTRY)
+IDEMPOTENCY_REUSES = Counter(
+    "daybook_idempotency_reuses", "Joins that were sent again and joined nobody.", registry=REGISTRY
+)
+LIMIT_HITS = Counter(
+    "daybook_rate_limit_hits", "Requests that a limit refused.", ["limit"], registry=REGISTRY
+)
+ERRORS = Counter(
+    "daybook_errors", "Answers that are the service's own fault.", ["status"], registry=REGISTRY
+)
+
+
+def read_count(name: str, **labels: str) -> float:
+    """What a counter has counted so far: `read_count("daybook_joins")`."""
+    return REGISTRY.get_sample_value(f"{name}_total", labels) or 0.0
+
+
+async def metrics(_request: Request) -> Response:
+    """What this process has counted, as Prometheus reads it."""
+    return Response(generate_latest(REGISTRY), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+routes: list[Route] = [Route("/metrics", metrics, methods=["GET"])]

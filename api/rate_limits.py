@@ -1,0 +1,135 @@
+"""Limits for what anybody may send: so many tickets for a mobile, so many requests from an address.
+
+Counted in the database, over a sliding window, for all processes together. A request is let in by
+all limits or uses up none of them. While the database is away nobody is let in.
+"""
+
+from functools import partial
+from hashlib import sha256
+from hmac import compare_digest
+from http import HTTPStatus
+from math import ceil
+from uuid import UUID
+
+from msgspec import Struct
+from starlette.types import Scope
+
+from api import metrics
+from api.addresses import client_address, read_networks
+from api.guests import GuestBook, Note
+from api.happenings import happened
+from api.problems import BadInputError
+from api.requests import Headers
+from api.settings import Settings
+from eventlog.admissions import Asked, Limit, Standing, admit
+
+PER_PHONE = "per-phone"
+PER_ADDRESS = "per-address"
+HOUR_SECONDS = 3600
+MINUTE_SECONDS = 60
+KIOSK_KEY = b"daybook-kiosk-key"
+
+ADVICE = {
+    PER_PHONE: "This mobile number has taken as many tickets as it may",
+    PER_ADDRESS: "Too many requests came from this address",
+}
+
+
+class Admission(Struct, frozen=True, kw_only=True):
+    """What was decided, and the headers that say so: for the answer, whichever it is."""
+
+    headers: dict[str, str]
+    limit: str | None = None
+    """The name of the limit that refused; None if all of them let it in."""
+
+    retry_after_seconds: int | None = None
+
+    @property
+    def is_allowed(self) -> bool:
+        return self.limit is None
+
+    @property
+    def raw_headers(self) -> list[tuple[bytes, bytes]]:
+        return [(name.lower().encode(), value.encode()) for name, value in self.headers.items()]
+
+    def check(self) -> None:
+        """Raises the answer for who was refused."""
+        if self.limit is None:
+            return
+        sentence = f"{ADVICE[self.limit]}: try again in {_span(self.retry_after_seconds or 1)}."
+        raise BadInputError(
+            HTTPStatus.TOO_MANY_REQUESTS, "rate_limited", sentence, headers=self.headers
+        )
+
+
+class RateLimits:
+    def __init__(self, settings: Settings, guests: GuestBook, note: Note) -> None:
+        self._per_phone = Limit(PER_PHONE, settings.tickets_per_mobile_max, HOUR_SECONDS)
+        self._per_address = Limit(PER_ADDRESS, settings.requests_per_address_max, MINUTE_SECONDS)
+        self._trusted = read_networks(settings.trusted_proxies)
+        self._proxy_header = settings.proxy_header
+        # Digests are of one length, so that comparing them takes as long for every key.
+        self._kiosks = [sha256(key.encode()).digest() for key in settings.kiosk_key_list]
+        self._guests = guests
+        self._note = note
+
+    def address_of(self, scope: Scope) -> str:
+        """The client's, as far as it can be believed."""
+        return client_address(scope, trusted=self._trusted, header=self._proxy_header)
+
+    def is_kiosk(self, headers: Headers) -> bool:
+        """Whether the request shows a kiosk's key: all guests of a kiosk share its address."""
+        given = sha256(headers.get(KIOSK_KEY, b"")).digest()
+        # All of them are compared, whichever it is.
+        matches = [compare_digest(given, known) for known in self._kiosks]
+        return any(matches)
+
+    async def admit(
+        self, restaurant_id: UUID, *, pseudonym: str, address: str, route: str, is_exempt: bool
+    ) -> Admission:
+        """One decision, for both limits. Who is exempt is so from that on addresses alone.
+
+        `pseudonym` is that of `GuestBook.pseudonym`. Raises UnavailableError while the database is
+        away: nobody is let in unseen.
+        """
+        asked = [Asked(self._per_phone, f"{restaurant_id} {pseudonym}")]
+        if not is_exempt:
+            key = f"{route} {self._guests.address_pseudonym(address)}"
+            asked.append(Asked(self._per_address, key))
+        standings = await self._note(partial(admit, asked=asked))
+        admission = _admission(asked, standings)
+        if admission.limit is not None:
+            metrics.LIMIT_HITS.labels(admission.limit).inc()
+            happened(
+                "rate_limit.hit",
+                restaurantId=restaurant_id,
+                limit=admission.limit,
+                route=route,
+                retryAfterSeconds=admission.retry_after_seconds,
+            )
+        return admission
+
+
+def _admission(asked: list[Asked], standings: list[Standing]) -> Admission:
+    headers = {
+        "RateLimit-Policy": ", ".join(
+            f'"{one.limit.name}";q={one.limit.count_max};w={one.limit.seconds}' for one in asked
+        ),
+        "RateLimit": ", ".join(
+            f'"{one.name}";r={one.remaining};t={ceil(one.seconds)}' for one in standings
+        ),
+    }
+    refusing = [one for one in standings if not one.has_room]
+    if not refusing:
+        return Admission(headers=headers)
+    # Before the last of them has room it would be refused again.
+    last = max(refusing, key=lambda one: one.seconds)
+    seconds = max(1, ceil(last.seconds))
+    headers["Retry-After"] = str(seconds)
+    return Admission(headers=headers, limit=last.name, retry_after_seconds=seconds)
+
+
+def _span(seconds: int) -> str:
+    if seconds < 2 * MINUTE_SECONDS:
+        return f"{seconds} seconds" if seconds > 1 else "a second"
+    return f"{ceil(seconds / MINUTE_SECONDS)} minutes"

@@ -1,0 +1,211 @@
+"""A guest joins a line: public, limited, and once however often it is sent.
+
+The order matters. A key that is known is answered before any limit is asked, so sending again is
+free; whoever is let in is sealed before there is a command, so nothing personal comes near the log.
+"""
+
+import asyncio
+import time
+from http import HTTPStatus
+from typing import Annotated
+from uuid import UUID
+from weakref import WeakValueDictionary
+
+import orjson
+from msgspec import Meta
+from starlette.routing import Route
+from uuid_utils.compat import uuid7
+
+from api.commands import (
+    Body,
+    Call,
+    Endpoint,
+    RawHeaders,
+    keyed,
+    origin_of,
+    retry_after,
+    stored,
+    told_by,
+)
+from api.guests import GuestDetails, guest_details
+from api.happenings import happened
+from api.problems import KNOWN_ERRORS, problem_of
+from api.rate_limits import RateLimits
+from api.requests import KeyText, read_idempotency_key, unprocessable
+from api.restaurants import slug_of
+from api.ticket_reads import TicketAnswer
+from api.ticket_shapes import served_json
+from domain.counter import Join, Served
+from domain.errors import Refusal
+from domain.restaurant import restaurant_id
+from domain.ticket import Guest
+from eventlog.errors import KeyReusedError
+from eventlog.idempotency import IdempotencyKey, Scope, find_key
+from eventlog.origin import Receipt, StoredAnswer
+
+PARTY_MAX = 50
+# The same request may be on its way in another process: so long its answer is waited for before a
+# limit refuses.
+TWIN_SECONDS = 0.25
+
+NameText = Annotated[str, Meta(min_length=1, max_length=200)]
+MobileText = Annotated[str, Meta(min_length=1, max_length=40)]
+SeatingText = Annotated[str, Meta(min_length=1, max_length=40, pattern=r"^[^\x00-\x1f\x7f]+$")]
+
+
+class NewTicket(Body, frozen=True):
+    name: NameText
+    mobile_number: MobileText
+    party_size: Annotated[int, Meta(ge=1, le=PARTY_MAX)]
+    seating_type: SeatingText | None = None
+    idempotency_key: KeyText | None = None
+
+
+class Wish(Body, frozen=True):
+    """What a request says, as far as its fingerprint may know: nothing that leads to a guest."""
+
+    guest: str
+    party_size: int
+    seating_type: str | None
+
+
+def joined(served: Served) -> TicketAnswer:
+    return {"ticket": served_json(served)}
+
+
+class JoinEndpoint(Endpoint[NewTicket]):
+    summary = "Join a restaurant's line."
+    answers = staticmethod(joined)
+    problems = (HTTPStatus.TOO_MANY_REQUESTS,)
+
+    def __init__(self) -> None:
+        super().__init__(
+            "POST",
+            "/api/restaurants/{slug}/tickets",
+            takes=NewTicket,
+            status=HTTPStatus.CREATED,
+        )
+        self._turns: WeakValueDictionary[Scope, asyncio.Lock] = WeakValueDictionary()
+        """One at a time of those that show the same key: only the first asks the limits."""
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        new = self.read(call, body)
+        line = restaurant_id(slug_of(call))
+        guest = guest_details(new.name, new.mobile_number, calling_code=call.settings.calling_code)
+        key = self._key(call, new, guest, line)
+        if key is None:
+            return await self._join(call, new, guest, line, None)
+        turn = self._turns.setdefault(key.scope, asyncio.Lock())
+        async with turn:
+            return await self._join(call, new, guest, line, key)
+
+    async def _join(
+        self,
+        call: Call,
+        new: NewTicket,
+        guest: GuestDetails,
+        line: UUID,
+        key: IdempotencyKey | None,
+    ) -> tuple[StoredAnswer, RawHeaders]:
+        began = time.monotonic()
+        try:
+            if known := await _known(call, key):
+                return _replayed(known, line)
+            admitted = await self._admit(call, guest, line, key)
+            if isinstance(admitted, Receipt):
+                return _replayed(admitted, line)
+            sealed = await call.service.guests.seal(line, guest)
+            join = Join(
+                slug=slug_of(call),
+                ticket_id=uuid7(),
+                guest=Guest(
+                    subject_id=sealed.subject_id, sealed=sealed.sealed, pseudonym=sealed.pseudonym
+                ),
+                party_size=new.party_size,
+                seating_type=new.seating_type,
+                hourly_max=call.settings.tickets_per_mobile_max,
+            )
+            origin = origin_of(key, call.correlation)
+            receipt = await call.service.committer.submit(join, origin, key)
+        except KNOWN_ERRORS as error:
+            problem = problem_of(error)
+            return stored(problem), retry_after(problem)
+        if receipt.replayed is not None:
+            answer, headers = _replayed(receipt, line)
+            return answer, headers + admitted
+        _tell(receipt.answer, time.monotonic() - began)
+        return self._render(receipt.answer), told_by(receipt) + admitted
+
+    async def _admit(
+        self, call: Call, guest: GuestDetails, line: UUID, key: IdempotencyKey | None
+    ) -> RawHeaders | Receipt:
+        """The headers of whoever is let in; the answer of a twin that was let in before."""
+        limits: RateLimits = call.scope["app"].rate_limits
+        admission = await limits.admit(
+            line,
+            pseudonym=call.service.guests.pseudonym(line, guest.mobile_number),
+            address=limits.address_of(call.scope),
+            route=self.operation,
+            is_exempt=limits.is_kiosk(call.headers),
+        )
+        if not admission.is_allowed and key is not None:
+            await asyncio.sleep(TWIN_SECONDS)
+            if known := await _known(call, key):
+                return known
+        admission.check()
+        return admission.raw_headers
+
+    def _key(
+        self, call: Call, new: NewTicket, guest: GuestDetails, line: UUID
+    ) -> IdempotencyKey | None:
+        """Of this restaurant alone: another's key leads nowhere, whatever it is."""
+        header = read_idempotency_key(call.scope)
+        if header and new.idempotency_key and header != new.idempotency_key:
+            raise unprocessable("schema", "The header and the body name two idempotency keys.")
+        text = header or new.idempotency_key
+        if text is None:
+            return None
+        who = call.service.guests.pseudonym(line, f"{guest.mobile_number}\0{guest.name}")
+        wish = Wish(guest=who, party_size=new.party_size, seating_type=new.seating_type)
+        # With the space, it is a key that no client can send.
+        return keyed(call, wish, self.operation, f"{text} {line}", self._render)
+
+    def _render(self, outcome: Served | Refusal) -> StoredAnswer:
+        if isinstance(outcome, Refusal):
+            return stored(problem_of(outcome))
+        return StoredAnswer(self.status, orjson.dumps(joined(outcome)))
+
+
+async def _known(call: Call, key: IdempotencyKey | None) -> Receipt | None:
+    """What was answered to this key before. Raises KeyReusedError if that was another request."""
+    if key is None:
+        return None
+    known = await call.service.note(lambda reader: find_key(reader, key.scope))
+    if known is None:
+        return None
+    if known.fingerprint != key.fingerprint:
+        raise KeyReusedError(key.key)
+    return Receipt(None, known.command_id, known.position, known.answer)
+
+
+def _replayed(receipt: Receipt, line: UUID) -> tuple[StoredAnswer, RawHeaders]:
+    assert receipt.replayed is not None
+    happened("queue.idempotency_reuse", restaurantId=line, commandId=receipt.command_id)
+    return receipt.replayed, told_by(receipt)
+
+
+def _tell(served: Served, seconds: float) -> None:
+    ticket = served.ticket
+    happened(
+        "queue.created",
+        restaurantId=ticket.restaurant_id,
+        entryId=ticket.id,
+        tokenNumber=ticket.token.number,
+        position=ticket.position_at_join,
+        duration=round(seconds * 1000, 1),
+    )
+
+
+JOIN = JoinEndpoint()
+
+routes: list[Route] = [JOIN.route]

@@ -1,0 +1,96 @@
+"""Reading tickets: a guest's own with its position, and the line as the staff see it."""
+
+from typing import Annotated, TypedDict
+
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.routing import Route
+
+from api.job_reads import PageCursor
+from api.parameters import NoParameters, Parameters
+from api.queries import DatabaseRead
+from api.requests import bad_request, read_id
+from api.restaurants import PAGE_MAX, PAGE_USUAL, read_slug
+from api.service import Service
+from api.ticket_shapes import StaffTicketJSON, TicketJSON, staff_json, standing_json
+from domain.errors import NotFoundError
+from domain.restaurant import restaurant_id
+from domain.ticket import Ticket, TicketStatus
+from projections.page_cursor import BadCursorError
+from projections.ticket_list import TicketPage, one_ticket, read_tickets
+
+
+class TicketAnswer(TypedDict):
+    ticket: TicketJSON
+
+
+class TicketPageAnswer(TypedDict):
+    tickets: list[StaffTicketJSON]
+    nextCursor: str | None
+    waiting: int
+
+
+class TicketListing(Parameters, frozen=True):
+    status: (
+        Annotated[
+            TicketStatus,
+            Meta(description="Only tickets of this status; without it, who was called or waits."),
+        ]
+        | None
+    ) = None
+    limit: Annotated[
+        int, Meta(ge=1, le=PAGE_MAX, description="How many tickets a page has at most.")
+    ] = PAGE_USUAL
+    cursor: PageCursor | None = None
+
+
+async def get_ticket(_: NoParameters, request: Request) -> TicketAnswer:
+    """One ticket with its position now, also when it is over or was transferred from here."""
+    slug = read_slug(request.path_params["slug"])
+    ticket_id = read_id(request.path_params["id"])
+    service: Service = request.app.service
+    standing = await service.read(lambda reader: one_ticket(reader, ticket_id))
+    if standing is None or not _was_at(slug, standing.ticket):
+        raise NotFoundError("ticket", ticket_id)
+    return {"ticket": standing_json(standing)}
+
+
+async def list_tickets(asked: TicketListing, request: Request) -> TicketPageAnswer:
+    """For the staff: who was called and who waits, with names and numbers."""
+    slug = read_slug(request.path_params["slug"])
+    service: Service = request.app.service
+    page = await _read_page(service, slug, asked)
+    if page is None:
+        raise NotFoundError("restaurant", slug)
+    guests = [one.ticket.guest for one in page.tickets]
+    opened = await service.guests.open_each([(one.subject_id, one.sealed) for one in guests])
+    return {
+        "tickets": [
+            staff_json(standing_json(one), one.ticket.guest.subject_id, guest)
+            for one, guest in zip(page.tickets, opened, strict=True)
+        ],
+        "nextCursor": page.next_cursor,
+        "waiting": page.restaurant.waiting_count,
+    }
+
+
+async def _read_page(service: Service, slug: str, asked: TicketListing) -> TicketPage | None:
+    try:
+        return await service.read(
+            lambda reader: read_tickets(
+                reader, slug, only=asked.status, limit=asked.limit, cursor=asked.cursor
+            )
+        )
+    except BadCursorError as error:
+        raise bad_request("bad_cursor", str(error)) from error
+
+
+def _was_at(slug: str, ticket: Ticket) -> bool:
+    """A guest who was sent on still finds the ticket where it was drawn."""
+    return restaurant_id(slug) in (ticket.restaurant_id, ticket.came_from)
+
+
+routes: list[Route] = [
+    DatabaseRead("/api/restaurants/{slug}/tickets", list_tickets, parameters=TicketListing).route,
+    DatabaseRead("/api/restaurants/{slug}/tickets/{id}", get_ticket).route,
+]

@@ -1,0 +1,132 @@
+"""`daybook bench tickets`: guests and desks on two processes, and long lines beside short ones."""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from statistics import median
+
+import click
+from uuid_utils.compat import uuid7
+
+from bench.client import HTTPConnection
+from bench.kitchen import run
+from bench.line import LINE, SLUG, Found, Seen, load, look_through, serving
+from bench.measure import Round, console, ratio
+from bench.scratch import describe_server, scratch_database
+from bench.write import DatabaseChoice
+from daybook.progress import bar
+from domain.counter import Join, OpenRestaurant
+from domain.restaurant import Profile, Reset
+from domain.ticket import Guest
+from eventlog.committer import Committer
+from eventlog.mapper import EventMapper
+from eventlog.origin import Origin
+from projections.registry import DECIDERS, LIVE_TABLES
+
+PROCESSES = 2
+RATES = (300, 3000)
+SHORT = 100
+CHUNK = 400
+ROUNDS = 20
+READS = 50
+PROFILE = Profile(
+    name="Trattoria",
+    token_prefix="TRATTORIA",  # noqa: S106 (what tokens begin with, and no secret)
+    minutes_per_party=10,
+    reset=Reset.NEVER,
+    time_zone="UTC",
+    no_show_seconds=None,
+)
+
+
+@click.command("tickets")
+@click.option("--seconds", default=60.0, show_default=True, help="Length of each load.")
+@click.option("--waiting", default=100_000, show_default=True, help="Guests in the long line.")
+@click.pass_obj
+def command(choice: DatabaseChoice, seconds: float, waiting: int) -> None:
+    """Joins and calls on two processes, and what a long line costs."""
+    with ExitStack() as stack:
+        server = stack.enter_context(choice.conninfo(console.print))
+        console.print(describe_server(server))
+        for per_minute in RATES:
+            _load(stack, server, per_minute, seconds)
+        _long_line(stack, server, waiting)
+
+
+def _load(stack: ExitStack, server: str, per_minute: int, seconds: float) -> None:
+    database = stack.enter_context(scratch_database(server))
+    console.print(f"{per_minute:,} joins a minute for {seconds:g} s, two desks calling …")
+    with serving(database, PROCESSES) as ports:
+        seen = asyncio.run(load(ports, per_minute=per_minute, seconds=seconds))
+    _tell(seen, look_through(database, seen))
+
+
+def _tell(seen: Seen, found: Found) -> None:
+    for name, seconds in (("join", seen.join_seconds), ("call-next", seen.call_seconds)):
+        p50, p95, p99 = (percentile(seconds, part) * 1000 for part in (0.50, 0.95, 0.99))
+        console.print(f"  {name}: p50 {p50:.1f} ms, p95 {p95:.1f} ms, p99 {p99:.1f} ms")
+    console.print(
+        f"  {found.joins:,} joined, {found.calls:,} called: {found.wrong_tokens} tokens missing or "
+        f"twice, {found.wrong_positions} wrong positions, {found.called_twice} called twice, "
+        f"{found.out_of_order} out of order, {found.unacknowledged} lost or made up, "
+        f"{seen.unequal_count} unequal answers, {found.deadlocks} deadlocks"
+    )
+
+
+def percentile(seconds: Sequence[float], part: float) -> float:
+    return sorted(seconds)[int((len(seconds) - 1) * part)]
+
+
+def _long_line(stack: ExitStack, server: str, waiting: int) -> None:
+    ports: dict[int, int] = {}
+    tickets: dict[int, list[str]] = {}
+    for count in (SHORT, waiting):
+        database = stack.enter_context(scratch_database(server))
+        tickets[count] = asyncio.run(_fill(database, count))
+        (ports[count],) = stack.enter_context(serving(database, 1))
+    for name, path in (("a ticket with its position", "/tickets/{}"), ("the board", "/board")):
+        seconds: dict[int, list[float]] = {count: [] for count in ports}
+        # In turns, so that the machine is as busy for the one as for the other.
+        for _ in range(ROUNDS):
+            for count, port in ports.items():
+                run(_read(port, path, tickets[count], seconds[count]))
+        short, long = (median(seconds[count]) for count in (SHORT, waiting))
+        console.print(
+            f"{name}: p50 {short * 1000:.2f} ms with {SHORT} waiting, {long * 1000:.2f} ms with "
+            f"{waiting:,}: {ratio(long, short)} times as long"
+        )
+
+
+async def _fill(database: str, count: int) -> list[str]:
+    """A line of so many, through the committer as any other."""
+    guest = Guest(subject_id=uuid7(), sealed="", pseudonym="")
+    mapper = EventMapper(DECIDERS)
+    ids = [uuid7() for _ in range(count)]
+    async with Committer(database, tables=LIVE_TABLES, mapper=mapper) as committer:
+        await committer.submit(OpenRestaurant(slug=SLUG, profile=PROFILE), _origin())
+        with bar("Filling the line", "guests", count) as progress:
+            for first in range(0, count, CHUNK):
+                joins = [
+                    Join(slug=SLUG, ticket_id=one, guest=guest, party_size=2)
+                    for one in ids[first : first + CHUNK]
+                ]
+                await asyncio.gather(*(committer.submit(one, _origin()) for one in joins))
+                progress.reach(first)
+    return [str(one) for one in ids]
+
+
+def _origin() -> Origin:
+    return Origin(command_id=uuid7(), actor="bench")
+
+
+async def _read(port: int, path: str, tickets: Sequence[str], seconds: list[float]) -> Round:
+    connection = await HTTPConnection.open("127.0.0.1", port)
+    began = time.perf_counter()
+    for ticket in random.choices(tickets, k=READS):
+        asked = time.perf_counter()
+        await connection.send("GET", LINE + path.format(ticket))
+        seconds.append(time.perf_counter() - asked)
+    connection.close()
+    return Round(count=READS, seconds=time.perf_counter() - began, latencies=seconds)

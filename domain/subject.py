@@ -1,0 +1,68 @@
+"""A subject: a guest, of whom the log knows an id, and at last that they were erased.
+
+What a guest told about themselves is sealed in the events of their tickets, under a key of their
+own. A subject's only event says that this key was destroyed, on whose word and why.
+"""
+
+from datetime import datetime
+from typing import ClassVar
+from uuid import UUID
+
+from msgspec import Struct
+
+from domain.desk import Desk, Reads
+from domain.errors import NotFoundError
+from domain.event import Decider, Event, events_of
+
+
+class Subject(Struct, frozen=True, kw_only=True, gc=False):
+    id: UUID
+    version: int
+    erased_at: datetime
+    reason: str
+
+    class Erased(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "subject.erased"
+        subject_id: UUID
+        reason: str
+
+
+def evolve(subject: Subject | None, event: Event) -> Subject:
+    assert isinstance(event, Subject.Erased), f"a subject does not know {event}"
+    return Subject(
+        id=event.subject_id,
+        version=1 if subject is None else subject.version + 1,
+        erased_at=event.at,
+        reason=event.reason,
+    )
+
+
+SUBJECT: Decider[Subject] = Decider(
+    name="subject",
+    state=Subject,
+    events=events_of(Subject),
+    evolve=evolve,
+    finished=lambda _subject: False,
+)
+
+
+class EraseSubject(Struct, frozen=True, kw_only=True, gc=False):
+    """Destroys what is known of a guest. To ask again is no mistake: it is done, and stays so."""
+
+    subject_id: UUID
+    reason: str
+    has_key: bool
+    """Whether there is a key to destroy, as whoever keeps the keys says."""
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((SUBJECT, self.subject_id),))
+
+    def decide(self, desk: Desk) -> Subject:
+        subject = desk.get(SUBJECT, self.subject_id)
+        if subject is not None:
+            return subject
+        if not self.has_key:
+            raise NotFoundError("subject", self.subject_id)
+        erased = Subject.Erased(at=desk.now, subject_id=self.subject_id, reason=self.reason)
+        return desk.record(SUBJECT, self.subject_id, erased)

@@ -1,0 +1,112 @@
+"""Notifications: what happens to a ticket becomes a job, once, and the job outlives every crash.
+
+The jobs and the follower's cursor are one transaction. Only what is news becomes one: whoever turns
+notifications on, or comes back after an hour, does not tell guests of calls from long ago.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import ClassVar
+from uuid import UUID, uuid5
+
+from msgspec import Raw, Struct, json
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from domain.event import Event
+from domain.job import UniqueScope
+from domain.ticket import Ticket
+from domain.workshop import NewJob, unique_id
+from eventlog.follower import SETTLING_SECONDS, Follower
+from eventlog.mapper import EventMapper, RecordedEvent
+from eventlog.origin import Origin
+from processors.runtime import POLL_SECONDS, Processor, Runtime, Session
+from projections.enqueue import enqueue_async
+from projections.registry import DECIDERS
+
+ACTOR = "system:notifications"
+QUEUE = "notifications"
+ATTEMPTS_MAX = 10
+LEASE_SECONDS = 30.0
+NEWS_SECONDS = timedelta(minutes=15)
+
+READ_CLOCK = "SELECT clock_timestamp()"
+
+_BATCHES = UUID("a7d1f3c9-0b52-5e84-8c6d-2f9e71b5a040")
+
+
+class Notice(Struct, frozen=True, rename="camel"):
+    """The payload of a job. It holds nothing of the guest: that is read when it is delivered."""
+
+    ticket_id: UUID
+    event: str
+    at: datetime
+    position: int
+    """Of the event, in the log."""
+
+
+class Announcing:
+    """What the follower does."""
+
+    name = "notifications"
+    kinds: tuple[type[Event], ...] | None = (
+        Ticket.Created,
+        Ticket.Called,
+        Ticket.Recalled,
+        Ticket.NoShow,
+        Ticket.Returned,
+        Ticket.Cancelled,
+        Ticket.Transferred,
+    )
+    pause_seconds = 0.05
+
+    async def apply(
+        self, connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
+    ) -> None:
+        ((now,),) = await (await connection.execute(READ_CLOCK)).fetchall()
+        news = [event for event in events if event.recorded_at >= now - NEWS_SECONDS]
+        if not news:
+            return
+        origin = Origin(
+            command_id=uuid5(_BATCHES, f"{news[0].position} {news[-1].position}"),
+            actor=ACTOR,
+            causation_id=news[-1].position,
+        )
+        await enqueue_async(connection, [_job(event) for event in news], origin)
+
+
+def _job(recorded: RecordedEvent) -> NewJob:
+    notice = Notice(
+        recorded.originator_id, recorded.event.topic, recorded.event.at, recorded.position
+    )
+    key = f"{recorded.originator_id} {recorded.originator_version}"
+    return NewJob(
+        job_id=unique_id(QUEUE, recorded.event.topic, key),
+        queue=QUEUE,
+        type=recorded.event.topic,
+        payload=Raw(json.encode(notice)),
+        attempts_max=ATTEMPTS_MAX,
+        lease_seconds=LEASE_SECONDS,
+        unique_key=key,
+        unique_scope=UniqueScope.FOREVER,
+    )
+
+
+class Notifications(Processor):
+    name: ClassVar[str] = "notifications"
+    pause_seconds: ClassVar[float] = Announcing.pause_seconds
+
+    def __init__(self) -> None:
+        self._follower: Follower | None = None
+
+    async def work(self, runtime: Runtime, session: Session) -> float:
+        if not session.on_duty:
+            return POLL_SECONDS
+        if self._follower is None:
+            self._follower = Follower(runtime.conninfo, Announcing(), EventMapper(DECIDERS))
+        await self._follower.catch_up()
+        return SETTLING_SECONDS if self._follower.is_settling else POLL_SECONDS
+
+    async def close(self) -> None:
+        if self._follower is not None:
+            await self._follower.close()

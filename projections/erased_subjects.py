@@ -1,0 +1,58 @@
+"""`erased_subjects`: every guest who was erased, when and why."""
+
+from collections.abc import Sequence
+
+from psycopg.rows import TupleRow
+
+from domain.subject import SUBJECT, Subject
+from eventlog.arrays import bigints, texts, timestamps, uuids
+from eventlog.live import LiveTable, Parameters
+
+SELECT_ERASED_SUBJECTS = "SELECT id, version, erased_at, reason FROM erased_subjects"
+
+HOLD_ERASED_SUBJECTS = (
+    f"{SELECT_ERASED_SUBJECTS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+)
+
+# The key goes in the transaction of the event: there is no moment at which a guest is erased and
+# can still be read. When this table is rebuilt, keys that came back with a backup go once more.
+INSERT_ERASED_SUBJECTS = """
+WITH destroyed AS (
+    DELETE FROM guest_keys WHERE subject_id = ANY(%(ids)b::uuid[])
+)
+INSERT INTO erased_subjects (id, version, erased_at, reason)
+SELECT * FROM unnest(
+    %(ids)b::uuid[], %(versions)b::bigint[], %(erased)b::timestamptz[], %(reasons)b::text[])
+"""
+
+UPDATE_ERASED_SUBJECTS = """
+UPDATE erased_subjects
+SET version = new.version, erased_at = new.erased_at, reason = new.reason
+FROM unnest(
+    %(ids)b::uuid[], %(versions)b::bigint[], %(erased)b::timestamptz[], %(reasons)b::text[]
+) AS new (id, version, erased_at, reason)
+WHERE erased_subjects.id = new.id
+"""
+
+
+class ErasedSubjects(LiveTable[Subject]):
+    decider = SUBJECT
+    name = "erased_subjects"
+    select = SELECT_ERASED_SUBJECTS
+    hold = HOLD_ERASED_SUBJECTS
+    insert = INSERT_ERASED_SUBJECTS
+    update = UPDATE_ERASED_SUBJECTS
+
+    def load(self, row: TupleRow) -> Subject:
+        return Subject(id=row[0], version=row[1], erased_at=row[2], reason=row[3])
+
+    def inserted(self, states: Sequence[Subject]) -> Parameters:
+        return {
+            "ids": uuids([subject.id for subject in states]),
+            "versions": bigints([subject.version for subject in states]),
+            "erased": timestamps([subject.erased_at for subject in states]),
+            "reasons": texts([subject.reason for subject in states]),
+        }
+
+    def updated(self, states: Sequence[Subject]) -> Parameters:
+        return self.inserted(states)

@@ -1,0 +1,104 @@
+"""`finished_tickets`: every ticket that is over, for lists that show the newest.
+
+A guest who did not show up may come back into the line; the ticket leaves this table then.
+"""
+
+from collections.abc import Iterable, Sequence
+from uuid import UUID
+
+from msgspec import json
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from domain.event import Event
+from domain.ticket import TICKET, Ticket
+from eventlog.arrays import bigints, byteas, texts, uuids
+from eventlog.history import fold_histories
+from eventlog.mapper import EventMapper, RecordedEvent
+
+UPSERT_FINISHED_TICKETS = """
+INSERT INTO finished_tickets (id, restaurant_id, place, status, ticket)
+SELECT * FROM unnest(
+    %(ids)b::uuid[], %(restaurants)b::uuid[], %(places)b::bigint[], %(statuses)b::text[],
+    %(tickets)b::bytea[])
+ON CONFLICT (id) DO UPDATE
+SET restaurant_id = excluded.restaurant_id, place = excluded.place, status = excluded.status,
+    ticket = excluded.ticket
+"""
+
+DELETE_FINISHED_TICKETS = "DELETE FROM finished_tickets WHERE id = ANY(%(ids)b::uuid[])"
+
+# Newest first. What happened to a ticket after the cursor is not in its row yet: the caller knows
+# those and has them from the log.
+READ_FINISHED_TICKETS = """
+SELECT ticket
+FROM finished_tickets
+WHERE restaurant_id = %(restaurant)s AND status = %(status)s AND place < %(before)s
+  AND id <> ALL(%(except)s::uuid[])
+ORDER BY place DESC
+LIMIT %(limit)s
+"""
+
+READ_TAIL = """
+SELECT DISTINCT originator_id
+FROM (
+    SELECT originator_id
+    FROM stored_events
+    WHERE notification_id > %(after)s AND topic = ANY(%(topics)s)
+    ORDER BY notification_id
+    LIMIT %(limit)s
+) AS tail
+"""
+
+_MAPPER = EventMapper((TICKET,))
+_decode = json.Decoder(Ticket).decode
+
+
+class FinishedTickets:
+    name = "finished_tickets"
+    kinds: tuple[type[Event], ...] | None = (
+        Ticket.Seated,
+        Ticket.NoShow,
+        Ticket.Cancelled,
+        Ticket.Returned,
+    )
+
+    # Lists read the log after the cursor too, so nobody waits for this.
+    pause_seconds = 0.25
+
+    async def apply(
+        self, connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
+    ) -> None:
+        touched = {event.originator_id for event in events}
+        tickets = await fold_tickets(connection, touched, upto=events[-1].position)
+        over = [one for one in tickets if one.status.is_over]
+        back = [one.id for one in tickets if not one.status.is_over]
+        if over:
+            await connection.execute(UPSERT_FINISHED_TICKETS, _columns(over))
+        if back:
+            await connection.execute(DELETE_FINISHED_TICKETS, {"ids": uuids(back)})
+
+
+async def fold_tickets(
+    connection: AsyncConnection[TupleRow], ids: Iterable[UUID], *, upto: int | None = None
+) -> list[Ticket]:
+    folded = await fold_histories(connection, _MAPPER, [*ids], upto=upto)
+    return sorted(folded.values(), key=lambda ticket: ticket.id.int)
+
+
+def load_finished(row: TupleRow) -> Ticket:
+    return _decode(row[0])
+
+
+def tail_topics() -> list[str]:
+    return _MAPPER.topics_of(FinishedTickets.kinds or ())
+
+
+def _columns(tickets: Sequence[Ticket]) -> dict[str, bytes]:
+    return {
+        "ids": uuids([one.id for one in tickets]),
+        "restaurants": uuids([one.restaurant_id for one in tickets]),
+        "places": bigints([one.token.place for one in tickets]),
+        "statuses": texts([one.status for one in tickets]),
+        "tickets": byteas([json.encode(one) for one in tickets]),
+    }

@@ -1,0 +1,135 @@
+"""`restaurants`: every restaurant, and how its line stands."""
+
+from collections.abc import Sequence
+
+from msgspec import json
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from domain.restaurant import RESTAURANT, Call, Profile, Reset, Restaurant
+from eventlog.arrays import bigints, byteas, dates, doubles, texts, timestamps, uuids
+from eventlog.live import LiveTable, Parameters
+
+SELECT_RESTAURANTS = """
+SELECT id, version, slug, created_at, updated_at, issued_count, sequence, service_day,
+       day_sequence, waiting_count, last_calls, name, token_prefix, minutes_per_party, reset,
+       time_zone, no_show_seconds
+FROM restaurants
+"""
+
+HOLD_RESTAURANTS = f"{SELECT_RESTAURANTS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+
+INSERT_RESTAURANTS = """
+INSERT INTO restaurants (id, version, slug, created_at, updated_at, issued_count, sequence,
+                         service_day, day_sequence, waiting_count, last_calls, name, token_prefix,
+                         minutes_per_party, reset, time_zone, no_show_seconds)
+SELECT * FROM unnest(
+    %(ids)b::uuid[], %(versions)b::bigint[], %(slugs)b::text[], %(created)b::timestamptz[],
+    %(updated)b::timestamptz[], %(issued)b::bigint[], %(sequences)b::bigint[],
+    %(days)b::date[], %(day_sequences)b::bigint[], %(waiting)b::bigint[], %(calls)b::bytea[],
+    %(names)b::text[], %(prefixes)b::text[], %(minutes)b::float8[], %(resets)b::text[],
+    %(time_zones)b::text[], %(no_show_seconds)b::float8[])
+"""
+
+UPDATE_RESTAURANTS = """
+UPDATE restaurants
+SET version = new.version, updated_at = new.updated_at, issued_count = new.issued_count,
+    sequence = new.sequence, service_day = new.service_day, day_sequence = new.day_sequence,
+    waiting_count = new.waiting_count, last_calls = new.last_calls, name = new.name,
+    token_prefix = new.token_prefix, minutes_per_party = new.minutes_per_party,
+    reset = new.reset, time_zone = new.time_zone, no_show_seconds = new.no_show_seconds
+FROM unnest(
+    %(ids)b::uuid[], %(versions)b::bigint[], %(updated)b::timestamptz[], %(issued)b::bigint[],
+    %(sequences)b::bigint[], %(days)b::date[], %(day_sequences)b::bigint[],
+    %(waiting)b::bigint[], %(calls)b::bytea[], %(names)b::text[], %(prefixes)b::text[],
+    %(minutes)b::float8[], %(resets)b::text[], %(time_zones)b::text[],
+    %(no_show_seconds)b::float8[]
+) AS new (id, version, updated_at, issued_count, sequence, service_day, day_sequence,
+          waiting_count, last_calls, name, token_prefix, minutes_per_party, reset, time_zone,
+          no_show_seconds)
+WHERE restaurants.id = new.id
+"""
+
+READ_RESTAURANT = f"{SELECT_RESTAURANTS} WHERE slug = %(slug)s"
+READ_RESTAURANTS = f"""{SELECT_RESTAURANTS}
+WHERE slug > %(after)s
+ORDER BY slug
+LIMIT %(limit)s
+"""
+
+_calls = json.Decoder(tuple[Call, ...])
+
+
+class LiveRestaurants(LiveTable[Restaurant]):
+    decider = RESTAURANT
+    name = "restaurants"
+    select = SELECT_RESTAURANTS
+    hold = HOLD_RESTAURANTS
+    insert = INSERT_RESTAURANTS
+    update = UPDATE_RESTAURANTS
+
+    def load(self, row: TupleRow) -> Restaurant:
+        profile = Profile(
+            name=row[11],
+            token_prefix=row[12],
+            minutes_per_party=row[13],
+            reset=Reset(row[14]),
+            time_zone=row[15],
+            no_show_seconds=row[16],
+        )
+        return Restaurant(
+            id=row[0],
+            version=row[1],
+            slug=row[2],
+            profile=profile,
+            created_at=row[3],
+            updated_at=row[4],
+            issued_count=row[5],
+            sequence=row[6],
+            service_day=row[7],
+            day_sequence=row[8],
+            waiting_count=row[9],
+            last_calls=_calls.decode(row[10]),
+        )
+
+    def inserted(self, states: Sequence[Restaurant]) -> Parameters:
+        return {
+            **self.updated(states),
+            "slugs": texts([one.slug for one in states]),
+            "created": timestamps([one.created_at for one in states]),
+        }
+
+    def updated(self, states: Sequence[Restaurant]) -> Parameters:
+        profiles = [one.profile for one in states]
+        return {
+            "ids": uuids([one.id for one in states]),
+            "versions": bigints([one.version for one in states]),
+            "updated": timestamps([one.updated_at for one in states]),
+            "issued": bigints([one.issued_count for one in states]),
+            "sequences": bigints([one.sequence for one in states]),
+            "days": dates([one.service_day for one in states]),
+            "day_sequences": bigints([one.day_sequence for one in states]),
+            "waiting": bigints([one.waiting_count for one in states]),
+            "calls": byteas([json.encode(one.last_calls) for one in states]),
+            "names": texts([one.name for one in profiles]),
+            "prefixes": texts([one.token_prefix for one in profiles]),
+            "minutes": doubles([one.minutes_per_party for one in profiles]),
+            "resets": texts([one.reset for one in profiles]),
+            "time_zones": texts([one.time_zone for one in profiles]),
+            "no_show_seconds": doubles([one.no_show_seconds for one in profiles]),
+        }
+
+
+async def one_restaurant(connection: AsyncConnection[TupleRow], slug: str) -> Restaurant | None:
+    rows = await connection.execute(READ_RESTAURANT, {"slug": slug}, binary=True)
+    row = await rows.fetchone()
+    return None if row is None else LiveRestaurants().load(row)
+
+
+async def read_restaurants(
+    connection: AsyncConnection[TupleRow], *, after: str, limit: int
+) -> list[Restaurant]:
+    """By slug, from behind that one on."""
+    parameters = {"after": after, "limit": limit}
+    rows = await connection.execute(READ_RESTAURANTS, parameters, binary=True)
+    return [LiveRestaurants().load(row) for row in await rows.fetchall()]
