@@ -139,7 +139,12 @@ def answer(request: Request, file: File, caching: str) -> Response:
     return Response(file.body, headers=headers, media_type=file.media_type)
 
 
-PAGES = (Page("/", "board.html"),)
+PAGES = (
+    Page("/", "board.html"),
+    Page("/r/{slug}", "counter.html"),
+    Page("/r/{slug}/display", "display.html"),
+    Page("/desk/{slug}", "desk.html"),
+)
 
 routes: list[Route] = [
     *(page.route for page in PAGES),

@@ -1,4 +1,5 @@
-"""Changes of orders, bots, jobs and queues as they happen, as server-sent events.
+"""Changes of orders, bots, jobs, queues, restaurants and tickets as they happen, as server-sent
+events.
 
 The id of an event is its position in the log, so a browser that reconnects goes on where it was.
 """
@@ -31,6 +32,8 @@ from domain.event import Event
 from domain.job import JOB, Job, JobStatus
 from domain.order import ORDER
 from domain.queue import QUEUE
+from domain.restaurant import RESTAURANT
+from domain.ticket import TICKET, Ticket, TicketStatus
 from eventlog.errors import UnavailableError
 from eventlog.mapper import EventMapper, RecordedEvent
 from eventlog.subscription import Subscription, SubscriptionEndedError
@@ -65,10 +68,10 @@ HEADERS = {
     "x-accel-buffering": "no",
 }
 
-_DECIDERS = (ORDER, BOT, JOB, QUEUE)
+_DECIDERS = (ORDER, BOT, JOB, QUEUE, RESTAURANT, TICKET)
 _NAMES = {kind: decider.name for decider in _DECIDERS for kind in decider.events}
 
-# How a job stands after each of its events.
+# How a job stands after each of its events, and how a ticket does: of both no more is told.
 _STATUSES: Mapping[type[Event], JobStatus] = {
     Job.Created: JobStatus.PENDING,
     Job.Claimed: JobStatus.PROCESSING,
@@ -80,7 +83,18 @@ _STATUSES: Mapping[type[Event], JobStatus] = {
     Job.MovedToDLQ: JobStatus.DEAD,
     Job.Cancelled: JobStatus.CANCELLED,
 }
+_TICKET_STATUSES: Mapping[type[Event], TicketStatus] = {
+    Ticket.Created: TicketStatus.WAITING,
+    Ticket.Called: TicketStatus.CALLED,
+    Ticket.Recalled: TicketStatus.CALLED,
+    Ticket.Seated: TicketStatus.SEATED,
+    Ticket.NoShow: TicketStatus.NO_SHOW,
+    Ticket.Returned: TicketStatus.WAITING,
+    Ticket.Cancelled: TicketStatus.CANCELLED,
+    Ticket.Transferred: TicketStatus.WAITING,
+}
 assert set(_STATUSES) == set(JOB.events), "every event of a job says how it stands"
+assert set(_TICKET_STATUSES) == set(TICKET.events), "every event of a ticket says how it stands"
 
 
 def changes(
@@ -98,7 +112,8 @@ def changes(
 
 class ChangeJSON(TypedDict):
     """What happened: `data` are the members of the event of that topic. Of a job, whose payload
-    and result may be large, `data` says only its queue, type and status."""
+    and result may be large, `data` says only its queue, type and status; of a ticket, which is
+    somebody's, only its status."""
 
     position: int
     topic: str
@@ -110,19 +125,22 @@ class ChangeJSON(TypedDict):
 
 def change_json(recorded: RecordedEvent, labels: Mapping[UUID, JobLabel]) -> ChangeJSON:
     event = recorded.event
-    status = _STATUSES.get(type(event))
-    label = labels.get(recorded.originator_id)
     return {
         "position": recorded.position,
         "topic": event.topic,
         "id": recorded.originator_id,
         "version": recorded.originator_version,
         "recordedAt": moment(recorded.recorded_at),
-        "data": members_json(event) if status is None else _job_data(status, label),
+        "data": _data(event, labels.get(recorded.originator_id)),
     }
 
 
-def _job_data(status: JobStatus, label: JobLabel | None) -> dict[str, Any]:
+def _data(event: Event, label: JobLabel | None) -> dict[str, Any]:
+    if ticket_status := _TICKET_STATUSES.get(type(event)):
+        return {"status": ticket_status}
+    status = _STATUSES.get(type(event))
+    if status is None:
+        return members_json(event)
     assert label is not None, "every job was created as something"
     return {"queue": label.queue, "type": label.type, "status": status}
 

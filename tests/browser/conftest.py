@@ -1,6 +1,7 @@
 """A real service in a process of its own, and a real browser that visits it."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,10 +30,13 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def house(request: pytest.FixtureRequest, server: str, template: str) -> Iterator[House]:
+def house(
+    request: pytest.FixtureRequest, server: str, template: str, tmp_path: Path
+) -> Iterator[House]:
     """A service on an empty database; cooking takes two seconds, or as many as the test says."""
     with fresh_database(server, template) as conninfo:
-        house = House(conninfo, cooking_seconds=getattr(request, "param", 2))
+        seconds = getattr(request, "param", 2)
+        house = House(conninfo, tmp_path / "guest.key", cooking_seconds=seconds)
         try:
             yield house
         finally:

@@ -1,17 +1,23 @@
 """A `daybook serve` for browsers: it can be asked, stopped, and started again where it was."""
 
 import signal
+from base64 import b64encode
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
 
+from api.guest_key import KEY_BYTES
 from tests.processes import SECONDS_MAX, Running, eventually
 
 
 class House:
-    def __init__(self, conninfo: str, *, cooking_seconds: float) -> None:
+    def __init__(self, conninfo: str, guest_key: Path, *, cooking_seconds: float) -> None:
         self._database = conninfo
+        self._guest_key = guest_key
+        guest_key.write_bytes(b64encode(bytes(KEY_BYTES)))
+        guest_key.chmod(0o600)
         self._client = httpx2.Client(timeout=SECONDS_MAX)
         self._cooking_seconds = cooking_seconds
         self._running = self._start(port=0)
@@ -23,6 +29,7 @@ class House:
             "--port",
             str(port),
             DATABASE_URL=self._database,
+            DAYBOOK_GUEST_KEY_FILE=str(self._guest_key),
             BOT_PROCESSING_DELAY_SECONDS=str(self._cooking_seconds),
         )
 

@@ -2,6 +2,7 @@
 
 import random
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -83,32 +84,31 @@ def do_something(house: House, chance: random.Random) -> None:
     open_orders = [one for one in orders if one["status"] in ("PENDING", "PROCESSING")]
     cooked = [one for one in orders if one["status"] == "PROCESSING"]
     idle = [bot for bot in bots if bot["status"] == "IDLE"]
-    chance.choice(
-        [
-            lambda: house.order(chance.choice(["NORMAL", "VIP"])),
-            lambda: len(bots) < 4 and house.bot(completion="ack"),
-            lambda: idle and house.ask("POST", f"/api/bots/{chance.choice(idle)['id']}/claim"),
-            lambda: cooked and finish(house, chance.choice(cooked), chance),
-            lambda: len(open_orders) > 5 and delete(house, chance.choice(open_orders), chance),
-            lambda: bots and house.ask("PATCH", f"/api/bots/{bots[0]['id']}", {"status": "IDLE"}),
-            lambda: len(bots) > 2 and house.ask("DELETE", f"/api/bots/{bots[0]['id']}"),
-        ]
-    )()
+    choices: list[Callable[[], Any]] = [
+        lambda: house.order(chance.choice(["NORMAL", "VIP"])),
+        lambda: len(bots) < 4 and house.bot(completion="ack"),
+        lambda: idle and house.ask("POST", f"/api/bots/{chance.choice(idle)['id']}/claim"),
+        lambda: cooked and finish(house, chance.choice(cooked), chance),
+        lambda: len(open_orders) > 5 and delete(house, chance.choice(open_orders), chance),
+        lambda: bots and house.ask("PATCH", f"/api/bots/{bots[0]['id']}", {"status": "IDLE"}),
+        lambda: len(bots) > 2 and house.ask("DELETE", f"/api/bots/{bots[0]['id']}"),
+    ]
+    chance.choice(choices)()
 
 
-def finish(house: House, order: Any, chance: random.Random) -> None:
+def finish(house: House, order: Any, chance: random.Random) -> Any:
     claim = {"claimId": order["claimId"]}
     if chance.random() < 0.5:
-        house.ask("PATCH", f"/api/orders/{order['id']}", {"status": "COMPLETE", **claim})
-    else:
-        failure = {**claim, "error": "burnt", "retryable": chance.random() < 0.7}
-        house.ask("POST", f"/api/orders/{order['id']}/fail", failure)
+        return house.ask("PATCH", f"/api/orders/{order['id']}", {"status": "COMPLETE", **claim})
+    failure = {**claim, "error": "burnt", "retryable": chance.random() < 0.7}
+    return house.ask("POST", f"/api/orders/{order['id']}/fail", failure)
 
 
-def delete(house: House, order: Any, chance: random.Random) -> None:
-    house.ask("DELETE", f"/api/orders/{order['id']}")
+def delete(house: House, order: Any, chance: random.Random) -> Any:
+    deleted = house.ask("DELETE", f"/api/orders/{order['id']}")
     if chance.random() < 0.5:
-        house.ask("POST", f"/api/orders/{order['id']}/restore")
+        return house.ask("POST", f"/api/orders/{order['id']}/restore")
+    return deleted
 
 
 @pytest.mark.parametrize("house", [10], indirect=True)

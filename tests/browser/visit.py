@@ -24,6 +24,7 @@ class Visit:
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self.is_server_away_expected = False
+        self.is_missing_expected = False
         self.context = browser.new_context(**options)
         self.context.set_default_timeout(15_000)
 
@@ -44,15 +45,13 @@ class Visit:
         if urlsplit(request.url).netloc != urlsplit(self.url).netloc:
             self.complaints.append(f"{request.url} is not ours")
 
-    def forget_missing(self) -> None:
-        """The page asked for something that is not there, as the test wanted."""
-        self.complaints = [one for one in self.complaints if "status of 404" not in one]
-
     def close(self) -> None:
         self.context.close()
-        if self.is_server_away_expected:
-            self.complaints = [one for one in self.complaints if not AWAY.search(one)]
-        assert self.complaints == []
+        assert [one for one in self.complaints if not self._is_expected(one)] == []
+
+    def _is_expected(self, complaint: str) -> bool:
+        is_away = self.is_server_away_expected and AWAY.search(complaint) is not None
+        return is_away or (self.is_missing_expected and "status of 404" in complaint)
 
 
 @contextmanager
@@ -64,9 +63,3 @@ def visiting(browser: Browser, url: str, **options: Any) -> Iterator[Visit]:
         visit.context.close()
         raise
     visit.close()
-
-
-def picture(page: Page, name: str) -> None:
-    """For the README; made by the tests, so that it shows what there is."""
-    IMAGES.mkdir(exist_ok=True)
-    page.screenshot(path=IMAGES / f"{name}.png")

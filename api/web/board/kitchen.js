@@ -24,6 +24,8 @@ const SAID_MAX = 1000;
 
 /** @typedef {import("../kit/feed.js").Change} Change */
 /** @typedef {import("../kit/feed.js").FeedState} FeedState */
+/** @typedef {import("../kit/feed.js").Listener} Listener */
+/** @typedef {import("../kit/feed.js").Source} Source */
 /**
  * @typedef {object} Watcher whoever draws
  * @property {(ids: string[]) => void} orders
@@ -33,12 +35,12 @@ const SAID_MAX = 1000;
  * @property {(isLeader: boolean) => void} leader
  */
 
-/** What the leader passes on. @implements {import("../kit/feed.js").Source} */
+/** What the leader passes on. @implements {Source} */
 class ChannelSource {
-  /** @type {import("../kit/feed.js").Listener | null} */
+  /** @type {Listener | null} */
   listener = null;
 
-  /** @param {import("../kit/feed.js").Listener} listener */
+  /** @param {Listener} listener */
   open(listener) {
     this.listener = listener;
     queueMicrotask(() => listener.opened());

@@ -83,14 +83,16 @@ function describe(row, ticket) {
 function noteOf(ticket) {
   if (ticket.status === "WAITING") return `no. ${ticket.position} · since ${clock(ticket.createdAt)}`;
   const where = ticket.desk === null ? "" : ` to ${ticket.desk}`;
-  const times = ticket.calls > 1 ? ` · ${ticket.calls} times` : "";
-  return ticket.calledAt === null ? "" : `called${where} at ${clock(ticket.calledAt)}${times}`;
+  const again = ticket.recalledAt === null ? "" : `, again at ${clock(ticket.recalledAt)}`;
+  return ticket.calledAt === null ? "" : `called${where} at ${clock(ticket.calledAt)}${again}`;
 }
 
 /** @param {string} id @param {string} action */
 async function act(id, action) {
   await write("POST", `${line}/tickets/${id}/${action}`, NAMES_DESK.includes(action) ? named() : undefined);
   await feed.refresh();
+  // Its row may be gone, and whoever works with the keyboard would have to begin at the top.
+  if (document.activeElement === document.body) find("#call-next").focus();
 }
 
 async function callNext() {

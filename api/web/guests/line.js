@@ -16,10 +16,10 @@ import "../kit/notices.js";
  * @property {Wait | null} estimatedWait
  * @property {number} partySize
  * @property {string | null} seatingType
- * @property {number} calls
  * @property {string | null} desk
  * @property {string} createdAt
  * @property {string | null} calledAt
+ * @property {string | null} recalledAt
  * @property {{name: string, mobileNumber: string} | null} [guest]
  */
 
@@ -42,9 +42,11 @@ const freshness = find("daybook-freshness");
 export function keepUp(source, show, concerns = () => false) {
   const feed = new Feed({
     refresh: async () => {
-      // Asked first: what is read afterwards holds everything up to there.
+      // Asked first: what was committed by then is in what is read afterwards.
       const { position } = await read("/health/ready");
-      await show().catch(unknownRestaurant);
+      const isThere = await show().then(() => true, orIsUnknown);
+      find("main").hidden = !isThere;
+      find("#unknown").hidden = isThere;
       freshness.heard(position);
     },
     onHeard: (changes, position) => {
@@ -61,11 +63,10 @@ export function keepUp(source, show, concerns = () => false) {
   return feed;
 }
 
-/** @param {unknown} error */
-function unknownRestaurant(error) {
-  if (!(error instanceof Problem) || ![400, 404].includes(error.status)) throw error;
-  find("main").hidden = true;
-  find("#unknown").hidden = false;
+/** @param {unknown} error @returns {false} when there is no such restaurant */
+function orIsUnknown(error) {
+  if (error instanceof Problem && [400, 404].includes(error.status)) return false;
+  throw error;
 }
 
 /** @param {Wait} wait @returns {string} */

@@ -66,6 +66,7 @@ export function identifier() {
  * @param {object} [body]
  */
 async function once(method, path, headers, body) {
+  /** @type {Record<string, string>} */
   const content = body === undefined ? {} : { "Content-Type": "application/json" };
   const abort = new AbortController();
   const timer = setTimeout(() => abort.abort(), TIMEOUT_MS);
