@@ -17,7 +17,7 @@ from eventlog.mapper import RecordedEvent
 from projections.explain import Explanation, explain
 from projections.reasons import Reason
 
-KINDS = {"orders": "order", "bots": "bot", "jobs": "job"}
+KINDS = {"orders": "order", "bots": "bot", "jobs": "job", "tickets": "ticket"}
 
 
 class ReasonJSON(TypedDict):

@@ -1,4 +1,4 @@
-"""What happened to one order, bot or job, event by event."""
+"""What happened to one order, bot, job, ticket or restaurant, event by event."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypedDict
@@ -16,6 +16,8 @@ from domain.errors import NotFoundError
 from domain.event import Decider
 from domain.job import JOB
 from domain.order import ORDER
+from domain.restaurant import RESTAURANT
+from domain.ticket import TICKET
 from projections.history import read_history_page
 
 PAGE_MAX = 1000
@@ -62,5 +64,5 @@ routes: list[Route] = [
     DatabaseRead(
         f"/api/{decider.name}s/{{id}}/history", history_of(decider), parameters=HistoryPage
     ).route
-    for decider in (ORDER, BOT, JOB)
+    for decider in (ORDER, BOT, JOB, TICKET, RESTAURANT)
 ]

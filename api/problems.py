@@ -24,6 +24,7 @@ from domain.errors import (
     CallOvertakenError,
     ClaimLostError,
     GraceNotOverError,
+    JobMovedOnError,
     JobNotDeadError,
     JobOverError,
     LeaseHeldError,
@@ -37,6 +38,7 @@ from domain.errors import (
     OrderNotProcessingError,
     OrderTakenError,
     PollOvertakenError,
+    RebuildRunningError,
     Refusal,
     RestaurantExistsError,
     SameRestaurantError,
@@ -72,6 +74,7 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     NotYetDueError: HTTPStatus.CONFLICT,
     JobNotDeadError: HTTPStatus.CONFLICT,
     JobOverError: HTTPStatus.CONFLICT,
+    JobMovedOnError: HTTPStatus.CONFLICT,
     LeaseHeldError: HTTPStatus.CONFLICT,
     BadCronError: HTTPStatus.UNPROCESSABLE_ENTITY,
     UnknownTimeZoneError: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -86,6 +89,7 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     CallOvertakenError: HTTPStatus.CONFLICT,
     SameRestaurantError: HTTPStatus.CONFLICT,
     GraceNotOverError: HTTPStatus.CONFLICT,
+    RebuildRunningError: HTTPStatus.CONFLICT,
 }
 
 

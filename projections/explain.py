@@ -1,4 +1,4 @@
-"""Why an order, a bot or a job is where it is, from what is known at this moment."""
+"""Why an order, a bot, a job or a ticket is where it is, from what is known at this moment."""
 
 from datetime import datetime
 from typing import Any
@@ -12,8 +12,10 @@ from domain.bot import Bot
 from domain.claim import CompletionMode
 from domain.job import Job, JobStatus
 from domain.order import Order, OrderKind, OrderStatus
+from domain.ticket import Ticket
 from eventlog.mapper import RecordedEvent
 from projections import reasons
+from projections.explain_ticket import explain_ticket
 from projections.history import read_history
 from projections.reasons import Next, Reason
 
@@ -111,6 +113,8 @@ async def explain(connection: Connection, aggregate_id: UUID) -> Explanation | N
             status, why, following = await _bot(connection, state, events)
         case Job():
             status, why, following = await _job(connection, state, events)
+        case Ticket():
+            status, why, following = await explain_ticket(connection, state, events)
         case _:
             return None
     return Explanation(aggregate_id, history.kind, status, why, following, events[-EVENTS_MAX:])

@@ -170,3 +170,25 @@ class RateLimited(Reason, frozen=True, kw_only=True, tag=True):
     def sentence(self) -> str:
         of = f" of {self.subject}" if self.subject else ""
         return f"The rate of {self.queue} allows no more jobs{of} for the moment."
+
+
+class Called(Reason, frozen=True, kw_only=True, tag=True):
+    calls: int
+    desk: str | None
+    until: datetime | None
+
+    @property
+    def sentence(self) -> str:
+        where = f" to {self.desk}" if self.desk else ""
+        return f"The guest was called{where} ({self.calls} times), and has not been seated yet."
+
+
+class TicketOver(Reason, frozen=True, kw_only=True, tag=True):
+    status: str
+    at: datetime | None
+    by: str
+
+    @property
+    def sentence(self) -> str:
+        how = {"SEATED": "was seated", "NO_SHOW": "did not show up"}.get(self.status, "cancelled")
+        return f"The guest {how}."
