@@ -14,6 +14,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.boards import be_live, column
 from tests.browser.house import House
+from tests.browser.office import be_read, busy_day, enqueue
 from tests.browser.test_guests import add_guest
 from tests.browser.visit import IMAGES, Visit
 
@@ -99,3 +100,40 @@ def test_a_picture_of_every_page_for_guests(
         page = visits(**look).open(path)
         expect(page.locator("#restaurant")).to_have_text("The Corner")
         picture(page, name)
+
+
+@pytest.mark.parametrize("house", [4], indirect=True)
+def test_a_picture_of_every_view_of_the_back_office(
+    visits: Callable[..., Visit], house: House, picture: Callable[[Page, str], None]
+) -> None:
+    busy_day(house)
+    (dead, *_) = house.get("/api/dlq")["jobs"]
+    views = {
+        "queues": "#queues",
+        "jobs": "#jobs/status=PENDING",
+        "dead": "#dead",
+        "workers": "#workers",
+        "past": "#past",
+        "house": "#house",
+        "item": f"#item/{dead['id']}",
+    }
+    looks: dict[str, dict[str, Any]] = {
+        "light": DESKTOP,
+        "dark": DESKTOP | DARK,
+        "phone": PHONE,
+    }
+    for look, options in looks.items():
+        visit = visits(**options)
+        for name, address in views.items():
+            page = visit.open(f"/ops{address}")
+            be_read(page)
+            if name == "house":
+                page.get_by_role("button", name="Verify").click()
+                page.get_by_role("button", name="Examine").click()
+                expect(page.get_by_text("Examined at")).to_be_visible(timeout=60_000)
+                expect(page.locator(".told")).to_contain_text("Verified", timeout=60_000)
+            if name == "queues":
+                enqueue(house, 5)
+                page.wait_for_timeout(4500)
+            picture(page, f"ops-{name}-{look}")
+            page.close()

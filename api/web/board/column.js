@@ -5,39 +5,53 @@ import { clock, count } from "../kit/time.js";
 
 /** @typedef {import("./evolve.js").Order} Order */
 
+const MORE = 100;
+// Before the last card comes into sight there are others behind it.
+const NEAR_PX = 1500;
+
 export class OrderColumn extends HTMLElement {
+  /** How many cards there are at most. It tells of more with an event `more`. */
+  shownMax = MORE;
+  #total = 0;
   #amount = element("span", { class: "number" }, "0");
   #list = element("ol", { tabindex: "0" });
   #empty = element("p", { class: "empty" });
-  #more = element("p", { class: "empty", hidden: true });
 
   connectedCallback() {
-    const status = this.getAttribute("status") ?? "";
-    this.#list.setAttribute("aria-label", `${status}, in queue order`);
+    this.#list.setAttribute("aria-label", `${this.status}, in queue order`);
+    this.#list.addEventListener("scroll", () => this.#grow(), { passive: true });
     this.#empty.textContent = "Reading the orders …";
-    this.replaceChildren(element("h2", {}, status, this.#amount), this.#empty, this.#list, this.#more);
+    this.replaceChildren(element("h2", {}, this.status, this.#amount), this.#empty, this.#list);
   }
 
-  /** @param {Element} card @param {Element | null} before */
-  place(card, before) {
-    this.#list.insertBefore(card, before);
+  get status() {
+    return this.getAttribute("status") ?? "";
+  }
+
+  /** Shows these cards in this order, and no others. @param {Element[]} cards */
+  fill(cards) {
+    const wanted = new Set(cards);
+    // Those first that go: what is behind them then stays where it is.
+    for (const card of [...this.#list.children]) if (!wanted.has(card)) card.remove();
+    cards.forEach((card, index) => {
+      const there = this.#list.children[index] ?? null;
+      if (there !== card) this.#list.insertBefore(card, there);
+    });
   }
 
   /** @param {number} amount @param {boolean} isCut whether there are more than these */
   total(amount, isCut) {
+    this.#total = amount;
     say(this.#amount, isCut ? `${count(amount)}+` : count(amount));
     this.#empty.hidden = amount > 0;
     say(this.#empty, this.getAttribute("empty") ?? "");
   }
 
-  /** The id of the last order that has a card here. @returns {string | null} */
-  get lastId() {
-    return this.#list.lastElementChild?.getAttribute("data-order") ?? null;
-  }
-
-  /** Whether this card is in this column. @param {Element} card */
-  has(card) {
-    return card.parentElement === this.#list;
+  #grow() {
+    const { scrollTop, clientHeight, scrollHeight } = this.#list;
+    if (this.shownMax >= this.#total || scrollTop + clientHeight + NEAR_PX < scrollHeight) return;
+    this.shownMax += MORE;
+    this.dispatchEvent(new Event("more"));
   }
 }
 

@@ -19,6 +19,8 @@ export const STATE_KEY = "feedme-board";
 export const COMPLETE_EVENT = "bot-order-complete";
 const TICK_MS = 100;
 const SAVE_MS = 2000;
+/** Of those that wait so many are kept: to keep thousands would be felt. */
+const SAVED_MAX = 300;
 const AMISS_MS = 250;
 const SAID_MAX = 1000;
 
@@ -201,8 +203,16 @@ export class Kitchen {
   #save() {
     if (!this.#isChanged || !this.bots.isLeader) return;
     this.#isChanged = false;
-    const state = { orders: this.orders.orders, bots: this.bots.list, position: this.#position };
-    keep(STATE_KEY, { ...state, cut: this.cut, savedAt: this.clock.now() });
+    const { pendingOrders, processingOrders, completeOrders, deadOrders } = this.orders;
+    const orders = [...pendingOrders.slice(0, SAVED_MAX), ...processingOrders, ...completeOrders, ...deadOrders];
+    const cut = pendingOrders.length > SAVED_MAX ? [...this.cut, "PENDING"] : this.cut;
+    keep(STATE_KEY, {
+      orders,
+      cut,
+      bots: this.bots.list,
+      position: this.#position,
+      savedAt: this.clock.now(),
+    });
   }
 
   /** The last state, to be shown until the server has told a newer one. */

@@ -17,7 +17,7 @@ const RANK = { VIP: 0, NORMAL: 1 };
  * @param {Order} one
  * @param {Order} other
  */
-export function compare(one, other) {
+function compare(one, other) {
   const isWaiting = one.status === "PENDING";
   if (isWaiting && one.type !== other.type) return RANK[one.type] - RANK[other.type];
   return isWaiting ? one.orderNumber - other.orderNumber : other.orderNumber - one.orderNumber;
@@ -65,12 +65,6 @@ export class OrderStore {
   /** @param {string | null} id */
   get(id) {
     return id === null ? undefined : this.#known.get(id);
-  }
-
-  /** The one behind this order in its column. @param {Order} order */
-  after(order) {
-    const list = this.#lists[order.status];
-    return list[placeIn(list, order) + 1];
   }
 
   /** @param {Order[]} orders all there are */

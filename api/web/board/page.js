@@ -25,7 +25,7 @@ const kitchen = new Kitchen({
   },
   heard: (position, ageMs) => {
     freshness.heard(position, ageMs);
-    shelf.count();
+    shelf.touch([]);
     tellTheDead();
   },
   state: (state) => {

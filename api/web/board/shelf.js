@@ -1,13 +1,12 @@
 /**
- * The cards of all columns: only what changed is drawn, and a card that changes its column is seen
- * to move there. Many changes at once are drawn over several frames, so that the page stays quick.
+ * The cards of all columns. Of a long column only the beginning has cards, and more as it is
+ * scrolled: a board of thousands is as quick as one of twenty. A card that changes its column is
+ * seen to move there.
  */
 
 import { OrderColumn, cardOf, describe } from "./column.js";
-import { compare } from "./orders.js";
 import { botName } from "./strip.js";
 
-const FRAME_MS = 8;
 const MOVED_MAX = 12;
 const MOVE_MS = 450;
 
@@ -17,10 +16,9 @@ const MOVE_MS = 450;
 export class Shelf {
   /** @type {Map<string, HTMLElement>} */
   #cards = new Map();
-  /** @type {Set<string>} */
+  /** Orders that are not drawn as they are. @type {Set<string>} */
   #touched = new Set();
-  /** @type {Map<string, OrderColumn>} */
-  #columns = new Map();
+  #columns = /** @type {OrderColumn[]} */ ([...document.querySelectorAll("order-column")]);
   #stills = matchMedia("(prefers-reduced-motion: reduce)");
   #isWaiting = false;
 
@@ -28,76 +26,63 @@ export class Shelf {
   constructor(kitchen, tell) {
     this.kitchen = kitchen;
     this.tell = tell;
-    for (const column of document.querySelectorAll("order-column")) {
-      this.#columns.set(column.getAttribute("status") ?? "", /** @type {OrderColumn} */ (column));
-    }
+    for (const column of this.#columns) column.addEventListener("more", () => this.touch([]));
   }
 
   /** These orders are to be drawn anew. @param {string[]} ids */
   touch(ids) {
     for (const id of ids) this.#touched.add(id);
-    if (this.#isWaiting || this.#touched.size === 0) return;
+    if (this.#isWaiting) return;
     this.#isWaiting = true;
     requestAnimationFrame(() => this.#draw());
   }
 
-  count() {
-    const { orders, cut } = this.kitchen;
-    this.#columns.get("PENDING")?.total(orders.pendingOrders.length, cut.includes("PENDING"));
-    this.#columns.get("PROCESSING")?.total(orders.processingOrders.length, cut.includes("PROCESSING"));
-    this.#columns.get("COMPLETE")?.total(orders.completeOrders.length, cut.includes("COMPLETE"));
-  }
-
   #draw() {
     this.#isWaiting = false;
-    const until = performance.now() + FRAME_MS;
     const names = new Map(this.kitchen.bots.list.map((bot, index) => [bot.id, botName(index)]));
-    /** @type {{card: HTMLElement, from: DOMRect}[]} */ const moved = [];
+    const places = this.#placesOfTouched();
+    for (const column of this.#columns) {
+      const orders = this.#ordersOf(column);
+      column.total(orders.length, this.kitchen.cut.includes(column.status));
+      column.fill(orders.slice(0, column.shownMax).map((order) => this.#card(order, names)));
+    }
+    for (const id of this.#touched) if (!this.#cards.get(id)?.isConnected) this.#cards.delete(id);
+    this.#touched.clear();
+    for (const [card, { column, from }] of places) {
+      if (card.isConnected && card.closest("order-column") !== column) slide(card, from);
+    }
+  }
+
+  /** @param {OrderColumn} column @returns {Order[]} */
+  #ordersOf({ status }) {
+    const { pendingOrders, processingOrders, completeOrders } = this.kitchen.orders;
+    if (status === "PENDING") return pendingOrders;
+    return status === "PROCESSING" ? processingOrders : completeOrders;
+  }
+
+  /** Where the first few of them are before they are drawn anew. */
+  #placesOfTouched() {
+    /** @type {Map<HTMLElement, {column: Element | null, from: DOMRect}>} */
+    const places = new Map();
+    if (this.#stills.matches) return places;
     for (const id of this.#touched) {
-      this.#touched.delete(id);
-      const from = this.#drawOne(id, names, moved.length < MOVED_MAX);
-      if (from !== null) moved.push(from);
-      if (performance.now() > until) break;
+      const card = this.#cards.get(id);
+      if (!card?.isConnected) continue;
+      places.set(card, { column: card.closest("order-column"), from: card.getBoundingClientRect() });
+      if (places.size === MOVED_MAX) break;
     }
-    for (const { card, from } of moved) slide(card, from);
-    this.touch([]);
+    return places;
   }
 
-  /**
-   * @param {string} id
-   * @param {Map<string, string>} names of the bots
-   * @param {boolean} mayMove
-   * @returns {{card: HTMLElement, from: DOMRect} | null} where it was, if it is seen to move
-   */
-  #drawOne(id, names, mayMove) {
-    const order = this.kitchen.orders.get(id);
-    const column = order && this.#columns.get(order.status);
-    const known = this.#cards.get(id);
-    if (order === undefined || column === undefined) {
-      known?.remove();
-      this.#cards.delete(id);
-      return null;
-    }
+  /** @param {Order} order @param {Map<string, string>} names of the bots */
+  #card(order, names) {
+    const known = this.#cards.get(order.id);
+    if (known !== undefined && !this.#touched.has(order.id)) return known;
     const card = known ?? cardOf(order);
-    this.#cards.set(id, card);
+    this.#cards.set(order.id, card);
     describe(card, order, names.get(order.botId ?? "") ?? "");
-    if (known !== undefined && column.has(known)) return null;
-    const from = known && mayMove && !this.#stills.matches ? known.getBoundingClientRect() : null;
-    column.place(card, this.#cardAfter(order, column));
     if (known !== undefined) this.tell(`Order ${order.orderNumber} is ${order.status}`);
-    return from && { card, from };
-  }
-
-  /** The card of the next order in the column that has one there already. */
-  #cardAfter(/** @type {Order} */ order, /** @type {OrderColumn} */ column) {
-    const last = this.kitchen.orders.get(column.lastId);
-    // Mostly it comes last, and while a full board is drawn there is no card behind it to be found.
-    if (last === undefined || (last.status === order.status && compare(last, order) < 0)) return null;
-    for (let next = this.kitchen.orders.after(order); next; next = this.kitchen.orders.after(next)) {
-      const card = this.#cards.get(next.id);
-      if (card !== undefined && column.has(card)) return card;
-    }
-    return null;
+    return card;
   }
 }
 

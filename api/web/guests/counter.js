@@ -4,7 +4,7 @@ import { Problem, identifier, read, write } from "../kit/client.js";
 import { find, say } from "../kit/element.js";
 import { NoSource } from "../kit/feed.js";
 import { forget, keep, kept } from "../kit/storage.js";
-import { inWords, keepUp, line, notices, parties, slug } from "./line.js";
+import { inWords, keepUp, line, notices, parties, sayToken, slug } from "./line.js";
 
 /** @typedef {import("./line.js").Ticket} Ticket */
 
@@ -58,7 +58,7 @@ async function showTicket(id) {
 function draw(ticket) {
   const [headline, advice] = WORDS[ticket.status](ticket);
   find("#ticket").dataset.status = ticket.status;
-  say(find("#token"), ticket.tokenNumber);
+  sayToken(find("#token"), ticket.tokenNumber);
   say(find("#headline"), headline);
   say(find("#advice"), advice);
   say(find("#estimate"), ticket.estimatedWait === null ? "" : inWords(ticket.estimatedWait));

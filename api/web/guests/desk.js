@@ -5,7 +5,7 @@ import { arrange, element, find, say } from "../kit/element.js";
 import { StreamSource } from "../kit/feed.js";
 import { keep, kept } from "../kit/storage.js";
 import { clock, count } from "../kit/time.js";
-import { keepUp, line, notices, slug } from "./line.js";
+import { keepUp, line, notices, sayToken, slug } from "./line.js";
 
 /** @typedef {import("./line.js").Ticket} Ticket */
 
@@ -55,7 +55,7 @@ function rowOf(ticket, actions) {
   const buttons = Object.entries(actions).map(([action, name]) => {
     const spoken = `${name} ${ticket.tokenNumber}`;
     const button = /** @type {HTMLButtonElement} */ (
-      element("button", { type: "button", "data-action": action, "aria-label": spoken }, name)
+      element("button", { type: "button", class: `do-${action}`, "aria-label": spoken }, name)
     );
     button.addEventListener("click", () => notices.attempt(button, () => act(ticket.id, action)));
     return button;
@@ -63,7 +63,7 @@ function rowOf(ticket, actions) {
   return element(
     "li",
     { class: "ticket" },
-    element("span", { class: "token number" }, ticket.tokenNumber),
+    element("span", { class: "token number" }),
     element("span", { class: "guest" }),
     element("span", { class: "note" }),
     element("span", { class: "actions" }, ...buttons),
@@ -72,6 +72,7 @@ function rowOf(ticket, actions) {
 
 /** @param {Element} row @param {Ticket} ticket */
 function describe(row, ticket) {
+  sayToken(find(".token", row), ticket.tokenNumber);
   const name = ticket.guest?.name ?? "Erased";
   const party = ticket.partySize === 1 ? "1 person" : `${ticket.partySize} people`;
   const wish = ticket.seatingType === null ? "" : ` · ${ticket.seatingType}`;

@@ -3,7 +3,7 @@
 import { read } from "../kit/client.js";
 import { arrange, element, find, say } from "../kit/element.js";
 import { NoSource } from "../kit/feed.js";
-import { inWords, keepUp, line, parties } from "./line.js";
+import { inWords, keepUp, line, parties, sayToken } from "./line.js";
 
 /** @typedef {{ticketId: string, tokenNumber: string, desk: string | null, at: string}} Call */
 
@@ -24,7 +24,7 @@ async function show() {
 function showLast(call) {
   const token = find("#last");
   const isNew = call !== null && token.dataset.call !== call.ticketId + call.at;
-  say(token, call === null ? "—" : call.tokenNumber);
+  sayToken(token, call === null ? "—" : call.tokenNumber);
   say(find("#last-desk"), call?.desk ?? (call === null ? "Nobody was called yet" : "Please come to the desk"));
   if (!isNew) return;
   if (token.dataset.call !== undefined && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
@@ -39,8 +39,8 @@ function showTokens(selector, tokens) {
     find(selector),
     tokens,
     (token) => token,
-    (token) => element("li", {}, token),
-    () => {},
+    () => element("li", { class: "token" }),
+    sayToken,
   );
   find(`${selector}-none`).hidden = tokens.length > 0;
 }

@@ -1,8 +1,8 @@
 /** What all pages about a restaurant's line share: which one it is, and how it is told. */
 
 import { Problem, read } from "../kit/client.js";
-import { find } from "../kit/element.js";
-import { Feed } from "../kit/feed.js";
+import { element, find } from "../kit/element.js";
+import { Feed, NoSource } from "../kit/feed.js";
 import "../kit/freshness.js";
 import "../kit/notices.js";
 
@@ -54,7 +54,8 @@ export function keepUp(source, show, concerns = () => false) {
       else freshness.heard(position);
     },
     onState: (state) => {
-      freshness.state = state;
+      // To ask is all that there is to a page of guests, and nothing to worry about.
+      freshness.state = state === "polling" && source instanceof NoSource ? "asking" : state;
       notices.banner = state === "offline" ? "Not connected. This page catches up by itself." : null;
     },
   });
@@ -80,4 +81,16 @@ export function inWords(wait) {
 export function parties(waiting) {
   if (waiting === 0) return "Nobody waits";
   return waiting === 1 ? "1 party waits" : `${waiting} parties wait`;
+}
+
+/**
+ * A token, its number larger than what is the same for all: RCORNER-000042.
+ *
+ * @param {Element} where
+ * @param {string} token
+ */
+export function sayToken(where, token) {
+  if (where.textContent === token) return;
+  const cut = token.lastIndexOf("-") + 1;
+  where.replaceChildren(element("small", {}, token.slice(0, cut)), token.slice(cut));
 }

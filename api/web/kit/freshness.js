@@ -3,7 +3,12 @@
 import { element, say } from "./element.js";
 import { count, duration, seconds } from "./time.js";
 
-const WORDS = { live: "live", polling: "asking every 2 s", offline: "not connected" };
+const WORDS = {
+  live: "live",
+  asking: "asking every 2 s",
+  polling: "asking every 2 s",
+  offline: "not connected",
+};
 const REDRAW_MS = 500;
 const LONG_MS = 10_000;
 
