@@ -144,6 +144,7 @@ PAGES = (
     Page("/r/{slug}", "counter.html"),
     Page("/r/{slug}/display", "display.html"),
     Page("/desk/{slug}", "desk.html"),
+    Page("/ops", "ops.html"),
 )
 
 routes: list[Route] = [

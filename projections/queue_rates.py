@@ -40,10 +40,11 @@ LEFT JOIN jobs ON jobs.id = told.id
 LEFT JOIN finished_jobs AS over ON over.id = told.id
 GROUP BY 1, 2, 3
 """
+# Everything after the last event that is not looked at is counted.
 READ_BOUNDS = """
 SELECT clock_timestamp(),
-       (SELECT recorded_at FROM stored_events WHERE notification_id > %(after)s
-        ORDER BY notification_id LIMIT 1)
+       (SELECT recorded_at FROM stored_events WHERE notification_id <= %(after)s
+        ORDER BY notification_id DESC LIMIT 1)
 """
 
 _MAPPER = EventMapper((JOB,))
@@ -79,9 +80,9 @@ async def read_rates(connection: Connection, *, after: int | None) -> Rates:
     upto = await settled_position(connection)
     begin = max(after or 0, upto - LOOKED_AT_MAX, 0)
     bounds = {"after": begin, "upto": upto}
-    ((now, first),) = await (await connection.execute(READ_BOUNDS, bounds)).fetchall()
+    ((now, before),) = await (await connection.execute(READ_BOUNDS, bounds)).fetchall()
     earliest = now - timedelta(seconds=PAST_SECONDS_MAX)
-    since = max(earliest, first or now) if begin else earliest
+    since = max(earliest, before or earliest)
     given = {**bounds, "slice": SLICE_SECONDS, "since": earliest, "topics": [*_NAMES]}
     rows = await (await connection.execute(COUNT_CHANGES, given)).fetchall()
     return Rates(since, now, upto, await _slices(connection, rows))
