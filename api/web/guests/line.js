@@ -91,6 +91,8 @@ export function parties(waiting) {
  */
 export function sayToken(where, token) {
   if (where.textContent === token) return;
-  const cut = token.lastIndexOf("-") + 1;
-  where.replaceChildren(element("small", {}, token.slice(0, cut)), token.slice(cut));
+  const cut = token.lastIndexOf("-");
+  const joint = element("span", { class: "joint" }, token.slice(cut, cut + 1));
+  const prefix = cut < 0 ? [] : [element("small", {}, token.slice(0, cut), joint)];
+  where.replaceChildren(...prefix, token.slice(cut + 1));
 }
