@@ -47,7 +47,8 @@ class Visit:
 
     def close(self) -> None:
         self.context.close()
-        assert [one for one in self.complaints if not self._is_expected(one)] == []
+        wrong = [one for one in self.complaints if not self._is_expected(one)]
+        assert wrong == [], f"the pages complained: {wrong}"
 
     def _is_expected(self, complaint: str) -> bool:
         is_away = self.is_server_away_expected and AWAY.search(complaint) is not None
