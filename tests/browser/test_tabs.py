@@ -112,7 +112,9 @@ def test_when_the_leader_is_closed_another_takes_over(visit: Visit, house: House
     leader.close(run_before_unload=True)
 
     assert eventually(lambda: len(leaders(others)) == 1)
-    assert time.monotonic() - started < TAKEOVER_SECONDS_MAX
+    took = time.monotonic() - started
+    print(f"takeover from a leader that was closed: {took:.1f} s")
+    assert took < TAKEOVER_SECONDS_MAX
     house.order()
     for tab in others:
         expect(column(tab, "PENDING")).to_have_text(["#1"])
@@ -134,6 +136,7 @@ def test_when_the_leader_is_killed_another_takes_over_and_no_order_is_claimed_tw
     assert eventually(lambda: len(leaders(others)) == 1)
     took = time.monotonic() - started
     expect(column(others[0], "COMPLETE")).to_have_count(6, timeout=20_000)
+    print(f"takeover from a leader that was killed: {took:.1f} s")
     assert took < TAKEOVER_SECONDS_MAX
     assert set(claims_by_order(house).values()) == {1}
     assert len(leaders(others)) == 1
