@@ -14,6 +14,7 @@ TEXTS = [
     *((text, ground) for ground in GROUNDS for text in ("ink", "muted", "accent", "danger")),
     ("on-accent", "accent"),
     ("vip", "vip-surface"),
+    ("ink", "vip-surface"),
     ("busy", "busy-surface"),
     ("ink", "busy-surface"),
     ("done", "done-surface"),
@@ -23,6 +24,7 @@ TEXTS = [
 SHAPES = [
     *((shape, ground) for ground in GROUNDS for shape in ("edge", "focus", "busy", "done")),
     ("edge", "busy-surface"),
+    *((shape, "vip-surface") for shape in ("edge", "busy", "done")),
 ]
 
 

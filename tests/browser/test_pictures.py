@@ -136,4 +136,8 @@ def test_a_picture_of_every_view_of_the_back_office(
                 enqueue(house, 5)
                 page.wait_for_timeout(4500)
             picture(page, f"ops-{name}-{look}")
+            if name == "jobs":
+                page.get_by_role("button", name="Cancel all").click()
+                expect(page.get_by_text("Nothing has been changed yet.")).to_be_visible()
+                picture(page, f"ops-bulk-{look}")
             page.close()

@@ -19,7 +19,7 @@ const ACTIONS = {
 export class ItemView extends View {
   heading = "Explain";
   #title = element("h2");
-  #status = element("span");
+  #status = element("span", { class: "badged" });
   #reasons = element("ul", { class: "reasons" });
   #next = element("p", { class: "next" });
   #why = element("section", { class: "card" }, element("h3", {}, "Why it is where it is"), this.#reasons, this.#next);

@@ -83,6 +83,7 @@ export class JobsView extends View {
     this.#cancel.disabled = !CANCELLED.includes(status);
     const canAny = status === "" ? "Choose a status to retry or cancel all that fit." : "";
     fill(this.#hint, canAny);
+    this.#hint.hidden = canAny === "";
     const { jobs, nextCursor } = await read(`/api/jobs?${queryOf({ ...chosen, limit: String(this.#limit) })}`);
     this.#empty.hidden = jobs.length > 0;
     this.#table.box.hidden = jobs.length === 0;

@@ -44,7 +44,7 @@ export class PastView extends View {
     this.#slider.addEventListener("input", () => this.#go(this.#slider.value));
     this.#play.addEventListener("click", () => (this.#timer === undefined ? this.#start() : this.#pause()));
     const back = this.#button("Back", () => this.#step(-1));
-    const on = this.#button("On", () => this.#step(1));
+    const on = this.#button("Forward", () => this.#step(1));
     const now = this.#button("Now", () => {
       this.#isFollowing = true;
       this.#pause();

@@ -23,7 +23,7 @@ export class Rates {
   #covered = new Map();
   /** @type {Map<string, Map<number, {created: number, completed: number}>>} */
   #counts = new Map();
-  /** @type {Map<string, (number | null)[]>} */
+  /** @type {Map<string, Map<number, number>>} */
   #depths = new Map();
 
   async update() {
@@ -42,26 +42,33 @@ export class Rates {
 
   /** @param {string} queue @param {number} waiting */
   sample(queue, waiting) {
-    const series = this.#depths.get(queue) ?? Array(POINTS).fill(null);
-    series.push(waiting);
-    this.#depths.set(queue, series.slice(-POINTS));
+    const series = this.#depths.get(queue) ?? new Map();
+    this.#depths.set(queue, series.set(this.#last, waiting));
   }
 
-  /** @param {string} queue */
+  /** How many waited, slice by slice, since this page is open. @param {string} queue @returns {(number | null)[]} */
   depths(queue) {
-    return this.#depths.get(queue) ?? [];
+    return this.#slices((at) => this.#depths.get(queue)?.get(at) ?? null);
   }
 
   /** Jobs a second, slice by slice. @param {string} queue @param {"created" | "completed"} what @returns {(number | null)[]} */
   perSecond(queue, what) {
-    const last = Math.floor(this.#until / this.#sliceMs) * this.#sliceMs;
-    return Array.from({ length: POINTS }, (_, index) => {
-      const at = last - (POINTS - 1 - index) * this.#sliceMs;
+    return this.#slices((at) => {
       const seconds = this.#covered.get(at) ?? 0;
       // Of the slice that has just begun, a fraction of a second would say anything.
       if (seconds < 0.5) return null;
       return (this.#counts.get(queue)?.get(at)?.[what] ?? 0) / seconds;
     });
+  }
+
+  /** The slice that is under way. */
+  get #last() {
+    return Math.floor(this.#until / this.#sliceMs) * this.#sliceMs;
+  }
+
+  /** @param {(at: number) => number | null} value */
+  #slices(value) {
+    return Array.from({ length: POINTS }, (_, index) => value(this.#last - (POINTS - 1 - index) * this.#sliceMs));
   }
 
   /** @param {number} from @param {number} until */
@@ -84,7 +91,7 @@ export class Rates {
 
   #forget() {
     const oldest = this.#until - POINTS * this.#sliceMs * 2;
-    for (const kept of [this.#covered, ...this.#counts.values()]) {
+    for (const kept of [this.#covered, ...this.#counts.values(), ...this.#depths.values()]) {
       for (const at of kept.keys()) if (at < oldest) kept.delete(at);
     }
   }
