@@ -20,24 +20,24 @@ from eventlog.settled import settled_position
 from projections.job_labels import JobLabel, read_labels
 
 SLICE_SECONDS = 5
-LOOKED_AT_MAX = 10_000
+LOOKED_AT_MAX = 5_000
 PAST_SECONDS_MAX = 600
 
 # Where a job is, its live row says, or what is kept of it when it is over; no payload is read. For
-# the few that are just on their way from the one to the other, the log is asked.
+# the few that are just on their way from the one to the other, the log is asked. Looked up one by
+# one, because a join would rather read all jobs there are.
 COUNT_CHANGES = """
-WITH told AS MATERIALIZED (
+SELECT at, topic, queue, count(*), array_agg(id) FILTER (WHERE queue IS NULL)
+FROM (
     SELECT originator_id AS id, topic,
-           date_bin(%(slice)s * interval '1 second', recorded_at, 'epoch') AS at
+           date_bin(%(slice)s * interval '1 second', recorded_at, 'epoch') AS at,
+           coalesce((SELECT queue FROM jobs WHERE jobs.id = originator_id),
+                    (SELECT queue FROM finished_jobs AS done WHERE done.id = originator_id)
+           ) AS queue
     FROM stored_events
     WHERE notification_id > %(after)s AND notification_id <= %(upto)s
       AND topic = ANY(%(topics)s) AND recorded_at > %(since)s
-)
-SELECT told.at, told.topic, coalesce(jobs.queue, over.queue), count(*),
-       array_agg(told.id) FILTER (WHERE jobs.queue IS NULL AND over.queue IS NULL)
-FROM told
-LEFT JOIN jobs ON jobs.id = told.id
-LEFT JOIN finished_jobs AS over ON over.id = told.id
+) AS told
 GROUP BY 1, 2, 3
 """
 # Everything after the last event that is not looked at is counted.
