@@ -1,6 +1,7 @@
 """The side of the service: starts the process that does the work, and keeps what it tells."""
 
 import asyncio
+import logging
 import sys
 from asyncio.subprocess import PIPE, Process
 from contextlib import suppress
@@ -14,6 +15,8 @@ from api.clock import now
 from api.errands.words import Began, Compared, Found, Reached, Task, Troubled, Work, words
 from domain.errors import RebuildRunningError
 from eventlog.tasks import end
+
+_log = logging.getLogger("daybook")
 
 # Where the packages are: the process finds them there, wherever the service was started.
 ROOT = Path(__file__).parents[2]
@@ -58,7 +61,11 @@ class Errand:
             self.state, self.finished_at = State.STOPPED, now()
 
     async def _run(self) -> None:
-        await self._work()
+        try:
+            await self._work()
+        except Exception:
+            _log.exception("The process that should %s was not understood.", self.task.work)
+            self.trouble = "This is a defect of Daybook; its log says more."
         self.state = State.DONE if self.trouble is None else State.FAILED
         self.finished_at = now()
 

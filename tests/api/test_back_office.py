@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from projections import dead_search, queue_rates
-from tests.api.counter import join, open_restaurant
+from tests.api.counter import act, call_next, join, open_restaurant
 from tests.api.http import Api
 from tests.api.working import bury, claim, complete, enqueue, enqueue_many
 
@@ -145,3 +145,19 @@ async def test_a_ticket_has_a_history_and_an_explanation(api: Api) -> None:
     assert explained["reasons"][0]["detail"] == "1 are to be taken before it."
     assert [event["topic"] for event in events] == ["ticket.created"]
     assert (await api.get(f"/api/jobs/{first['id']}/explain")).status == 404
+
+
+async def test_an_explanation_follows_a_ticket_from_the_line_to_the_table(api: Api) -> None:
+    await open_restaurant(api)
+    ticket = await join(api)
+    path = f"/api/tickets/{ticket['id']}/explain"
+
+    async def reason() -> tuple[str, str]:
+        told = (await api.get(path)).json
+        return told["status"], told["reasons"][0]["code"]
+
+    assert await reason() == ("WAITING", "BehindPriority")
+    await call_next(api, desk="Desk 1")
+    assert await reason() == ("CALLED", "Called")
+    await act(api, ticket, "seat")
+    assert await reason() == ("SEATED", "TicketOver")

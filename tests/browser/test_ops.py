@@ -22,6 +22,7 @@ def look_up(page: Page, wanted: str) -> None:
 
 
 def test_queues_show_depth_rates_and_the_age_of_the_oldest(visit: Visit, house: House) -> None:
+    # S1-30
     enqueue(house, 20)
     complete(house, claim(house, 5))
     bury(house, 2, queue="invoices")

@@ -1,9 +1,10 @@
 """What is done from the back office: bulk actions, time travel, rebuilds, and all by keyboard."""
 
 import re
+from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.house import House
 from tests.browser.office import be_read, bury, enqueue, statuses
@@ -84,6 +85,77 @@ def test_a_redrive_takes_only_those_with_the_error(visit: Visit, house: House) -
     counted(page, "4 jobs redriven.")
     assert statuses(house, late) == {"PENDING"}
     assert statuses(house, wrong) == {"DEAD"}
+
+
+def test_a_reason_is_asked_for_and_sent_where_the_api_takes_one(visit: Visit, house: House) -> None:
+    bury(house, 1)
+    page = visit.open("/ops#dead")
+    press(page, "Redrive all")
+    counted(page, "1 job matches.")
+    takes_already = "reason" in schema_of(house.get("/openapi.json"))["properties"]
+    expect(page.get_by_label("Reason")).to_be_visible(visible=takes_already)
+
+    sent: list[Any] = []
+    page.route("**/openapi.json", with_reason)
+    page.route("**/api/dlq/redrive", lambda route: without_reason(route, sent))
+    page.reload()
+    press(page, "Redrive all")
+    page.get_by_label("Reason").fill("the mail server is back")
+    press(page, "Redrive 1 job")
+    counted(page, "1 job redriven.")
+    assert [one.get("reason") for one in sent] == [None, "the mail server is back"]
+
+
+def schema_of(described: Any) -> Any:
+    body = described["paths"]["/api/dlq/redrive"]["post"]["requestBody"]
+    name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    return described["components"]["schemas"][name]
+
+
+def with_reason(route: Route) -> None:
+    """As of a service whose redrives take one, whether this one does or not."""
+    described = route.fetch().json()
+    schema_of(described)["properties"]["reason"] = {"type": "string"}
+    route.fulfill(json=described)
+
+
+def without_reason(route: Route, sent: list[Any]) -> None:
+    body: Any = route.request.post_data_json
+    sent.append(dict(body))
+    body.pop("reason", None)
+    route.continue_(post_data=body)
+
+
+def test_a_filter_with_any_sign_in_it_finds_what_it_says(visit: Visit, house: House) -> None:
+    bury(house, 2, "50% of a&b = c+d / #7")
+    bury(house, 1, "other")
+    page = visit.open("/ops#dead")
+    expect(page.locator(".letter")).to_have_count(3)
+    page.get_by_label("Error contains").fill("50% of a&b = c+d / #7")
+    page.get_by_label("Error contains").press("Enter")
+    expect(page.locator(".letter")).to_have_count(2)
+    page.reload()
+    expect(page.locator(".letter")).to_have_count(2)
+    expect(page.get_by_label("Error contains")).to_have_value("50% of a&b = c+d / #7")
+
+
+def test_a_bulk_action_that_is_cut_off_says_what_was_done(visit: Visit, house: House) -> None:
+    visit.is_server_away_expected = True
+    bury(house, 3)
+    page = visit.open("/ops#jobs/status=DEAD")
+    press(page, "Retry all")
+    counted(page, "3 jobs match.")
+
+    house.stop()
+    press(page, "Retry 3 jobs")
+
+    expect(page.get_by_role("dialog")).to_contain_text(
+        "0 jobs retried. Daybook cannot be reached", timeout=LONG_MS
+    )
+    press(page, "Close")
+    house.start_again()
+    press(page, "Retry all")
+    counted(page, "3 jobs match.")
 
 
 def then(page: Page) -> dict[str, list[str]]:

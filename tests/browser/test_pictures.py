@@ -132,6 +132,11 @@ def test_a_picture_of_every_view_of_the_back_office(
                 page.get_by_role("button", name="Examine").click()
                 expect(page.get_by_text("Examined at")).to_be_visible(timeout=60_000)
                 expect(page.locator(".told")).to_contain_text("Verified", timeout=60_000)
+            if name == "past":
+                page.get_by_role("button", name="Play").click()
+                page.get_by_label("Speed").select_option("100")
+                page.get_by_text("cooking #1").wait_for()
+                page.get_by_role("button", name="Pause").click()
             if name == "queues":
                 enqueue(house, 5)
                 page.wait_for_timeout(4500)

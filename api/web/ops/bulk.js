@@ -6,7 +6,7 @@
  */
 
 import { write } from "../kit/client.js";
-import { element, find, say } from "../kit/element.js";
+import { element, say } from "../kit/element.js";
 import { count } from "../kit/time.js";
 import { takesReason } from "./reasons.js";
 import { field, itemLink } from "./view.js";
@@ -59,7 +59,7 @@ export class BulkDialog extends HTMLElement {
       actions,
     );
     this.append(this.#dialog);
-    this.#go.addEventListener("click", () => find("daybook-notices").attempt(this.#go, () => this.#run()));
+    this.#go.addEventListener("click", () => this.#run());
     this.#close.addEventListener("click", () => this.#leave());
     this.#dialog.addEventListener("cancel", (event) => {
       event.preventDefault();
@@ -84,6 +84,16 @@ export class BulkDialog extends HTMLElement {
     this.#refused.replaceChildren();
     this.#dialog.showModal();
     this.#close.focus();
+    try {
+      await this.#count(work);
+    } catch (error) {
+      // Said here: the rest of the page is behind the dialog.
+      say(this.#told, /** @type {Error} */ (error).message);
+    }
+  }
+
+  /** @param {Work} work */
+  async #count(work) {
     const [counted, hasReason] = await Promise.all([
       write("POST", work.path, { filter: work.filter, dryRun: true }),
       takesReason(work.path),
@@ -110,7 +120,7 @@ export class BulkDialog extends HTMLElement {
     this.#progress.hidden = false;
     this.#progress.removeAttribute("value");
     if (this.#isExact) this.#progress.max = this.#matched;
-    let [looked, changed] = [0, 0];
+    let [looked, changed, trouble] = [0, 0, ""];
     try {
       for await (const told of this.#pages()) {
         looked += told.matched;
@@ -119,14 +129,15 @@ export class BulkDialog extends HTMLElement {
         say(this.#told, `${jobs(changed)} ${this.#work?.done} …`);
         this.#tellRefused(told.results ?? []);
       }
-    } finally {
-      this.#isRunning = false;
-      say(this.#close, "Close");
-      this.#progress.hidden = true;
-      this.#tellDone(looked, changed);
-      this.#close.focus();
-      this.dispatchEvent(new CustomEvent("done", { bubbles: true }));
+    } catch (error) {
+      trouble = ` ${/** @type {Error} */ (error).message}`;
     }
+    this.#isRunning = false;
+    say(this.#close, "Close");
+    this.#progress.hidden = true;
+    this.#tellDone(looked, changed, trouble);
+    this.#close.focus();
+    this.dispatchEvent(new CustomEvent("done", { bubbles: true }));
   }
 
   /** Page after page, until there is no more, or as many were looked at as were counted. */
@@ -162,11 +173,11 @@ export class BulkDialog extends HTMLElement {
     }
   }
 
-  /** @param {number} looked @param {number} changed */
-  #tellDone(looked, changed) {
+  /** @param {number} looked @param {number} changed @param {string} trouble */
+  #tellDone(looked, changed, trouble) {
     const left = looked - changed;
     const others = left === 0 ? "" : ` ${jobs(left)} had moved on and were left alone.`;
-    say(this.#told, `${jobs(changed)} ${this.#work?.done}.${others}${this.#isStopped ? " Stopped." : ""}`);
+    say(this.#told, `${jobs(changed)} ${this.#work?.done}.${others}${this.#isStopped ? " Stopped." : ""}${trouble}`);
   }
 
   #leave() {

@@ -49,7 +49,7 @@ const feed = new Feed({
 /** Opens what the address says: `#jobs/status=DEAD`, `#item/<id>`. */
 function open() {
   if (location.hash === "#view") return main.focus();
-  const [name = "", ...rest] = decodeURIComponent(location.hash.slice(1)).split("/");
+  const [name = "", ...rest] = location.hash.slice(1).split("/");
   const known = name in VIEWS ? name : FIRST;
   if (view !== null && view.dataset.name === known && view.turnTo(rest.join("/"))) {
     return feed.refresh();
