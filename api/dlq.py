@@ -1,7 +1,8 @@
 """Reading the dead jobs: those that failed for good and wait for somebody to look at them."""
 
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
@@ -18,11 +19,19 @@ from api.job_reads import (
 from api.job_shapes import JobJSON, job_json
 from api.parameters import Parameters
 from api.queries import DatabaseRead
-from domain.job import JobStatus
+from api.requests import ERROR_CHARACTERS_MAX, bad_request
+from api.service import Service
+from domain.job import Job, JobStatus
+from projections.dead_jobs import DeadFilter
+from projections.dead_search import search_dead
 from projections.job_place import JobFilter
+from projections.page_cursor import BadCursorError
 
 
 class DeadJobsAnswer(TypedDict):
+    """With `error` a page may be empty although there is a next one: every page looks at some
+    thousand dead jobs."""
+
     jobs: list[JobJSON]
     nextCursor: str | None
 
@@ -30,6 +39,17 @@ class DeadJobsAnswer(TypedDict):
 class DeadListing(Parameters, frozen=True):
     queue: QueueWanted | None = None
     type: TypeWanted | None = None
+    error: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=ERROR_CHARACTERS_MAX,
+                description="Only jobs whose error contains this text.",
+            ),
+        ]
+        | None
+    ) = None
     limit: PageLimit = PAGE_USUAL
     cursor: PageCursor | None = None
 
@@ -37,9 +57,27 @@ class DeadListing(Parameters, frozen=True):
 async def list_dead(asked: DeadListing, request: Request) -> DeadJobsAnswer:
     """Dead jobs with their last errors, newest first."""
     must_reach(request, asked.queue)
+    if asked.error is not None:
+        return await _search(asked, request)
     wanted = JobFilter(JobStatus.DEAD, asked.queue, asked.type)
     page = await read_page(request, wanted, asked.limit, asked.cursor)
-    return {"jobs": [job_json(job) for job in page.jobs], "nextCursor": page.next_cursor}
+    return _shaped(page.jobs, page.next_cursor)
+
+
+async def _search(asked: DeadListing, request: Request) -> DeadJobsAnswer:
+    service: Service = request.app.service
+    wanted = DeadFilter(asked.queue, asked.type, asked.error)
+    try:
+        found = await service.read(
+            lambda reader: search_dead(reader, wanted, limit=asked.limit, cursor=asked.cursor)
+        )
+    except BadCursorError as error:
+        raise bad_request("bad_cursor", str(error)) from error
+    return _shaped(found.jobs, found.next_cursor)
+
+
+def _shaped(jobs: list[Job], next_cursor: str | None) -> DeadJobsAnswer:
+    return {"jobs": [job_json(job) for job in jobs], "nextCursor": next_cursor}
 
 
 routes: list[Route] = [

@@ -1,4 +1,4 @@
-"""What happened to one order, bot, job or ticket, event by event."""
+"""What happened to one order, bot, job, ticket or restaurant, event by event."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypedDict
@@ -17,6 +17,7 @@ from domain.errors import NotFoundError
 from domain.event import Decider
 from domain.job import JOB
 from domain.order import ORDER
+from domain.restaurant import RESTAURANT
 from domain.ticket import TICKET
 from projections.history import read_history_page
 
@@ -67,5 +68,5 @@ routes: list[Route] = [
         scope=AUDITOR,
         parameters=HistoryPage,
     ).route
-    for decider in (ORDER, BOT, JOB, TICKET)
+    for decider in (ORDER, BOT, JOB, TICKET, RESTAURANT)
 ]

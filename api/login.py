@@ -5,16 +5,14 @@ The cookie holds the key itself, and so ends with it: what is revoked is logged 
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from importlib.resources import files
 from typing import Annotated, Any, ClassVar, TypedDict
 
 import orjson
 from msgspec import Meta
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.routing import Route
 
-from api.access import ANY_KEY, OPEN, PUBLIC, Caller, caller_of, declare, unknown_key
+from api.access import ANY_KEY, OPEN, PUBLIC, Caller, caller_of, unknown_key
 from api.commands import Body, Call, Endpoint, Nothing, RawHeaders, stored
 from api.door import foreign
 from api.parameters import NoParameters
@@ -24,17 +22,6 @@ from domain.scope import names_of
 from eventlog.origin import StoredAnswer
 
 SESSION_SECONDS = 12 * 3600
-PAGE_HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'self'; frame-ancestors 'none'; form-action 'self'; base-uri 'none'"
-    ),
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
-FILES = {"/login": "text/html", "/login.js": "text/javascript", "/login.css": "text/css"}
 
 
 class Credentials(Body, frozen=True):
@@ -109,20 +96,8 @@ class LogOut(Endpoint[Nothing]):
 NO_STORE = (b"cache-control", b"no-store")
 
 
-def page(path: str, media_type: str) -> Route:
-    name = path.removeprefix("/") if "." in path else f"{path.removeprefix('/')}.html"
-    content = files("api").joinpath("web", name).read_bytes()
-
-    async def show(_request: Request) -> Response:
-        """A part of the page on which one logs in."""
-        return Response(content, media_type=media_type, headers=PAGE_HEADERS)
-
-    return declare(Route(path, show, methods=["GET"]), PUBLIC)
-
-
 routes: list[Route] = [
     LogIn("POST", "/login", takes=Credentials, scope=PUBLIC, body_bytes_max=KILOBYTE).route,
     LogOut("POST", "/logout", takes=Nothing, scope=PUBLIC, body_bytes_max=KILOBYTE).route,
     Read("/api/me", me, scope=ANY_KEY).route,
-    *(page(path, media_type) for path, media_type in FILES.items()),
 ]

@@ -46,7 +46,7 @@ KEY_SCHEME = {
 
 
 def describe(routes: Iterable[Any]) -> Description:
-    ours = [route for route in routes if isinstance(route, Route)]
+    ours = [route for route in routes if isinstance(route, Route) and route.include_in_schema]
     types = dict.fromkeys([ProblemJSON, Id, *(kind for route in ours for kind in _types(route))])
     references, components = schema_components(types, ref_template="#/components/schemas/{name}")
     schemas = dict(zip(types, references, strict=True))

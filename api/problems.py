@@ -25,6 +25,7 @@ from domain.errors import (
     CallOvertakenError,
     ClaimLostError,
     GraceNotOverError,
+    JobMovedOnError,
     JobNotDeadError,
     JobOverError,
     KeyRevokedError,
@@ -40,6 +41,7 @@ from domain.errors import (
     OrderNotProcessingError,
     OrderTakenError,
     PollOvertakenError,
+    RebuildRunningError,
     Refusal,
     RestaurantExistsError,
     SameRestaurantError,
@@ -76,6 +78,7 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     NotYetDueError: HTTPStatus.CONFLICT,
     JobNotDeadError: HTTPStatus.CONFLICT,
     JobOverError: HTTPStatus.CONFLICT,
+    JobMovedOnError: HTTPStatus.CONFLICT,
     LeaseHeldError: HTTPStatus.CONFLICT,
     BadCronError: HTTPStatus.UNPROCESSABLE_ENTITY,
     UnknownTimeZoneError: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -93,6 +96,7 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     CallOvertakenError: HTTPStatus.CONFLICT,
     SameRestaurantError: HTTPStatus.CONFLICT,
     GraceNotOverError: HTTPStatus.CONFLICT,
+    RebuildRunningError: HTTPStatus.CONFLICT,
 }
 
 

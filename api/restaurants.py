@@ -24,12 +24,14 @@ from domain.restaurant import Profile, Reset, Restaurant
 from eventlog.origin import StoredAnswer
 from projections.page_cursor import BadCursorError, read_cursor, write_cursor
 from projections.restaurants import one_restaurant, read_restaurants
+from projections.ticket_list import next_tokens
 
 SLUG_CHARACTERS_MAX = 60
 PREFIX_CHARACTERS_MAX = 12
 DAY_SECONDS = 24 * 3600
 MINUTES_PER_PARTY_USUAL = 10.0
 GRACE_SECONDS_USUAL = 300.0
+NEXT_MAX = 5
 PAGE_USUAL = 100
 PAGE_MAX = 1000
 
@@ -166,8 +168,11 @@ async def get_restaurant(_: NoParameters, request: Request) -> RestaurantAnswer:
 
 
 async def board(_: NoParameters, request: Request) -> BoardAnswer:
-    """Who was called last, how many wait, and how long it takes: for everybody to see."""
-    return {"board": board_json(await read_restaurant(request))}
+    """Who was called last, who is next, and how long it takes: for everybody to see."""
+    restaurant = await read_restaurant(request)
+    service: Service = request.app.service
+    tokens = await service.read(lambda reader: next_tokens(reader, restaurant.id, NEXT_MAX))
+    return {"board": board_json(restaurant, tokens)}
 
 
 async def read_restaurant(request: Request) -> Restaurant:

@@ -19,6 +19,7 @@ from psycopg_pool import AsyncConnectionPool
 from uuid_utils.compat import uuid7
 
 from api.bell import JobBell
+from api.errands.errand import Errands
 from api.guest_key import ServiceKey
 from api.guests import GuestBook
 from api.keyring import Keyring
@@ -106,6 +107,7 @@ class Service:
         self.guests = GuestBook(guest_key, self.note)
         self.tail = changes(conninfo, mapper=mapper, wakeups=self.wakeups, readers=self.readers)
         self.bell = JobBell(self.readers, self.wakeups)
+        self.errands = Errands(conninfo)
         runtime = Runtime(
             instance=uuid7(),
             conninfo=conninfo,
@@ -132,6 +134,7 @@ class Service:
             await starting.enter_async_context(self.wakeups)
             await starting.enter_async_context(self.tail)
             await starting.enter_async_context(self.bell)
+            starting.push_async_callback(self.errands.end)
             starting.push_async_callback(self._stop_following)
             for name, follower in self._followers.items():
                 self._following[name] = asyncio.create_task(self._follow(name, follower))

@@ -1,4 +1,5 @@
-"""Changes of orders, bots, jobs and queues as they happen, as server-sent events.
+"""Changes of orders, bots, jobs, queues, restaurants and tickets as they happen, as server-sent
+events.
 
 The id of an event is its position in the log, so a browser that reconnects goes on where it was.
 """
@@ -33,6 +34,8 @@ from domain.event import Event
 from domain.job import JOB, Job, JobStatus
 from domain.order import ORDER
 from domain.queue import QUEUE
+from domain.restaurant import RESTAURANT
+from domain.ticket import TICKET, Ticket, TicketStatus
 from eventlog.errors import UnavailableError
 from eventlog.mapper import EventMapper, RecordedEvent
 from eventlog.subscription import Subscription, SubscriptionEndedError
@@ -48,6 +51,15 @@ Position = Annotated[
     int,
     Meta(ge=0, le=2**63 - 1, description="Only changes behind this position of the log."),
 ]
+Pulse = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=int(HEARTBEAT_SECONDS),
+        description="Also tell, whenever nothing happened for so many seconds, up to which "
+        "position everything has been told: as an event `pulse`.",
+    ),
+]
 # How long a browser waits before it comes back.
 COME_BACK_MS = 1000
 
@@ -60,10 +72,10 @@ HEADERS = {
 
 Shut = Callable[[], Coroutine[Any, Any, None]]
 
-_DECIDERS = (ORDER, BOT, JOB, QUEUE)
+_DECIDERS = (ORDER, BOT, JOB, QUEUE, RESTAURANT, TICKET)
 _NAMES = {kind: decider.name for decider in _DECIDERS for kind in decider.events}
 
-# How a job stands after each of its events.
+# How a job stands after each of its events, and how a ticket does: of both no more is told.
 _STATUSES: Mapping[type[Event], JobStatus] = {
     Job.Created: JobStatus.PENDING,
     Job.Claimed: JobStatus.PROCESSING,
@@ -75,7 +87,18 @@ _STATUSES: Mapping[type[Event], JobStatus] = {
     Job.MovedToDLQ: JobStatus.DEAD,
     Job.Cancelled: JobStatus.CANCELLED,
 }
+_TICKET_STATUSES: Mapping[type[Event], TicketStatus] = {
+    Ticket.Created: TicketStatus.WAITING,
+    Ticket.Called: TicketStatus.CALLED,
+    Ticket.Recalled: TicketStatus.CALLED,
+    Ticket.Seated: TicketStatus.SEATED,
+    Ticket.NoShow: TicketStatus.NO_SHOW,
+    Ticket.Returned: TicketStatus.WAITING,
+    Ticket.Cancelled: TicketStatus.CANCELLED,
+    Ticket.Transferred: TicketStatus.WAITING,
+}
 assert set(_STATUSES) == set(JOB.events), "every event of a job says how it stands"
+assert set(_TICKET_STATUSES) == set(TICKET.events), "every event of a ticket says how it stands"
 
 
 def changes(
@@ -93,7 +116,8 @@ def changes(
 
 class ChangeJSON(TypedDict):
     """What happened: `data` are the members of the event of that topic. Of a job, whose payload
-    and result may be large, `data` says only its queue, type and status."""
+    and result may be large, `data` says only its queue, type and status; of a ticket, which is
+    somebody's, only its status."""
 
     position: int
     topic: str
@@ -105,19 +129,22 @@ class ChangeJSON(TypedDict):
 
 def change_json(recorded: RecordedEvent, labels: Mapping[UUID, JobLabel]) -> ChangeJSON:
     event = recorded.event
-    status = _STATUSES.get(type(event))
-    label = labels.get(recorded.originator_id)
     return {
         "position": recorded.position,
         "topic": event.topic,
         "id": recorded.originator_id,
         "version": recorded.originator_version,
         "recordedAt": moment(recorded.recorded_at),
-        "data": members_json(event) if status is None else _job_data(status, label),
+        "data": _data(event, labels.get(recorded.originator_id)),
     }
 
 
-def _job_data(status: JobStatus, label: JobLabel | None) -> dict[str, Any]:
+def _data(event: Event, label: JobLabel | None) -> dict[str, Any]:
+    if ticket_status := _TICKET_STATUSES.get(type(event)):
+        return {"status": ticket_status}
+    status = _STATUSES.get(type(event))
+    if status is None:
+        return members_json(event)
     assert label is not None, "every job was created as something"
     return {"queue": label.queue, "type": label.type, "status": status}
 
@@ -138,13 +165,21 @@ def _block(recorded: RecordedEvent, change: ChangeJSON) -> bytes:
 class EventStream(Response):
     """Sends until the client leaves, falls behind, or the service stops."""
 
-    def __init__(self, tail: Tail, after: int | None, shut: Shut | None = None) -> None:
+    def __init__(
+        self,
+        tail: Tail,
+        after: int | None,
+        *,
+        pulse_seconds: int | None = None,
+        shut: Shut | None = None,
+    ) -> None:
         """`shut`, if there is one, returns when whoever was let in is let in no longer."""
         super().__init__(headers=HEADERS)
         del self.headers["content-length"]
         self._tail = tail
         self._after = after
         self._shut = shut
+        self._pulse_seconds = pulse_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -176,10 +211,19 @@ class EventStream(Response):
         await _send(send, b"retry: %d\nid: %d\n\n" % (COME_BACK_MS, subscription.position))
         try:
             while True:
-                events = await subscription.next(HEARTBEAT_SECONDS)
-                await _send(send, b"".join([event.data for event in events]) or b":\n\n")
+                events = await subscription.next(self._pulse_seconds or HEARTBEAT_SECONDS)
+                await _send(
+                    send, b"".join([event.data for event in events]) or self._pulse(subscription)
+                )
         except SubscriptionEndedError as ended:
             await _send(send, b": %b\n\n" % str(ended).encode(), is_last=True)
+
+    def _pulse(self, subscription: Subscription) -> bytes:
+        """For one to whom everything was handed out that the tail has read, or who knew more."""
+        if self._pulse_seconds is None:
+            return b":\n\n"
+        position = max(self._tail.position, subscription.position)
+        return b'id: %d\nevent: pulse\ndata: {"position":%d}\n\n' % (position, position)
 
 
 async def _send(send: Send, body: bytes, *, is_last: bool = False) -> None:
@@ -194,6 +238,7 @@ async def _disconnected(receive: Receive) -> None:
 
 class Since(Parameters, frozen=True):
     after: Position | None = None
+    pulse: Pulse | None = None
 
 
 class Stream(Read):
@@ -216,7 +261,7 @@ class Stream(Read):
         after = _read_position(last) if last else asked.after
         service, caller = request.app.service, caller_of(request)
         shut = None if service.keyring is None else partial(service.keyring.gone, caller)
-        return EventStream(service.tail, after, shut)
+        return EventStream(service.tail, after, pulse_seconds=asked.pulse, shut=shut)
 
 
 def _read_position(text: str) -> int:

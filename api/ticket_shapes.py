@@ -48,6 +48,8 @@ class BoardJSON(TypedDict):
     name: str
     lastCalled: CallJSON | None
     lastCalls: list[CallJSON]
+    next: list[str]
+    """The tokens of those who are to be called next."""
     waiting: int
     estimatedWait: WaitJSON
     """For who joins now."""
@@ -112,7 +114,7 @@ def restaurant_json(restaurant: Restaurant) -> RestaurantJSON:
     }
 
 
-def board_json(restaurant: Restaurant) -> BoardJSON:
+def board_json(restaurant: Restaurant, next_tokens: list[str]) -> BoardJSON:
     calls = [_call_json(call) for call in restaurant.last_calls]
     waiting = restaurant.waiting_count
     return {
@@ -120,6 +122,7 @@ def board_json(restaurant: Restaurant) -> BoardJSON:
         "name": restaurant.profile.name,
         "lastCalled": calls[0] if calls else None,
         "lastCalls": calls,
+        "next": next_tokens,
         "waiting": waiting,
         "estimatedWait": wait_json(wait_at(waiting + 1, restaurant.profile.minutes_per_party)),
     }

@@ -108,6 +108,13 @@ class JobOverError(Refusal):
         super().__init__(f"Job {job_id} is {standing} already.")
 
 
+class JobMovedOnError(Refusal):
+    code = "job_moved_on"
+
+    def __init__(self, job_id: UUID, seen: str, standing: str) -> None:
+        super().__init__(f"Job {job_id} was {seen} and is {standing} now, so it was left alone.")
+
+
 class LeaseHeldError(Refusal):
     code = "lease_held"
 
@@ -229,3 +236,10 @@ class GraceNotOverError(Refusal):
 
     def __init__(self, token_number: str) -> None:
         super().__init__(f"The guest of ticket {token_number} still has time to show up.")
+
+
+class RebuildRunningError(Refusal):
+    code = "rebuild_running"
+
+    def __init__(self) -> None:
+        super().__init__("A rebuild is under way: wait until it has ended, or stop it.")

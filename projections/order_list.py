@@ -121,6 +121,13 @@ async def read_orders(
     return OrderPage(orders[:limit], _place_of(orders[limit - 1], only).cursor(), now)
 
 
+async def read_section(
+    connection: AsyncConnection[TupleRow], section: OrderStatus, limit: int, position: int
+) -> list[Order]:
+    """The first orders of one status, in a snapshot in which the read model is at `position`."""
+    return await _read_sections(connection, Place.beginning(section), limit, position, None)
+
+
 def _place_of(order: Order, only: OrderStatus | None) -> Place:
     rank = _RANKS[order.kind] if order.status is OrderStatus.PENDING else 0
     return Place(only, order.status, rank, order.number)

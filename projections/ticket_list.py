@@ -54,6 +54,14 @@ ORDER BY place
 LIMIT %(limit)s
 """
 
+READ_NEXT_TOKENS = """
+SELECT token_number
+FROM tickets
+WHERE restaurant_id = %(restaurant)s AND status = 'WAITING'
+ORDER BY place
+LIMIT %(limit)s
+"""
+
 IN_THE_LINE = (TicketStatus.CALLED, TicketStatus.WAITING)
 
 _MAPPER = EventMapper(DECIDERS)
@@ -108,6 +116,13 @@ async def one_ticket(connection: Connection, ticket_id: UUID) -> Standing | None
         await connection.execute(READ_ITS_RESTAURANT, wanted)
     ).fetchall()
     return Standing(found, slug, minutes_per_party)
+
+
+async def next_tokens(connection: Connection, restaurant_id: UUID, limit: int) -> list[str]:
+    """Of those who are to be called next: what anybody may see of them."""
+    wanted = {"restaurant": restaurant_id, "limit": limit}
+    rows = await connection.execute(READ_NEXT_TOKENS, wanted)
+    return [token for (token,) in await rows.fetchall()]
 
 
 async def read_tickets(

@@ -260,12 +260,13 @@ def test_the_last_line_is_that_of_pytest_which_gets_the_arguments(repository: Re
     result = repository.start("test", "-k", "claim")
 
     assert result.stdout.splitlines()[-1].startswith("pytest [")
-    assert result.stdout.endswith("'-m', 'not slow', '-k', 'claim']\n")
+    assert result.stdout.endswith("'-m', 'not slow and not browser', '-k', 'claim']\n")
 
 
 def test_slow_tests_run_when_asked_for(repository: Repository) -> None:
     assert "not slow" in repository.start("test").stdout.splitlines()[-1]
     assert "not slow" not in repository.start("test", "--slow").stdout.splitlines()[-1]
+    assert "'-m', 'browser'" in repository.start("test", "--browser").stdout.splitlines()[-1]
 
 
 @pytest.mark.parametrize("tool", ["ruff", "mypy", "lint-imports"])

@@ -4,6 +4,7 @@
 const login = document.querySelector("#login");
 const logout = document.querySelector("#logout");
 const said = document.querySelector("#said");
+const next = whereFrom();
 
 async function ask(method, path, body) {
   const headers = body ? { "content-type": "application/json" } : {};
@@ -23,10 +24,18 @@ function show(me) {
 async function attempt(deed) {
   said.textContent = "";
   try {
-    show(await deed());
+    const me = await deed();
+    show(me);
+    if (me !== null && next !== null) location.replace(next);
   } catch (error) {
     said.textContent = error.message;
   }
+}
+
+/** The page from which somebody was sent here; only one of ours is gone back to. */
+function whereFrom() {
+  const path = new URLSearchParams(location.search).get("next") ?? "";
+  return /^\/(?![/\\])/.test(path) ? path : null;
 }
 
 login.addEventListener("submit", (event) => {
@@ -45,7 +54,7 @@ logout.addEventListener("submit", (event) => {
 
 const given = location.hash.slice(1);
 if (given) {
-  history.replaceState(null, "", location.pathname);
+  history.replaceState(null, "", location.pathname + location.search);
   attempt(() => ask("POST", "/login", { key: given }));
 } else {
   ask("GET", "/api/me").then(show, () => show(null));

@@ -174,6 +174,28 @@ async def test_changes_of_jobs_and_queues_are_told_without_payload_and_result(
     assert not any(word in client.text for word in ("4111", "secret", "boom", "booking-7"))
 
 
+async def test_of_a_guest_nothing_is_told_but_that_a_ticket_changed(house: House) -> None:
+    # SEC-23
+    client = await connected(house)
+    opened = Api(house.app)
+    await opened.post("/api/restaurants", {"slug": "corner", "name": "The Corner"})
+    guest = {"name": "Ada Lovelace", "mobileNumber": "+4915112345678", "partySize": 2}
+    joined = await opened.post("/api/restaurants/corner/tickets", guest)
+    await opened.post("/api/restaurants/corner/call-next")
+    await eventually(lambda: "ticket.called" in client.text)
+    await client.leave()
+
+    told = [orjson.loads(block["data"]) for block in client.blocks if block["event"] == "ticket"]
+    ticket = joined.json["ticket"]["id"]
+    assert [(one["topic"], one["id"], one["data"]) for one in told] == [
+        ("ticket.created", ticket, {"status": "WAITING"}),
+        ("ticket.called", ticket, {"status": "CALLED"}),
+    ]
+    assert not any(
+        word in client.text for word in ("sealed", "pseudonym", "subject", "Ada", "4915")
+    )
+
+
 async def test_a_client_that_leaves_before_the_first_event_knows_where_to_go_on(
     house: House,
 ) -> None:
@@ -181,6 +203,17 @@ async def test_a_client_that_leaves_before_the_first_event_knows_where_to_go_on(
     client = await connected(house)
     assert client.text == "retry: 1000\nid: 1\n\n"
     await client.leave()
+
+
+async def test_a_pulse_tells_in_quiet_times_up_to_where_everything_was_told(house: House) -> None:
+    # S0-47
+    client = house.ask(query="pulse=1")
+    await eventually(lambda: client.text)
+    await house.kitchen.order()
+    await eventually(lambda: 'id: 1\nevent: pulse\ndata: {"position":1}\n\n' in client.text)
+    await client.leave()
+
+    assert [block["event"] for block in client.blocks][:2] == ["order", "pulse"]
 
 
 @pytest.mark.parametrize("where", ["header", "parameter", "both"])

@@ -1,0 +1,108 @@
+"""`python -m api.errands.process` does what the first line of its input says, and tells about it.
+
+When its input ends, whoever asked is gone, and so is this: what a rebuild has done until then is
+kept, and the next one goes on from there.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+from msgspec.json import Encoder, decode
+
+from api.database import clear_sentences
+from api.errands.words import Began, Compared, Found, Reached, Task, Troubled, Word
+from eventlog.collector import spare_the_collector
+from eventlog.database import connect, reader_conninfo
+from eventlog.errors import SetupError, UnknownTopicError
+from projections.doctor import examine
+from projections.rebuild.comparison import Comparison
+from projections.rebuild.errors import RebuildError
+from projections.rebuild.logbook import Operator
+from projections.rebuild.rebuild import rebuilding
+from projections.rebuild.targets import TARGETS, Target
+
+# People look at it: more often is of no use to them.
+TELL_SECONDS = 0.1
+NOBODY_ASKS = 3
+
+_encoder = Encoder()
+
+
+def tell(word: Word) -> None:
+    sys.stdout.buffer.write(_encoder.encode(word) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+class Teller:
+    """Watches a rebuild, and tells what it sees."""
+
+    def __init__(self) -> None:
+        self._told_at = 0.0
+
+    def begin(self, what: str) -> None:
+        tell(Began(what))
+
+    def reach(self, position: int, goal: int) -> None:
+        now = time.monotonic()
+        if now - self._told_at > TELL_SECONDS:
+            self._told_at = now
+            tell(Reached(position, goal))
+
+
+async def rebuild(task: Task) -> None:
+    targets = _targets(task.names)
+    operator = Operator(task.actor, task.reason)
+    async with rebuilding(task.conninfo, Teller(), operator) as work:
+        if task.work == "verify":
+            found: Sequence[Comparison | None] = await work.verify(targets)
+        else:
+            found = [one.found for one in await work.rebuild(targets)]
+    for comparison in found:
+        assert comparison is not None, "what is rebuilt is compared"
+        tell(_compared(comparison))
+
+
+def _targets(names: Sequence[str]) -> list[Target]:
+    return [target for target in TARGETS if target.name in names]
+
+
+def _compared(comparison: Comparison) -> Compared:
+    differences = tuple(map(str, comparison.differences))
+    return Compared(
+        comparison.name, comparison.rows_count, comparison.differences_count, differences
+    )
+
+
+async def look_around(task: Task) -> None:
+    async with await connect(reader_conninfo(task.conninfo)) as connection:
+        async for one in examine(connection):
+            tell(Found(one.what, one.health, one.sentence, one.next_step))
+
+
+def main() -> None:
+    task = decode(sys.stdin.buffer.readline(), type=Task)
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    spare_the_collector()
+    work = look_around if task.work == "examine" else rebuild
+    try:
+        with clear_sentences(task.conninfo):
+            asyncio.run(work(task))
+    except (RebuildError, SetupError) as error:
+        tell(Troubled(str(error)))
+    except UnknownTopicError as error:
+        tell(Troubled(f"{error} A newer Daybook has written it: use that version."))
+
+
+def _end_with_input() -> None:
+    # Not through Python's buffer, whose lock would still be held when this process ends.
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(NOBODY_ASKS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""What is said between the service and the process that works for it: a line of JSON a word."""
+
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from projections.doctor import Health
+
+Work = Literal["rebuild", "verify", "examine"]
+
+
+class Task(Struct, frozen=True):
+    """What is to be done, and where."""
+
+    work: Work
+    conninfo: str
+    names: tuple[str, ...] = ()
+    actor: str = "operator"
+    reason: str | None = None
+
+
+class Word(Struct, frozen=True, tag=True):
+    pass
+
+
+class Began(Word, frozen=True, tag=True):
+    step: str
+
+
+class Reached(Word, frozen=True, tag=True):
+    position: int
+    goal: int
+
+
+class Compared(Word, frozen=True, tag=True):
+    """A table, and where it was not what the log says; not all differences are told."""
+
+    name: str
+    rows_count: int
+    differences_count: int
+    differences: tuple[str, ...]
+
+
+class Found(Word, frozen=True, tag=True):
+    what: str
+    health: Health
+    sentence: str
+    next_step: str
+
+
+class Troubled(Word, frozen=True, tag=True):
+    """It could not be done: why, and what to do about it."""
+
+    sentence: str
+
+
+words: Decoder[Began | Reached | Compared | Found | Troubled] = Decoder(
+    Began | Reached | Compared | Found | Troubled
+)

@@ -1,0 +1,150 @@
+"""Rebuilding tables from the log while the service goes on: start, watch, stop.
+
+One at a time, and known to the process that was asked; the database itself lets no two rebuilds
+work at once, wherever they were started.
+"""
+
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Annotated, Any, Literal, TypedDict
+
+import orjson
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.routing import Route
+
+from api.access import ADMIN, AUDITOR
+from api.commands import Body, Call, Endpoint, Nothing, RawHeaders, Stated
+from api.errands.errand import Asked, Errand
+from api.errands.words import Compared
+from api.parameters import NoParameters
+from api.queries import Read
+from api.requests import read_idempotency_key, unprocessable
+from api.service import Service
+from api.shapes import Moment, moment
+from eventlog.origin import StoredAnswer
+from projections.rebuild.targets import TARGETS
+
+NAMES = tuple(target.name for target in TARGETS)
+
+
+class NewRebuild(Stated, frozen=True):
+    """Of these tables, or of all when none is named."""
+
+    names: Annotated[tuple[str, ...], Meta(max_length=len(NAMES))] = ()
+    verify_only: bool = False
+
+
+class TableJSON(TypedDict):
+    """How many rows the log says there are, and how many of the running table were different."""
+
+    name: str
+    rowsCount: int
+    differencesCount: int
+    differences: list[str]
+
+
+class RebuildJSON(TypedDict):
+    """While the log is read, `position` of `goal` is done; both are 0 in every other step."""
+
+    state: Literal["running", "done", "failed", "stopped"]
+    names: list[str]
+    verifyOnly: bool
+    step: str
+    position: int
+    goal: int
+    tables: list[TableJSON]
+    trouble: str | None
+    startedAt: Moment
+    finishedAt: Moment | None
+
+
+class RebuildAnswer(TypedDict):
+    rebuild: RebuildJSON | None
+
+
+class RebuildsAnswer(RebuildAnswer):
+    """What can be rebuilt, and the last rebuild that was asked for here."""
+
+    names: list[str]
+
+
+async def get_rebuild(_: NoParameters, request: Request) -> RebuildsAnswer:
+    """What can be rebuilt, and how the last rebuild goes."""
+    service: Service = request.app.service
+    return {"names": [*NAMES], "rebuild": rebuild_json(service.errands.rebuild)}
+
+
+async def start(asked: NewRebuild, call: Call) -> Errand | None:
+    """Make tables anew from the log, or only compare them with it."""
+    if unknown := [name for name in asked.names if name not in NAMES]:
+        raise unprocessable(
+            "schema",
+            f"There is no {unknown[0][:80]!r} to rebuild: name some of {', '.join(NAMES)}.",
+        )
+    work: Literal["verify", "rebuild"] = "verify" if asked.verify_only else "rebuild"
+    key = read_idempotency_key(call.scope)
+    by = Asked(call.caller.actor, asked.reason)
+    return call.service.errands.start_rebuild(work, asked.names or NAMES, key, by)
+
+
+async def stop(_: Nothing, call: Call) -> Errand | None:
+    """Stop the rebuild that is under way; the next one goes on from there."""
+    running = call.service.errands.rebuild
+    if running is not None and running.is_running:
+        await running.stop()
+    return running
+
+
+def rebuild_json(errand: Errand | None) -> RebuildJSON | None:
+    if errand is None:
+        return None
+    return {
+        "state": errand.state.value,
+        "names": [*errand.task.names],
+        "verifyOnly": errand.task.work == "verify",
+        "step": errand.step,
+        "position": errand.position,
+        "goal": errand.goal,
+        "tables": [_table_json(one) for one in errand.compared],
+        "trouble": errand.trouble,
+        "startedAt": moment(errand.started_at),
+        "finishedAt": moment(errand.finished_at) if errand.finished_at else None,
+    }
+
+
+def _table_json(compared: Compared) -> TableJSON:
+    return {
+        "name": compared.name,
+        "rowsCount": compared.rows_count,
+        "differencesCount": compared.differences_count,
+        "differences": [*compared.differences],
+    }
+
+
+Act = Callable[[Any, Call], Awaitable[Errand | None]]
+
+
+class RebuildEndpoint(Endpoint[Body]):
+    def __init__(self, path: str, *, takes: type[Body], act: Act, status: HTTPStatus) -> None:
+        super().__init__("POST", path, takes=takes, scope=ADMIN, status=status)
+        self.summary = act.__doc__ or ""
+        self._act = act
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        errand = await self._act(self.read(call, body), call)
+        return StoredAnswer(self.status, orjson.dumps(self.answers(errand))), []
+
+    @staticmethod
+    def answers(errand: Errand | None) -> RebuildAnswer:
+        return {"rebuild": rebuild_json(errand)}
+
+
+START = RebuildEndpoint("/api/rebuilds", takes=NewRebuild, act=start, status=HTTPStatus.ACCEPTED)
+STOP = RebuildEndpoint("/api/rebuilds/stop", takes=Nothing, act=stop, status=HTTPStatus.OK)
+
+routes: list[Route] = [
+    Read("/api/rebuilds", get_rebuild, scope=AUDITOR).route,
+    START.route,
+    STOP.route,
+]

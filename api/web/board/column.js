@@ -1,0 +1,81 @@
+/** `<order-column status="PENDING">`: the orders of one status, each a card that keeps its element. */
+
+import { element, find, say } from "../kit/element.js";
+import { clock, count } from "../kit/time.js";
+
+/** @typedef {import("./evolve.js").Order} Order */
+
+const MORE = 100;
+// Before the last card comes into sight there are others behind it.
+const NEAR_PX = 1500;
+
+export class OrderColumn extends HTMLElement {
+  /** How many cards there are at most. It tells of more with an event `more`. */
+  shownMax = MORE;
+  #total = 0;
+  #amount = element("span", { class: "number" }, "0");
+  #list = element("ol", { tabindex: "0" });
+  #empty = element("p", { class: "empty" });
+
+  connectedCallback() {
+    this.#list.setAttribute("aria-label", `${this.status}, in queue order`);
+    this.#list.addEventListener("scroll", () => this.#grow(), { passive: true });
+    this.#empty.textContent = "Reading the orders …";
+    this.replaceChildren(element("h2", {}, this.status, this.#amount), this.#empty, this.#list);
+  }
+
+  get status() {
+    return this.getAttribute("status") ?? "";
+  }
+
+  /** Shows these cards in this order, and no others. @param {Element[]} cards */
+  fill(cards) {
+    const wanted = new Set(cards);
+    // Those first that go: what is behind them then stays where it is.
+    for (const card of [...this.#list.children]) if (!wanted.has(card)) card.remove();
+    cards.forEach((card, index) => {
+      const there = this.#list.children[index] ?? null;
+      if (there !== card) this.#list.insertBefore(card, there);
+    });
+  }
+
+  /** @param {number} amount @param {boolean} isCut whether there are more than these */
+  total(amount, isCut) {
+    this.#total = amount;
+    say(this.#amount, isCut ? `${count(amount)}+` : count(amount));
+    this.#empty.hidden = amount > 0;
+    say(this.#empty, this.getAttribute("empty") ?? "");
+  }
+
+  #grow() {
+    const { scrollTop, clientHeight, scrollHeight } = this.#list;
+    if (this.shownMax >= this.#total || scrollTop + clientHeight + NEAR_PX < scrollHeight) return;
+    this.shownMax += MORE;
+    this.dispatchEvent(new Event("more"));
+  }
+}
+
+/** @param {Order} order @returns {HTMLElement} */
+export function cardOf(order) {
+  const badge = order.type === "VIP" ? [element("span", { class: "badge vip" }, "VIP")] : [];
+  return element(
+    "li",
+    { class: "order", "data-order": order.id, "data-kind": order.type },
+    element("span", { class: "number" }, `#${order.orderNumber}`),
+    ...badge,
+    element("span", { class: "note" }),
+  );
+}
+
+/** @param {Element} card @param {Order} order @param {string} botName */
+export function describe(card, order, botName) {
+  const notes = {
+    PENDING: order.attempts > 0 ? `tried ${order.attempts}×` : clock(order.createdAt),
+    PROCESSING: botName,
+    COMPLETE: order.completedAt === null ? "" : clock(order.completedAt),
+    DEAD: "",
+  };
+  say(find(".note", card), notes[order.status]);
+}
+
+customElements.define("order-column", OrderColumn);

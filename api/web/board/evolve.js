@@ -1,0 +1,127 @@
+/**
+ * Orders and bots after one more event: the same folds as the server's, so that a page that hears
+ * every event needs to read nothing again.
+ */
+
+/** @typedef {import("../kit/feed.js").Change} Change */
+/**
+ * @typedef {object} Order as the API shows it
+ * @property {string} id
+ * @property {number} orderNumber
+ * @property {"NORMAL" | "VIP"} type
+ * @property {"PENDING" | "PROCESSING" | "COMPLETE" | "DEAD"} status
+ * @property {string | null} botId
+ * @property {string | null} dueAt
+ * @property {string | null} processingStartedAt
+ * @property {string | null} completedAt
+ * @property {string | null} deletedAt
+ * @property {string} createdAt
+ * @property {string} updatedAt
+ * @property {string | null} claimId
+ * @property {string | null} userId
+ * @property {number} attempts
+ * @property {number} version
+ */
+/**
+ * @typedef {object} Bot as the API shows it
+ * @property {string} id
+ * @property {"IDLE" | "PROCESSING"} status
+ * @property {string | null} currentOrderId
+ * @property {boolean} autoClaim
+ * @property {"timer" | "ack"} completion
+ * @property {string} createdAt
+ * @property {string} updatedAt
+ * @property {string | null} deletedAt
+ * @property {number} version
+ */
+
+const NO_CLAIM = { botId: null, claimId: null, processingStartedAt: null, dueAt: null };
+/** A release for this reason was an attempt; after others it is as if it had not been tried. */
+const COUNTS = "expired";
+
+/** @type {Record<string, (order: Order, data: any) => Partial<Order>>} */
+const ORDER = {
+  "order.claimed": (_, data) => ({
+    status: "PROCESSING",
+    botId: data.botId,
+    claimId: data.claimId,
+    processingStartedAt: data.at,
+    dueAt: data.dueAt,
+    attempts: data.attempt,
+  }),
+  "order.completed": (_, data) => ({ status: "COMPLETE", completedAt: data.at }),
+  "order.failed": () => ({ status: "PENDING", ...NO_CLAIM }),
+  "order.released": (order, data) => ({
+    status: "PENDING",
+    attempts: order.attempts - (data.reason === COUNTS ? 0 : 1),
+    ...NO_CLAIM,
+  }),
+  "order.moved_to_dlq": () => ({ status: "DEAD" }),
+  "order.requeued": () => ({ status: "PENDING", attempts: 0 }),
+  "order.deleted": (_, data) => ({ deletedAt: data.at }),
+  "order.restored": () => ({ deletedAt: null }),
+};
+
+/** @type {Record<string, (bot: Bot, data: any) => Partial<Bot>>} */
+const BOT = {
+  "bot.claimed": (_, data) => ({ status: "PROCESSING", currentOrderId: data.orderId }),
+  "bot.completed": () => ({ status: "IDLE", currentOrderId: null }),
+  "bot.failed": () => ({ status: "IDLE", currentOrderId: null }),
+  "bot.released": () => ({ status: "IDLE", currentOrderId: null }),
+  "bot.deleted": (_, data) => ({ deletedAt: data.at }),
+};
+
+/** @param {Change} change @returns {Order} */
+export function createdOrder({ id, version, data }) {
+  return {
+    id,
+    orderNumber: data.number,
+    type: data.kind,
+    status: "PENDING",
+    userId: data.userId,
+    attempts: 0,
+    createdAt: data.at,
+    completedAt: null,
+    updatedAt: data.at,
+    deletedAt: null,
+    version,
+    ...NO_CLAIM,
+  };
+}
+
+/** @param {Change} change @returns {Bot} */
+export function createdBot({ id, version, data }) {
+  return {
+    id,
+    status: "IDLE",
+    currentOrderId: null,
+    autoClaim: data.autoClaim,
+    completion: data.completion,
+    createdAt: data.at,
+    updatedAt: data.at,
+    deletedAt: null,
+    version,
+  };
+}
+
+/** @param {Order} order @param {Change} change @returns {Order} */
+export function evolveOrder(order, change) {
+  return evolved(ORDER, order, change);
+}
+
+/** @param {Bot} bot @param {Change} change @returns {Bot} */
+export function evolveBot(bot, change) {
+  return evolved(BOT, bot, change);
+}
+
+/**
+ * @template {{version: number, updatedAt: string}} T
+ * @param {Record<string, (state: T, data: any) => Partial<T>>} fold
+ * @param {T} state
+ * @param {Change} change
+ * @returns {T}
+ */
+function evolved(fold, state, { topic, version, data }) {
+  const changes = fold[topic]?.(state, data) ?? {};
+  return { ...state, ...changes, updatedAt: data.at, version };
+}

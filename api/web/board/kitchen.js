@@ -1,0 +1,230 @@
+/**
+ * What the board shows, kept up to date by whichever way there is.
+ *
+ * The leader of this browser's tabs holds the stream and passes on what it hears; the others listen
+ * to it. Each tab folds the same events, so they all show the same.
+ */
+
+import { read } from "../kit/client.js";
+import { Feed, StreamSource } from "../kit/feed.js";
+import { keep, kept } from "../kit/storage.js";
+import { ServerClock } from "../kit/time.js";
+import { BotStore } from "./bots.js";
+import { Claims } from "./claims.js";
+import { Leadership } from "./leader.js";
+import { OrderStore } from "./orders.js";
+
+export const CHANNEL = "feedme-bot-sync";
+export const STATE_KEY = "feedme-board";
+export const COMPLETE_EVENT = "bot-order-complete";
+const TICK_MS = 100;
+const SAVE_MS = 2000;
+/** Of those that wait so many are kept: to keep thousands would be felt. */
+const SAVED_MAX = 300;
+const AMISS_MS = 250;
+const SAID_MAX = 1000;
+
+/** @typedef {import("../kit/feed.js").Change} Change */
+/** @typedef {import("../kit/feed.js").FeedState} FeedState */
+/** @typedef {import("../kit/feed.js").Listener} Listener */
+/** @typedef {import("../kit/feed.js").Source} Source */
+/**
+ * @typedef {object} Watcher whoever draws
+ * @property {(ids: string[]) => void} orders
+ * @property {() => void} bots
+ * @property {(position: number, ageMs?: number) => void} heard
+ * @property {(state: FeedState) => void} state
+ * @property {(isLeader: boolean) => void} leader
+ */
+
+/** What the leader passes on. @implements {Source} */
+class ChannelSource {
+  /** @type {Listener | null} */
+  listener = null;
+
+  /** @param {Listener} listener */
+  open(listener) {
+    this.listener = listener;
+    queueMicrotask(() => listener.opened());
+  }
+
+  close() {
+    this.listener = null;
+  }
+}
+
+export class Kitchen {
+  clock = new ServerClock();
+  orders = new OrderStore((ids) => this.watcher.orders(ids));
+  bots = new BotStore({ orderOf: (id) => this.orders.get(id), now: () => this.clock.now() });
+  /** When the state that is shown was true, if it is from before this page was loaded. */
+  savedAt = /** @type {number | null} */ (null);
+  /** Of which statuses there are more orders than are shown. @type {string[]} */
+  cut = [];
+  #position = 0;
+  #channel = new BroadcastChannel(CHANNEL);
+  #passedOn = new ChannelSource();
+  #claims = new Claims();
+  #leadership = new Leadership(
+    (lease) => this.#post({ type: "leader", leaderId: lease?.leaderId ?? null, expiresAt: lease?.expiresAt ?? 0 }),
+    (isLeader) => this.#lead(isLeader),
+  );
+  #feed = new Feed({
+    refresh: () => this.#read(),
+    onHeard: (changes, position) => this.#heard(changes, position),
+    onState: (state) => this.watcher.state(state),
+  });
+  /** @type {Change[] | null} what is to be passed on together */
+  #passing = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #amiss;
+  #isChanged = false;
+  /** The claims of which it was said that they are complete. @type {Set<string>} */
+  #said = new Set();
+  #leaderId = "";
+
+  /** @param {Watcher} watcher */
+  constructor(watcher) {
+    this.watcher = watcher;
+  }
+
+  start() {
+    this.#recall();
+    this.#channel.onmessage = (event) => this.#told(event.data);
+    this.#feed.use(this.#passedOn);
+    this.#leadership.start();
+    setInterval(() => this.#tick(), TICK_MS);
+    setInterval(() => this.#save(), SAVE_MS);
+    // A tab that was asleep may have slept through anything.
+    document.addEventListener("visibilitychange", () => document.hidden || this.#feed.refresh());
+  }
+
+  async #read() {
+    const askedAt = Date.now();
+    const board = await read("/api/board");
+    this.clock.note(board.serverNow, askedAt);
+    this.cut = board.cut;
+    this.savedAt = null;
+    this.bots.setBots(board.bots);
+    this.orders.setOrders(board.orders);
+    this.#changed(board.position);
+  }
+
+  /** @param {Change[]} changes @param {number} position */
+  #heard(changes, position) {
+    let isWhole = true;
+    for (const change of changes) {
+      const store = change.topic.startsWith("order.") ? this.orders : this.bots;
+      isWhole = store.apply(change) && isWhole;
+      if (change.topic === "order.completed") this.#complete(this.orders.get(change.id));
+    }
+    if (!isWhole) this.#amiss ??= setTimeout(() => this.#again(), AMISS_MS);
+    this.#passOn(changes, position);
+    this.#changed(position, changes.length > 0);
+  }
+
+  #again() {
+    this.#amiss = undefined;
+    void this.#feed.refresh();
+  }
+
+  #changed(/** @type {number} */ position, isChanged = true) {
+    this.#position = Math.max(this.#position, position);
+    this.watcher.heard(position);
+    if (!isChanged) return;
+    this.#isChanged = true;
+    this.#tick();
+    this.watcher.bots();
+  }
+
+  /** Draws every countdown on; the leader also says whose is over, and gives out what waits. */
+  #tick() {
+    const { changed, over } = this.bots.tick();
+    if (changed.length > 0) this.watcher.bots();
+    if (!this.bots.isLeader) return;
+    for (const botId of changed) this.#post({ type: "bot", botId, state: this.bots.bots.get(botId) });
+    for (const orderId of over) this.#complete(this.orders.get(orderId));
+    void this.#claims.claim(this.bots.list, this.orders.pendingOrders.length);
+  }
+
+  /**
+   * Says once for each claim that its order is complete: when its time has run out, or when the
+   * server says so, whichever comes first.
+   *
+   * @param {import("./evolve.js").Order | undefined} order
+   */
+  #complete(order) {
+    if (!this.bots.isLeader || order?.claimId == null || this.#said.has(order.claimId)) return;
+    if (this.#said.size >= SAID_MAX) this.#said.clear();
+    this.#said.add(order.claimId);
+    const detail = { botId: order.botId, orderId: order.id };
+    dispatchEvent(new CustomEvent(COMPLETE_EVENT, { detail }));
+    this.#post({ type: "completion", ...detail });
+  }
+
+  /** @param {boolean} isLeader */
+  #lead(isLeader) {
+    this.bots.isLeader = isLeader;
+    this.#feed.use(isLeader ? new StreamSource(["order", "bot"]) : this.#passedOn);
+    this.watcher.leader(isLeader);
+  }
+
+  /** @param {Change[]} changes @param {number} position */
+  #passOn(changes, position) {
+    if (!this.bots.isLeader) return;
+    if (this.#passing === null) {
+      this.#passing = [];
+      setTimeout(() => {
+        this.#post({ type: "changes", changes: this.#passing, position: this.#position });
+        this.#passing = null;
+      });
+    }
+    this.#passing.push(...changes);
+    this.#position = Math.max(this.#position, position);
+  }
+
+  /** A word from another tab. @param {any} message */
+  #told(message) {
+    if (message.type === "changes") this.#passedOn.listener?.heard(message.changes, message.position);
+    if (message.type === "bot") this.bots.bots.set(message.botId, message.state);
+    if (message.type === "completion") this.bots.rest(message.botId);
+    if (message.type !== "leader") return;
+    this.#leadership.look();
+    // Between two leaders something may have been passed on by neither.
+    if (message.leaderId !== null && message.leaderId !== this.#leaderId) void this.#feed.refresh();
+    this.#leaderId = message.leaderId ?? "";
+  }
+
+  /** @param {object} message */
+  #post(message) {
+    this.#channel.postMessage(message);
+  }
+
+  #save() {
+    if (!this.#isChanged || !this.bots.isLeader) return;
+    this.#isChanged = false;
+    const { pendingOrders, processingOrders, completeOrders, deadOrders } = this.orders;
+    const orders = [...pendingOrders.slice(0, SAVED_MAX), ...processingOrders, ...completeOrders, ...deadOrders];
+    const cut = pendingOrders.length > SAVED_MAX ? [...this.cut, "PENDING"] : this.cut;
+    keep(STATE_KEY, {
+      orders,
+      cut,
+      bots: this.bots.list,
+      position: this.#position,
+      savedAt: this.clock.now(),
+    });
+  }
+
+  /** The last state, to be shown until the server has told a newer one. */
+  #recall() {
+    const state = kept(STATE_KEY);
+    if (![state?.orders, state?.bots, state?.cut].every(Array.isArray)) return;
+    this.savedAt = state.savedAt;
+    this.cut = state.cut;
+    this.bots.setBots(state.bots);
+    this.orders.setOrders(state.orders);
+    this.bots.tick();
+    this.watcher.bots();
+    this.watcher.heard(state.position, Date.now() - state.savedAt);
+  }
+}

@@ -1,0 +1,101 @@
+/**
+ * One leader among the tabs of a browser, by a lease in what they share.
+ *
+ * Nothing there can be written only if nobody else just did: so a tab that wants the lease writes
+ * its name, waits a moment, and leads only if its name is still there. Should two tabs lead for a
+ * moment all the same, the server still gives each order away once.
+ */
+
+import { identifier } from "../kit/client.js";
+import { forget, keep, kept } from "../kit/storage.js";
+
+export const ID_KEY = "feedme-leader-id";
+export const LEASE_KEY = "feedme-leader-lease";
+export const LEASE_MS = 4000;
+export const HEARTBEAT_MS = 2000;
+const LOOK_MS = 250;
+const SETTLE_MS = 100;
+
+/** @typedef {{leaderId: string, expiresAt: number}} Lease */
+
+export class Leadership {
+  id = identifier();
+  isLeader = false;
+  #renewedAt = 0;
+  #isContesting = false;
+
+  /** @param {(lease: Lease | null) => void} announce tells the other tabs
+   *  @param {(isLeader: boolean) => void} onChange */
+  constructor(announce, onChange) {
+    this.announce = announce;
+    this.onChange = onChange;
+  }
+
+  start() {
+    try {
+      // A tab's own: one that is duplicated starts with a name of its own as well.
+      sessionStorage.setItem(ID_KEY, this.id);
+    } catch {
+      // Nobody but people who look for it needs to find it there.
+    }
+    addEventListener("pagehide", () => this.#resign());
+    addEventListener("storage", (event) => event.key === LEASE_KEY && this.look());
+    setInterval(() => this.look(), LOOK_MS);
+    this.look();
+  }
+
+  /** Renews what is ours, follows whoever leads, and steps in where nobody does. */
+  look() {
+    const lease = this.#current();
+    if (lease !== null && lease.leaderId !== this.id) this.#become(false);
+    else if (lease === null) this.#contest();
+    else if (this.isLeader && Date.now() - this.#renewedAt >= HEARTBEAT_MS) this.#renew();
+  }
+
+  /** @returns {Lease | null} the lease that holds, if one does */
+  #current() {
+    const lease = kept(LEASE_KEY);
+    const leftMs = (lease?.expiresAt ?? 0) - Date.now();
+    // One that would last longer than any is from before somebody set the clock.
+    return leftMs > 0 && leftMs <= LEASE_MS ? lease : null;
+  }
+
+  #contest() {
+    this.#become(false);
+    if (this.#isContesting) return;
+    this.#isContesting = true;
+    this.#write();
+    setTimeout(() => {
+      this.#isContesting = false;
+      if (this.#current()?.leaderId === this.id) {
+        this.#renew();
+        this.#become(true);
+      }
+    }, SETTLE_MS * (1 + Math.random()));
+  }
+
+  #renew() {
+    this.announce(this.#write());
+  }
+
+  #write() {
+    this.#renewedAt = Date.now();
+    const lease = { leaderId: this.id, expiresAt: this.#renewedAt + LEASE_MS };
+    keep(LEASE_KEY, lease);
+    return lease;
+  }
+
+  #resign() {
+    if (!this.isLeader) return;
+    forget(LEASE_KEY);
+    this.#become(false);
+    this.announce(null);
+  }
+
+  /** @param {boolean} isLeader */
+  #become(isLeader) {
+    if (this.isLeader === isLeader) return;
+    this.isLeader = isLeader;
+    this.onChange(isLeader);
+  }
+}

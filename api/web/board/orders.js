@@ -1,0 +1,148 @@
+/** The orders that this page knows, each in its column and in its place there. */
+
+import { createdOrder, evolveOrder } from "./evolve.js";
+
+/** @typedef {import("./evolve.js").Order} Order */
+/** @typedef {import("../kit/feed.js").Change} Change */
+/** @typedef {Order["status"]} Status */
+
+/** Of the complete ones the latest are enough; what waits or is cooked is shown whole. */
+const COMPLETE_MAX = 100;
+const RANK = { VIP: 0, NORMAL: 1 };
+
+/**
+ * Two of one status, as the server lists them: who waits, VIPs first and by number; all others
+ * newest first.
+ *
+ * @param {Order} one
+ * @param {Order} other
+ */
+function compare(one, other) {
+  const isWaiting = one.status === "PENDING";
+  if (isWaiting && one.type !== other.type) return RANK[one.type] - RANK[other.type];
+  return isWaiting ? one.orderNumber - other.orderNumber : other.orderNumber - one.orderNumber;
+}
+
+/** Where an order stands in a sorted list, or would. @param {Order[]} list @param {Order} order */
+function placeIn(list, order) {
+  let low = 0;
+  let high = list.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (compare(list[middle], order) < 0) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+export class OrderStore {
+  /** @type {Map<string, Order>} */
+  #known = new Map();
+  /** @type {Record<Status, Order[]>} */
+  #lists = { PENDING: [], PROCESSING: [], COMPLETE: [], DEAD: [] };
+
+  /** @param {(ids: string[]) => void} onChange is told which orders are not as they were */
+  constructor(onChange) {
+    this.onChange = onChange;
+  }
+
+  get orders() {
+    return [...this.pendingOrders, ...this.processingOrders, ...this.completeOrders, ...this.deadOrders];
+  }
+  get pendingOrders() {
+    return this.#lists.PENDING;
+  }
+  get processingOrders() {
+    return this.#lists.PROCESSING;
+  }
+  get completeOrders() {
+    return this.#lists.COMPLETE;
+  }
+  get deadOrders() {
+    return this.#lists.DEAD;
+  }
+
+  /** @param {string | null} id */
+  get(id) {
+    return id === null ? undefined : this.#known.get(id);
+  }
+
+  /** @param {Order[]} orders all there are */
+  setOrders(orders) {
+    const there = new Set(orders.map((order) => order.id));
+    const gone = [...this.#known.keys()].filter((id) => !there.has(id));
+    const touched = orders.filter((order) => this.#known.get(order.id)?.version !== order.version);
+    for (const id of gone) this.#take(id);
+    for (const order of touched) this.#put(order);
+    this.onChange([...gone, ...touched.map((order) => order.id)]);
+  }
+
+  /** @param {Order} order */
+  addOrder(order) {
+    this.#put(order);
+    this.onChange([order.id]);
+  }
+
+  /** @param {string} id @param {Partial<Order>} changes */
+  updateOrder(id, changes) {
+    const order = this.#known.get(id);
+    if (order !== undefined) this.addOrder({ ...order, ...changes });
+  }
+
+  /** @param {string} id */
+  removeOrder(id) {
+    this.#take(id);
+    this.onChange([id]);
+  }
+
+  clearOrders() {
+    this.setOrders([]);
+  }
+
+  /**
+   * Takes in what happened to an order.
+   *
+   * @param {Change} change
+   * @returns {boolean} whether it could be, or was known; if not, the whole must be read
+   */
+  apply(change) {
+    const order = this.#known.get(change.id);
+    if (order === undefined) return this.#applyToUnknown(change);
+    if (change.version <= order.version) return true;
+    if (change.version > order.version + 1) return false;
+    this.#settle(evolveOrder(order, change));
+    return true;
+  }
+
+  /** @param {Change} change */
+  #applyToUnknown(change) {
+    if (change.topic === "order.created") this.addOrder(createdOrder(change));
+    // One that leaves the board, or is complete beyond what is shown, need not be known.
+    return ["order.created", "order.deleted", "order.completed"].includes(change.topic);
+  }
+
+  /** @param {Order} order */
+  #settle(order) {
+    if (order.deletedAt === null) this.addOrder(order);
+    else this.removeOrder(order.id);
+    const surplus = this.completeOrders[COMPLETE_MAX];
+    if (surplus !== undefined) this.removeOrder(surplus.id);
+  }
+
+  /** @param {Order} order */
+  #put(order) {
+    this.#take(order.id);
+    this.#known.set(order.id, order);
+    const list = this.#lists[order.status];
+    list.splice(placeIn(list, order), 0, order);
+  }
+
+  /** @param {string} id */
+  #take(id) {
+    const order = this.#known.get(id);
+    if (order === undefined) return;
+    this.#known.delete(id);
+    const list = this.#lists[order.status];
+    list.splice(placeIn(list, order), 1);
+  }
+}

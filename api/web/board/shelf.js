@@ -1,0 +1,113 @@
+/**
+ * The cards of all columns. Of a long column only the beginning has cards, and more as it is
+ * scrolled: a board of thousands is as quick as one of twenty. A card that changes its column is
+ * seen to move there.
+ */
+
+import { OrderColumn, cardOf, describe } from "./column.js";
+import { botName } from "./strip.js";
+
+const MOVED_MAX = 12;
+const MOVE_MS = 450;
+
+/** @typedef {import("./evolve.js").Order} Order */
+/** @typedef {import("./kitchen.js").Kitchen} Kitchen */
+
+export class Shelf {
+  /** @type {Map<string, HTMLElement>} */
+  #cards = new Map();
+  /** Orders that are not drawn as they are. @type {Set<string>} */
+  #touched = new Set();
+  #columns = /** @type {OrderColumn[]} */ ([...document.querySelectorAll("order-column")]);
+  #stills = matchMedia("(prefers-reduced-motion: reduce)");
+  #isWaiting = false;
+
+  /** @param {Kitchen} kitchen @param {(text: string) => void} tell says it to who cannot see it */
+  constructor(kitchen, tell) {
+    this.kitchen = kitchen;
+    this.tell = tell;
+    for (const column of this.#columns) column.addEventListener("more", () => this.touch([]));
+  }
+
+  /** These orders are to be drawn anew. @param {string[]} ids */
+  touch(ids) {
+    for (const id of ids) this.#touched.add(id);
+    if (this.#isWaiting) return;
+    this.#isWaiting = true;
+    requestAnimationFrame(() => this.#draw());
+  }
+
+  #draw() {
+    this.#isWaiting = false;
+    const names = new Map(this.kitchen.bots.list.map((bot, index) => [bot.id, botName(index)]));
+    const places = this.#placesOfTouched();
+    for (const column of this.#columns) {
+      const orders = this.#ordersOf(column);
+      column.total(orders.length, this.kitchen.cut.includes(column.status));
+      column.fill(orders.slice(0, column.shownMax).map((order) => this.#card(order, names)));
+    }
+    for (const id of this.#touched) if (!this.#cards.get(id)?.isConnected) this.#cards.delete(id);
+    this.#touched.clear();
+    for (const [card, { column, from }] of places) {
+      if (card.isConnected && card.closest("order-column") !== column) slide(card, from);
+    }
+  }
+
+  /** @param {OrderColumn} column @returns {Order[]} */
+  #ordersOf({ status }) {
+    const { pendingOrders, processingOrders, completeOrders } = this.kitchen.orders;
+    if (status === "PENDING") return pendingOrders;
+    return status === "PROCESSING" ? processingOrders : completeOrders;
+  }
+
+  /** Where the first few of them are before they are drawn anew. */
+  #placesOfTouched() {
+    /** @type {Map<HTMLElement, {column: Element | null, from: DOMRect}>} */
+    const places = new Map();
+    if (this.#stills.matches) return places;
+    for (const id of this.#touched) {
+      const card = this.#cards.get(id);
+      if (!card?.isConnected) continue;
+      places.set(card, { column: card.closest("order-column"), from: card.getBoundingClientRect() });
+      if (places.size === MOVED_MAX) break;
+    }
+    return places;
+  }
+
+  /** @param {Order} order @param {Map<string, string>} names of the bots */
+  #card(order, names) {
+    const known = this.#cards.get(order.id);
+    if (known !== undefined && !this.#touched.has(order.id)) return known;
+    const card = known ?? cardOf(order);
+    this.#cards.set(order.id, card);
+    describe(card, order, names.get(order.botId ?? "") ?? "");
+    if (known !== undefined) this.tell(`Order ${order.orderNumber} is ${order.status}`);
+    return card;
+  }
+}
+
+/**
+ * A copy flies over the columns, whose own content ends at their edges.
+ *
+ * @param {HTMLElement} card
+ * @param {DOMRect} from where it was until now
+ */
+function slide(card, from) {
+  const to = card.getBoundingClientRect();
+  const copy = /** @type {HTMLElement} */ (card.cloneNode(true));
+  copy.classList.add("flying");
+  copy.setAttribute("aria-hidden", "true");
+  copy.removeAttribute("data-order");
+  Object.assign(copy.style, { left: `${to.left}px`, top: `${to.top}px`, width: `${to.width}px` });
+  document.body.append(copy);
+  card.classList.add("awaited");
+  const shift = `translate(${from.left - to.left}px, ${from.top - to.top}px)`;
+  const flight = copy.animate([{ transform: shift }, { transform: "none" }], {
+    duration: MOVE_MS,
+    easing: "cubic-bezier(0.2, 0.7, 0.2, 1)",
+  });
+  flight.onfinish = () => {
+    copy.remove();
+    card.classList.remove("awaited");
+  };
+}

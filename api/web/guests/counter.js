@@ -1,0 +1,122 @@
+/** A guest's own page: the form to join the line, and then the ticket until it is over. */
+
+import { Problem, identifier, read, write } from "../kit/client.js";
+import { find, say } from "../kit/element.js";
+import { NoSource } from "../kit/feed.js";
+import { forget, keep, kept } from "../kit/storage.js";
+import { inWords, keepUp, line, notices, parties, sayToken, slug } from "./line.js";
+
+/** @typedef {import("./line.js").Ticket} Ticket */
+
+const TICKET_KEY = `feedme-ticket-${slug}`;
+const JOIN_KEY = `feedme-join-${slug}`;
+const CALLED_PATTERN_MS = [300, 150, 300];
+
+const form = /** @type {HTMLFormElement} */ (find("#join"));
+/** @type {string | null} */
+let ticketId = kept(TICKET_KEY);
+/** @type {Ticket["status"] | null} */
+let status = null;
+
+/** What is said of a ticket: a headline, and what to do. @type {Record<Ticket["status"], (ticket: Ticket) => [string, string]>} */
+const WORDS = {
+  WAITING: (ticket) => [
+    ticket.position === 1 ? "You are next" : `${(ticket.position ?? 1) - 1} before you`,
+    "Keep this page open: it tells you when it is your turn.",
+  ],
+  CALLED: (ticket) => [
+    "It is your turn",
+    ticket.desk === null ? "Please come to the desk now." : `Please come to ${ticket.desk} now.`,
+  ],
+  SEATED: () => ["Enjoy your meal", "You have your table."],
+  NO_SHOW: () => ["We called and did not find you", "Please speak to the staff: they can put you back in line."],
+  CANCELLED: () => ["You left the line", "You can join again whenever you like."],
+};
+
+async function show() {
+  const { board } = await read(`${line}/board`);
+  say(find("#restaurant"), board.name);
+  say(find("#waiting"), parties(board.waiting));
+  say(find("#wait-now"), inWords(board.estimatedWait));
+  document.title = status === "CALLED" ? "It is your turn" : `${board.name} · Join the line`;
+  if (ticketId !== null) await showTicket(ticketId);
+  form.hidden = ticketId !== null;
+  find("#ticket").hidden = ticketId === null;
+}
+
+/** @param {string} id */
+async function showTicket(id) {
+  try {
+    draw((await read(`${line}/tickets/${id}`)).ticket);
+  } catch (error) {
+    if (!(error instanceof Problem) || error.status !== 404) throw error;
+    putAway();
+  }
+}
+
+/** @param {Ticket} ticket */
+function draw(ticket) {
+  const [headline, advice] = WORDS[ticket.status](ticket);
+  find("#ticket").dataset.status = ticket.status;
+  sayToken(find("#token"), ticket.tokenNumber);
+  say(find("#headline"), headline);
+  say(find("#advice"), advice);
+  say(find("#estimate"), ticket.estimatedWait === null ? "" : inWords(ticket.estimatedWait));
+  find("#estimate-row").hidden = ticket.estimatedWait === null;
+  find("#leave").hidden = ticket.status !== "WAITING" && ticket.status !== "CALLED";
+  find("#again").hidden = !["SEATED", "CANCELLED", "NO_SHOW"].includes(ticket.status);
+  if (ticket.status === "CALLED" && status === "WAITING") navigator.vibrate?.(CALLED_PATTERN_MS);
+  status = ticket.status;
+}
+
+function putAway() {
+  forget(TICKET_KEY);
+  ticketId = status = null;
+}
+
+async function join() {
+  const wish = new FormData(form);
+  const body = {
+    name: wish.get("name"),
+    mobileNumber: wish.get("mobile"),
+    partySize: Number(wish.get("party")),
+    ...(wish.get("seating") ? { seatingType: wish.get("seating") } : {}),
+  };
+  // Kept until there is an answer: whoever reloads and presses again is still one guest.
+  const key = sessionKey();
+  try {
+    const { ticket } = await write("POST", `${line}/tickets`, body, key);
+    ticketId = ticket.id;
+    keep(TICKET_KEY, ticketId);
+    form.reset();
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    forget(JOIN_KEY);
+    throw error;
+  }
+  forget(JOIN_KEY);
+  await feed.refresh();
+}
+
+function sessionKey() {
+  const key = kept(JOIN_KEY) ?? identifier();
+  keep(JOIN_KEY, key);
+  return key;
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  void notices.attempt(find("button", form), join);
+});
+find("#leave").addEventListener("click", () =>
+  notices.attempt(find("#leave"), async () => {
+    await write("POST", `${line}/tickets/${ticketId}/cancel`);
+    await feed.refresh();
+  }),
+);
+find("#again").addEventListener("click", () => {
+  putAway();
+  void feed.refresh();
+});
+
+const feed = keepUp(new NoSource(), show);

@@ -1,0 +1,116 @@
+/** The staff's page: call the next guest, and settle what became of those who were called. */
+
+import { read, write } from "../kit/client.js";
+import { arrange, element, find, say } from "../kit/element.js";
+import { StreamSource } from "../kit/feed.js";
+import { keep, kept } from "../kit/storage.js";
+import { clock, count } from "../kit/time.js";
+import { keepUp, line, notices, sayToken, slug } from "./line.js";
+
+/** @typedef {import("./line.js").Ticket} Ticket */
+
+const DESK_KEY = "feedme-desk";
+const SHOWN_MAX = 200;
+const ACTIONS = {
+  CALLED: { seat: "Seat", recall: "Recall", "no-show": "No-show", return: "Return to line" },
+  WAITING: { call: "Call", cancel: "Cancel" },
+  NO_SHOW: { return: "Return to line" },
+};
+const NAMES_DESK = ["call", "recall"];
+
+const desk = /** @type {HTMLInputElement} */ (find("#desk"));
+desk.value = kept(DESK_KEY) ?? "";
+desk.addEventListener("change", () => keep(DESK_KEY, desk.value.trim()));
+/** What this page shows, to know what concerns it. */
+const ids = new Set();
+
+async function show() {
+  const [{ restaurant }, listed, missed] = await Promise.all([
+    read(line),
+    read(`${line}/tickets?limit=${SHOWN_MAX}`),
+    read(`${line}/tickets?status=NO_SHOW&limit=10`),
+  ]);
+  document.title = `${restaurant.name} · Desk`;
+  say(find("#restaurant"), restaurant.name);
+  say(find("#waiting-count"), count(listed.waiting));
+  ids.clear();
+  for (const ticket of [restaurant, ...listed.tickets, ...missed.tickets]) ids.add(ticket.id);
+  const of = (/** @type {string} */ status) =>
+    listed.tickets.filter((/** @type {Ticket} */ ticket) => ticket.status === status);
+  showTickets("CALLED", of("CALLED"));
+  showTickets("WAITING", of("WAITING"));
+  showTickets("NO_SHOW", missed.tickets);
+  find("#call-next").disabled = listed.waiting === 0;
+}
+
+/** @param {keyof ACTIONS} status @param {Ticket[]} tickets */
+function showTickets(status, tickets) {
+  const list = find(`ol[data-status="${status}"]`);
+  arrange(list, tickets, (ticket) => ticket.id, (ticket) => rowOf(ticket, ACTIONS[status]), describe);
+  find(".empty", list.parentElement).hidden = tickets.length > 0;
+}
+
+/** @param {Ticket} ticket @param {Record<string, string>} actions */
+function rowOf(ticket, actions) {
+  const buttons = Object.entries(actions).map(([action, name]) => {
+    const spoken = `${name} ${ticket.tokenNumber}`;
+    const button = /** @type {HTMLButtonElement} */ (
+      element("button", { type: "button", class: `do-${action}`, "aria-label": spoken }, name)
+    );
+    button.addEventListener("click", () => notices.attempt(button, () => act(ticket.id, action)));
+    return button;
+  });
+  return element(
+    "li",
+    { class: "ticket" },
+    element("span", { class: "token number" }),
+    element("span", { class: "guest" }),
+    element("span", { class: "note" }),
+    element("span", { class: "actions" }, ...buttons),
+  );
+}
+
+/** @param {Element} row @param {Ticket} ticket */
+function describe(row, ticket) {
+  sayToken(find(".token", row), ticket.tokenNumber);
+  const name = ticket.guest?.name ?? "Erased";
+  const party = ticket.partySize === 1 ? "1 person" : `${ticket.partySize} people`;
+  const wish = ticket.seatingType === null ? "" : ` · ${ticket.seatingType}`;
+  say(find(".guest", row), `${name} · ${party}${wish}`);
+  say(find(".note", row), noteOf(ticket));
+}
+
+/** @param {Ticket} ticket */
+function noteOf(ticket) {
+  if (ticket.status === "WAITING") return `no. ${ticket.position} · since ${clock(ticket.createdAt)}`;
+  const where = ticket.desk === null ? "" : ` to ${ticket.desk}`;
+  const again = ticket.recalledAt === null ? "" : `, again at ${clock(ticket.recalledAt)}`;
+  return ticket.calledAt === null ? "" : `called${where} at ${clock(ticket.calledAt)}${again}`;
+}
+
+/** @param {string} id @param {string} action */
+async function act(id, action) {
+  await write("POST", `${line}/tickets/${id}/${action}`, NAMES_DESK.includes(action) ? named() : undefined);
+  await feed.refresh();
+  // Its row may be gone, and whoever works with the keyboard would have to begin at the top.
+  if (document.activeElement === document.body) find("#call-next").focus();
+}
+
+async function callNext() {
+  const called = await write("POST", `${line}/call-next`, named());
+  say(find("#told"), called === null ? "Nobody waits" : `${called.ticket.tokenNumber} was called`);
+  await feed.refresh();
+}
+
+/** Where the guest is to come to, if this desk has a name. */
+function named() {
+  const name = desk.value.trim();
+  return name === "" ? {} : { desk: name };
+}
+
+find("#call-next").addEventListener("click", () => notices.attempt(find("#call-next"), callNext));
+for (const link of document.querySelectorAll("nav a")) {
+  link.setAttribute("href", (link.getAttribute("href") ?? "").replace("{slug}", encodeURIComponent(slug)));
+}
+
+const feed = keepUp(new StreamSource(["restaurant", "ticket"]), show, (change) => ids.has(change.id));

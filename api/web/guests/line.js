@@ -1,0 +1,98 @@
+/** What all pages about a restaurant's line share: which one it is, and how it is told. */
+
+import { Problem, read } from "../kit/client.js";
+import { element, find } from "../kit/element.js";
+import { Feed, NoSource } from "../kit/feed.js";
+import "../kit/freshness.js";
+import "../kit/notices.js";
+
+/** @typedef {{minutesLow: number, minutesHigh: number}} Wait */
+/**
+ * @typedef {object} Ticket as the API shows it; `guest` only to the staff
+ * @property {string} id
+ * @property {string} tokenNumber
+ * @property {"WAITING" | "CALLED" | "SEATED" | "NO_SHOW" | "CANCELLED"} status
+ * @property {number | null} position
+ * @property {Wait | null} estimatedWait
+ * @property {number} partySize
+ * @property {string | null} seatingType
+ * @property {string | null} desk
+ * @property {string} createdAt
+ * @property {string | null} calledAt
+ * @property {string | null} recalledAt
+ * @property {{name: string, mobileNumber: string} | null} [guest]
+ */
+
+/** The slug stands behind the first part of the path, on every page. */
+export const slug = decodeURIComponent(location.pathname.split("/")[2] ?? "");
+export const line = `/api/restaurants/${encodeURIComponent(slug)}`;
+
+/** @type {import("../kit/notices.js").Notices} */
+export const notices = find("daybook-notices");
+/** @type {import("../kit/freshness.js").Freshness} */
+const freshness = find("daybook-freshness");
+
+/**
+ * Keeps a page up to date.
+ *
+ * @param {import("../kit/feed.js").Source} source
+ * @param {() => Promise<void>} show reads what the page shows, and shows it
+ * @param {(change: import("../kit/feed.js").Change) => boolean} [concerns] whether to read anew
+ */
+export function keepUp(source, show, concerns = () => false) {
+  const feed = new Feed({
+    refresh: async () => {
+      // Asked first: what was committed by then is in what is read afterwards.
+      const { position } = await read("/health/ready");
+      const isThere = await show().then(() => true, orIsUnknown);
+      find("main").hidden = !isThere;
+      find("#unknown").hidden = isThere;
+      freshness.heard(position);
+    },
+    onHeard: (changes, position) => {
+      if (changes.some(concerns)) void feed.refresh();
+      else freshness.heard(position);
+    },
+    onState: (state) => {
+      // To ask is all that there is to a page of guests, and nothing to worry about.
+      freshness.state = state === "polling" && source instanceof NoSource ? "asking" : state;
+      notices.banner = state === "offline" ? "Not connected. This page catches up by itself." : null;
+    },
+  });
+  feed.use(source);
+  void feed.refresh();
+  return feed;
+}
+
+/** @param {unknown} error @returns {false} when there is no such restaurant */
+function orIsUnknown(error) {
+  if (error instanceof Problem && [400, 404].includes(error.status)) return false;
+  throw error;
+}
+
+/** @param {Wait} wait @returns {string} */
+export function inWords(wait) {
+  if (wait.minutesHigh === 0) return "no wait";
+  if (wait.minutesLow === wait.minutesHigh) return `about ${wait.minutesHigh} min`;
+  return `${wait.minutesLow} – ${wait.minutesHigh} min`;
+}
+
+/** @param {number} waiting @returns {string} */
+export function parties(waiting) {
+  if (waiting === 0) return "Nobody waits";
+  return waiting === 1 ? "1 party waits" : `${waiting} parties wait`;
+}
+
+/**
+ * A token, its number larger than what is the same for all: RCORNER-000042.
+ *
+ * @param {Element} where
+ * @param {string} token
+ */
+export function sayToken(where, token) {
+  if (where.textContent === token) return;
+  const cut = token.lastIndexOf("-");
+  const joint = element("span", { class: "joint" }, token.slice(cut, cut + 1));
+  const prefix = cut < 0 ? [] : [element("small", {}, token.slice(0, cut), joint)];
+  where.replaceChildren(...prefix, token.slice(cut + 1));
+}

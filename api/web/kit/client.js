@@ -1,0 +1,95 @@
+/**
+ * Requests to the service that this page came from.
+ *
+ * A write carries a key of its own, so it is sent again without a second thought when its answer
+ * is lost: it happens once, and the answer is the same.
+ */
+
+const TIMEOUT_MS = 8000;
+const PAUSES_MS = [300, 1000, 2500];
+const BUSY = new Set([429, 503]);
+
+/** The service answered, and did not do what it was asked; the message is for people. */
+export class Problem extends Error {
+  /** @param {number} status @param {{code?: string, detail?: string}} told */
+  constructor(status, told) {
+    super(told.detail ?? `The service answered with ${status}.`);
+    this.status = status;
+    this.code = told.code ?? "unknown";
+  }
+}
+
+/** No answer came. */
+export class Unreachable extends Error {
+  constructor() {
+    super("Daybook cannot be reached: check that it runs and that this device is connected.");
+  }
+}
+
+/** @param {string} path @returns {Promise<any>} */
+export function read(path) {
+  return once("GET", path, {});
+}
+
+/**
+ * Sends a write until it is answered, for a few seconds.
+ *
+ * @param {"POST" | "PUT" | "PATCH" | "DELETE"} method
+ * @param {string} path
+ * @param {object} [body]
+ * @param {string} [key] of a write that may have been sent before this page was loaded
+ * @returns {Promise<any>} null if there is nothing to be told
+ */
+export async function write(method, path, body, key = identifier()) {
+  const headers = { "Idempotency-Key": key };
+  for (const pause of PAUSES_MS) {
+    try {
+      return await once(method, path, headers, body);
+    } catch (error) {
+      if (error instanceof Problem && !BUSY.has(error.status)) throw error;
+      await new Promise((resume) => setTimeout(resume, pause));
+    }
+  }
+  return once(method, path, headers, body);
+}
+
+/** 128 random bits; `crypto.randomUUID` is there only on HTTPS. */
+export function identifier() {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Whoever has no key, or one that ended, is asked for one, and comes back to this page. */
+function logIn() {
+  location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+}
+
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {Record<string, string>} headers
+ * @param {object} [body]
+ */
+async function once(method, path, headers, body) {
+  /** @type {Record<string, string>} */
+  const content = body === undefined ? {} : { "Content-Type": "application/json" };
+  const abort = new AbortController();
+  const timer = setTimeout(() => abort.abort(), TIMEOUT_MS);
+  try {
+    const response = await fetch(path, {
+      method,
+      headers: { ...headers, ...content },
+      body: body === undefined ? undefined : JSON.stringify(body),
+      cache: "no-store",
+      signal: abort.signal,
+    });
+    const told = response.status === 204 ? null : await response.json();
+    if (response.status === 401) logIn();
+    if (!response.ok) throw new Problem(response.status, told);
+    return told;
+  } catch (error) {
+    throw error instanceof Problem ? error : new Unreachable();
+  } finally {
+    clearTimeout(timer);
+  }
+}

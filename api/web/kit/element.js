@@ -1,0 +1,72 @@
+/** Making elements without markup in strings: text stays text, whatever a guest is called. */
+
+/**
+ * @param {string} tag
+ * @param {Record<string, unknown>} [attributes] what is null or false is left out
+ * @param {...(Node | string)} children
+ * @returns {HTMLElement}
+ */
+export function element(tag, attributes = {}, ...children) {
+  return /** @type {HTMLElement} */ (built(document.createElement(tag), attributes, children));
+}
+
+/**
+ * @param {string} tag
+ * @param {Record<string, unknown>} [attributes]
+ * @param {...(Node | string)} children
+ * @returns {SVGElement}
+ */
+export function drawing(tag, attributes = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  return /** @type {SVGElement} */ (built(made, attributes, children));
+}
+
+/** @param {Element} made @param {Record<string, unknown>} attributes @param {(Node | string)[]} children */
+function built(made, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on") && typeof value === "function") {
+      made.addEventListener(name.slice(2), /** @type {EventListener} */ (value));
+    } else if (value !== null && value !== undefined && value !== false) {
+      made.setAttribute(name, value === true ? "" : String(value));
+    }
+  }
+  made.append(...children);
+  return made;
+}
+
+/** Writes a text only if it is another: what did not change is not laid out anew. */
+export function say(/** @type {Element} */ where, /** @type {string} */ text) {
+  if (where.textContent !== text) where.textContent = text;
+}
+
+/**
+ * Makes the children of `parent` those of `items`, in their order, and keeps the ones it knows.
+ *
+ * @template T
+ * @param {Element} parent
+ * @param {Iterable<T>} items
+ * @param {(item: T) => string} key
+ * @param {(item: T, index: number) => Element} make
+ * @param {(child: any, item: T, index: number) => void} update
+ */
+export function arrange(parent, items, key, make, update) {
+  const known = new Map([...parent.children].map((child) => [child.getAttribute("data-key"), child]));
+  let index = 0;
+  for (const item of items) {
+    const name = key(item);
+    const child = known.get(name) ?? make(item, index);
+    known.delete(name);
+    child.setAttribute("data-key", name);
+    update(child, item, index);
+    if (parent.children[index] !== child) parent.insertBefore(child, parent.children[index] ?? null);
+    index += 1;
+  }
+  for (const left of known.values()) left.remove();
+}
+
+/** @param {string} selector @param {ParentNode} [within] @returns {any} */
+export function find(selector, within = document) {
+  const found = within.querySelector(selector);
+  if (found === null) throw new Error(`There is no ${selector} on this page.`);
+  return found;
+}

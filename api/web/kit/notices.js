@@ -1,0 +1,50 @@
+/** `<daybook-notices>`: what a page has to say: one lasting banner, and words that pass. */
+
+import { element } from "./element.js";
+
+const PASSING_MS = 8000;
+
+export class Notices extends HTMLElement {
+  #banner = element("p", { class: "banner", role: "status", hidden: true });
+  #passing = element("div", { class: "passing", role: "alert" });
+
+  connectedCallback() {
+    this.replaceChildren(this.#banner, this.#passing);
+  }
+
+  /** Stays until it is taken back with null. @param {string | null} text */
+  set banner(text) {
+    this.#banner.hidden = text === null;
+    this.#banner.textContent = text ?? "";
+  }
+
+  /** @param {unknown} error */
+  tell(error) {
+    const text = error instanceof Error ? error.message : String(error);
+    const word = element("p", { class: "word" }, text);
+    const close = element("button", { type: "button", "aria-label": "Dismiss" }, "×");
+    close.addEventListener("click", () => word.remove());
+    word.append(close);
+    this.#passing.append(word);
+    setTimeout(() => word.remove(), PASSING_MS);
+  }
+
+  /**
+   * Does something for a button, which can be pressed again when it is done; says why if it fails.
+   *
+   * @param {HTMLButtonElement} button
+   * @param {() => Promise<unknown>} work
+   */
+  async attempt(button, work) {
+    button.setAttribute("aria-busy", "true");
+    try {
+      await work();
+    } catch (error) {
+      this.tell(error);
+    } finally {
+      button.removeAttribute("aria-busy");
+    }
+  }
+}
+
+customElements.define("daybook-notices", Notices);

@@ -1,0 +1,35 @@
+/** What this browser keeps for us: shared by all tabs, or by nobody where it is forbidden. */
+
+/** @type {Map<string, string>} */
+const instead = new Map();
+
+/** @param {string} key @returns {any} null if there is nothing, or nothing that can be read */
+export function kept(key) {
+  try {
+    const text = localStorage.getItem(key) ?? instead.get(key) ?? null;
+    return text === null ? null : JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+/** @param {string} key @param {unknown} value */
+export function keep(key, value) {
+  const text = JSON.stringify(value);
+  try {
+    localStorage.setItem(key, text);
+  } catch {
+    // Private windows and full disks: it is then kept for as long as this tab lives.
+    instead.set(key, text);
+  }
+}
+
+/** @param {string} key */
+export function forget(key) {
+  instead.delete(key);
+  try {
+    localStorage.removeItem(key);
+  } catch {
+    // It was never kept.
+  }
+}

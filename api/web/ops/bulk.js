@@ -1,0 +1,194 @@
+/**
+ * `<bulk-dialog>`: does something with all jobs of a filter, after it has said how many there are.
+ *
+ * The jobs are changed a page at a time, so it can be watched and stopped; what was not changed is
+ * told with its reason. It changes no more jobs than the dry run has counted.
+ */
+
+import { write } from "../kit/client.js";
+import { element, say } from "../kit/element.js";
+import { count } from "../kit/time.js";
+import { takesReason } from "./reasons.js";
+import { field, itemLink } from "./view.js";
+
+const PAGE = 100;
+const REFUSALS_MAX = 20;
+
+/**
+ * @typedef {object} Work
+ * @property {string} verb such as Retry
+ * @property {string} done such as retried
+ * @property {string} path
+ * @property {Record<string, string>} filter
+ * @property {string} which the filter in words
+ * @property {boolean} [isPaced] whether it may be done at a pace
+ * @property {boolean} [isDangerous]
+ */
+
+export class BulkDialog extends HTMLElement {
+  #dialog = /** @type {HTMLDialogElement} */ (element("dialog", { "aria-labelledby": "bulk-title" }));
+  #title = element("h2", { id: "bulk-title" });
+  #which = element("p", { class: "hint" });
+  #told = element("p", { class: "told", role: "status" });
+  #pace = /** @type {HTMLInputElement} */ (element("input", { type: "number", min: 1, max: 10000, placeholder: "as fast as it goes" }));
+  #reason = /** @type {HTMLInputElement} */ (element("input", { maxlength: 500, autocomplete: "off" }));
+  #paceField = field("Jobs a second", this.#pace);
+  #reasonField = field("Reason (recorded with each job)", this.#reason);
+  #progress = /** @type {HTMLProgressElement} */ (element("progress", { hidden: true, "aria-label": "Progress" }));
+  #refused = element("ul", { class: "refused" });
+  #go = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "primary" }));
+  #close = element("button", { type: "button" }, "Close");
+  /** @type {Work | null} */
+  #work = null;
+  #matched = 0;
+  #isExact = true;
+  #isRunning = false;
+  #isStopped = false;
+
+  connectedCallback() {
+    if (this.#dialog.isConnected) return;
+    const actions = element("div", { class: "actions" }, this.#go, this.#close);
+    this.#dialog.append(
+      this.#title,
+      this.#which,
+      this.#told,
+      this.#paceField,
+      this.#reasonField,
+      this.#progress,
+      this.#refused,
+      actions,
+    );
+    this.append(this.#dialog);
+    this.#go.addEventListener("click", () => this.#run());
+    this.#close.addEventListener("click", () => this.#leave());
+    this.#dialog.addEventListener("cancel", (event) => {
+      event.preventDefault();
+      this.#leave();
+    });
+  }
+
+  /** @param {Work} work */
+  async ask(work) {
+    this.#work = work;
+    this.#isStopped = false;
+    say(this.#title, `${work.verb} jobs`);
+    say(this.#which, work.which);
+    say(this.#told, "Counting …");
+    say(this.#go, work.verb);
+    this.#go.classList.toggle("danger", work.isDangerous === true);
+    this.#go.classList.toggle("primary", work.isDangerous !== true);
+    this.#go.disabled = true;
+    this.#paceField.hidden = work.isPaced !== true;
+    this.#reasonField.hidden = true;
+    this.#progress.hidden = true;
+    this.#refused.replaceChildren();
+    this.#dialog.showModal();
+    this.#close.focus();
+    try {
+      await this.#count(work);
+    } catch (error) {
+      // Said here: the rest of the page is behind the dialog.
+      say(this.#told, /** @type {Error} */ (error).message);
+    }
+  }
+
+  /** @param {Work} work */
+  async #count(work) {
+    const [counted, hasReason] = await Promise.all([
+      write("POST", work.path, { filter: work.filter, dryRun: true }),
+      takesReason(work.path),
+    ]);
+    this.#reasonField.hidden = !hasReason;
+    this.#matched = counted.matched;
+    this.#isExact = !counted.more;
+    this.#tellCounted();
+  }
+
+  #tellCounted() {
+    const amount = `${this.#isExact ? "" : "At least "}${jobs(this.#matched)}`;
+    const words = `${amount} ${this.#matched === 1 ? "matches" : "match"}. Nothing has been changed yet.`;
+    say(this.#told, this.#matched === 0 ? "No job matches: there is nothing to do." : words);
+    say(this.#go, `${this.#work?.verb} ${this.#isExact ? jobs(this.#matched) : "all of them"}`);
+    this.#go.disabled = this.#matched === 0;
+    if (this.#matched > 0) this.#go.focus();
+  }
+
+  async #run() {
+    this.#isRunning = true;
+    this.#go.disabled = true;
+    say(this.#close, "Stop");
+    this.#progress.hidden = false;
+    this.#progress.removeAttribute("value");
+    if (this.#isExact) this.#progress.max = this.#matched;
+    let [looked, changed, trouble] = [0, 0, ""];
+    try {
+      for await (const told of this.#pages()) {
+        looked += told.matched;
+        changed += told.changed ?? told.redriven;
+        if (this.#isExact) this.#progress.value = looked;
+        say(this.#told, `${jobs(changed)} ${this.#work?.done} …`);
+        this.#tellRefused(told.results ?? []);
+      }
+    } catch (error) {
+      trouble = ` ${/** @type {Error} */ (error).message}`;
+    }
+    this.#isRunning = false;
+    say(this.#close, "Close");
+    this.#progress.hidden = true;
+    this.#tellDone(looked, changed, trouble);
+    this.#close.focus();
+    this.dispatchEvent(new CustomEvent("done", { bubbles: true }));
+  }
+
+  /** Page after page, until there is no more, or as many were looked at as were counted. */
+  async *#pages() {
+    const work = /** @type {Work} */ (this.#work);
+    let cursor = null;
+    let left = this.#isExact ? this.#matched : Infinity;
+    while (left > 0 && !this.#isStopped) {
+      const told = await write("POST", work.path, { ...this.#body(work, left), ...(cursor && { cursor }) });
+      yield told;
+      left -= told.matched;
+      cursor = told.nextCursor;
+      if (!told.more) return;
+    }
+  }
+
+  /** @param {Work} work @param {number} left */
+  #body(work, left) {
+    const reason = this.#reason.value.trim();
+    return {
+      filter: work.filter,
+      ...(work.isPaced ? {} : { limit: Math.min(PAGE, left) }),
+      ...(work.isPaced && this.#pace.value !== "" ? { ratePerSecond: Number(this.#pace.value) } : {}),
+      ...(!this.#reasonField.hidden && reason !== "" ? { reason } : {}),
+    };
+  }
+
+  /** @param {{id: string, error?: string}[]} results */
+  #tellRefused(results) {
+    for (const one of results) {
+      if (one.error === undefined || this.#refused.children.length >= REFUSALS_MAX) continue;
+      this.#refused.append(element("li", {}, itemLink(one.id), ` ${one.error}`));
+    }
+  }
+
+  /** @param {number} looked @param {number} changed @param {string} trouble */
+  #tellDone(looked, changed, trouble) {
+    const left = looked - changed;
+    const others = left === 0 ? "" : ` ${jobs(left)} had moved on and were left alone.`;
+    say(this.#told, `${jobs(changed)} ${this.#work?.done}.${others}${this.#isStopped ? " Stopped." : ""}${trouble}`);
+  }
+
+  #leave() {
+    if (this.#isRunning) this.#isStopped = true;
+    else this.#dialog.close();
+  }
+}
+
+/** @param {number} amount */
+function jobs(amount) {
+  return amount === 1 ? "1 job" : `${count(amount)} jobs`;
+}
+
+customElements.define("bulk-dialog", BulkDialog);

@@ -1,0 +1,60 @@
+/** The fields by which jobs are looked for; what is chosen stands in the address. */
+
+import { element } from "../kit/element.js";
+import { field, queryOf } from "./view.js";
+
+export class Filters {
+  form = element("form", { class: "filters", role: "search" });
+  /** @type {Record<string, HTMLInputElement | HTMLSelectElement>} */
+  #controls = {};
+
+  /**
+   * @param {string} view whose address it is
+   * @param {Record<string, {label: string, choices?: Record<string, string>}>} fields by their names
+   */
+  constructor(view, fields) {
+    for (const [name, { label, choices }] of Object.entries(fields)) {
+      const control = choices === undefined ? text() : select(choices);
+      this.#controls[name] = control;
+      this.form.append(field(label, control));
+    }
+    const go = () => {
+      location.hash = `#${view}/${queryOf(this.chosen)}`;
+    };
+    this.form.addEventListener("change", go);
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      go();
+    });
+  }
+
+  /** What is chosen, without what is not. */
+  get chosen() {
+    const all = Object.entries(this.#controls).map(([name, control]) => [name, control.value.trim()]);
+    return Object.fromEntries(all.filter(([, value]) => value !== ""));
+  }
+
+  /** @param {string} argument as it stands in the address */
+  read(argument) {
+    const given = new URLSearchParams(argument);
+    for (const [name, control] of Object.entries(this.#controls)) {
+      const value = given.get(name) ?? "";
+      if (control.value.trim() !== value) control.value = value;
+    }
+  }
+
+  get words() {
+    const said = Object.entries(this.chosen).map(([name, value]) => `${name} ${value}`);
+    return said.length === 0 ? "All of them." : `Only ${said.join(", ")}.`;
+  }
+}
+
+function text() {
+  return /** @type {HTMLInputElement} */ (element("input", { type: "search", autocomplete: "off", spellcheck: "false" }));
+}
+
+/** @param {Record<string, string>} choices */
+function select(choices) {
+  const options = Object.entries(choices).map(([value, name]) => element("option", { value }, name));
+  return /** @type {HTMLSelectElement} */ (element("select", {}, ...options));
+}

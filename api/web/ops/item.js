@@ -1,0 +1,88 @@
+/** One thing: why it is where it is, what comes next, and everything that happened to it. */
+
+import { Problem, read, write } from "../kit/client.js";
+import { arrange, element, find, say } from "../kit/element.js";
+import { clock } from "../kit/time.js";
+import { readTimeline, showTimeline } from "./timeline.js";
+import { View, badge, fill, heading, pretty } from "./view.js";
+
+const EXPLAINED = ["order", "bot", "job", "ticket"];
+const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
+const ACTIONS = {
+  "job DEAD": ["retry", "cancel"],
+  "job CANCELLED": ["retry"],
+  "job PENDING": ["cancel"],
+  "job PROCESSING": ["cancel"],
+  "order DEAD": ["requeue"],
+};
+
+export class ItemView extends View {
+  heading = "Explain";
+  #title = element("h2");
+  #status = element("span", { class: "badged" });
+  #reasons = element("ul", { class: "reasons" });
+  #next = element("p", { class: "next" });
+  #why = element("section", { class: "card" }, element("h3", {}, "Why it is where it is"), this.#reasons, this.#next);
+  #content = element("section", { class: "card", hidden: true }, element("h3", {}, "Payload and result"));
+  #actions = element("div", { class: "actions" });
+  #timeline = element("ol", { class: "timeline" });
+  #cut = element("p", { class: "hint", hidden: true }, "Only the first events are shown: `daybook history` shows all of them.");
+
+  build() {
+    const header = element("header", { class: "section" }, this.#title, this.#status, this.#actions);
+    return [header, this.#why, this.#content, heading("Timeline"), this.#timeline, this.#cut];
+  }
+
+  async show() {
+    const id = this.argument;
+    if (!UUID.test(id)) throw new Problem(400, { detail: "That is no id: an id looks like 01890a5d-ac96-774b-bcce-b302099a8057." });
+    const { events, isCut } = await readTimeline(id);
+    if (events.length === 0) throw new Problem(404, { detail: `The log knows nothing with the id ${id}.` });
+    const kind = events[0].topic.split(".", 1)[0];
+    say(this.#title, `${kind} ${id}`);
+    document.title = `${kind} …${id.slice(-8)} · Daybook`;
+    showTimeline(this.#timeline, events);
+    this.#cut.hidden = !isCut;
+    this.#why.hidden = !EXPLAINED.includes(kind);
+    if (EXPLAINED.includes(kind)) this.#explain(kind, await read(`/api/${kind}s/${id}/explain`));
+    if (kind === "job") this.#showJob((await read(`/api/jobs/${id}`)).job);
+  }
+
+  /** @param {string} kind @param {any} told */
+  #explain(kind, told) {
+    fill(this.#status, badge(told.status));
+    const reasons = /** @type {{code: string, detail: string}[]} */ (told.reasons);
+    arrange(this.#reasons, reasons, (reason) => reason.code, () => element("li"), (item, reason) =>
+      fill(item, element("span", {}, reason.detail), " ", element("code", {}, reason.code)),
+    );
+    const at = told.next.at === null ? "" : ` (${clock(told.next.at)})`;
+    say(this.#next, `Next: ${told.next.what}${at}`);
+    const actions = ACTIONS[/** @type {keyof typeof ACTIONS} */ (`${kind} ${told.status}`)] ?? [];
+    arrange(this.#actions, actions, (name) => name, (name) => this.#button(kind, name), () => {});
+  }
+
+  /** @param {import("./jobs.js").Job} job */
+  #showJob(job) {
+    this.#content.hidden = false;
+    const shown = { payload: job.payload, ...(job.result === null ? {} : { result: job.result }) };
+    const text = JSON.stringify(shown, null, 2);
+    if (this.#content.dataset.text === text) return;
+    this.#content.dataset.text = text;
+    this.#content.replaceChildren(this.#content.children[0], pretty(shown));
+  }
+
+  /** @param {string} kind @param {string} name */
+  #button(kind, name) {
+    const words = name[0].toUpperCase() + name.slice(1);
+    const button = /** @type {HTMLButtonElement} */ (element("button", { type: "button" }, words));
+    button.addEventListener("click", () =>
+      find("daybook-notices").attempt(button, async () => {
+        await write("POST", `/api/${kind}s/${this.argument}/${name}`);
+        await this.again();
+      }),
+    );
+    return button;
+  }
+}
+
+customElements.define("ops-item", ItemView);

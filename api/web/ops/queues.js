@@ -1,0 +1,125 @@
+/** Queues: how many jobs wait, for how long, and how fast they come and go. */
+
+import { read, write } from "../kit/client.js";
+import { arrange, element, find, say } from "../kit/element.js";
+import { count, duration } from "../kit/time.js";
+import { chart } from "./chart.js";
+import { Rates } from "./rates.js";
+import { View, heading, queryOf } from "./view.js";
+
+/**
+ * @typedef {object} Queue
+ * @property {string} name
+ * @property {boolean} paused
+ * @property {number} pending
+ * @property {number} scheduled
+ * @property {number} processing
+ * @property {number} dead
+ * @property {string[]} atLeast
+ * @property {string | null} oldestPendingAt
+ */
+
+const FIGURES = { pending: "waiting", scheduled: "scheduled", processing: "running", dead: "dead" };
+const STATUSES = { pending: "PENDING", scheduled: "PENDING", processing: "PROCESSING", dead: "DEAD" };
+
+// Kept while other views are open: what was seen is shown again.
+const rates = new Rates();
+
+export class QueuesView extends View {
+  heading = "Queues";
+  #list = element("ul", { class: "queues" });
+  #empty = element("p", { class: "empty" }, "There is no queue yet: the first job makes one.");
+
+  build() {
+    const legend = element(
+      "p",
+      { class: "legend" },
+      element("span", { class: "key depth" }, "waiting"),
+      element("span", { class: "key created" }, "created / s"),
+      element("span", { class: "key completed" }, "completed / s"),
+      "over the last 5 minutes",
+    );
+    return [heading("Queues", legend), this.#empty, this.#list];
+  }
+
+  async show() {
+    const [{ queues }] = await Promise.all([read("/api/queues"), rates.update()]);
+    for (const queue of queues) rates.sample(queue.name, queue.pending);
+    this.#empty.hidden = queues.length > 0;
+    arrange(this.#list, /** @type {Queue[]} */ (queues), (queue) => queue.name, this.#card, describe);
+  }
+
+  /** @param {Queue} queue */
+  #card = (queue) => {
+    const pause = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "pause" }));
+    pause.addEventListener("click", () =>
+      find("daybook-notices").attempt(pause, async () => {
+        const paused = pause.dataset.paused !== "true";
+        await write("PUT", `/api/queues/${queue.name}`, { paused });
+        await this.again();
+      }),
+    );
+    const figures = Object.entries(FIGURES).map(([name, text]) => {
+      const status = STATUSES[/** @type {keyof typeof STATUSES} */ (name)];
+      const href = `#jobs/${queryOf({ status, queue: queue.name })}`;
+      const figure = element("a", { class: "figure", href, "data-figure": name }, "0");
+      return element("div", {}, element("dt", {}, text), element("dd", {}, figure));
+    });
+    const age = element("div", {}, element("dt", {}, "oldest waits"), element("dd", { class: "age" }, "–"));
+    return element(
+      "li",
+      { class: "card queue" },
+      element("header", {}, element("h3", {}, queue.name), pause),
+      element("dl", { class: "figures" }, ...figures, age),
+      element("div", { class: "charts" }),
+    );
+  };
+}
+
+/** @param {Element} card @param {Queue} queue */
+function describe(card, queue) {
+  for (const name of Object.keys(FIGURES)) {
+    const amount = queue[/** @type {keyof typeof FIGURES} */ (name)];
+    const more = queue.atLeast.includes(name) ? "≥ " : "";
+    say(find(`[data-figure="${name}"]`, card), `${more}${count(amount)}`);
+  }
+  const since = queue.oldestPendingAt;
+  say(find(".age", card), since === null ? "–" : duration(rates.clock.now() - Date.parse(since)));
+  const pause = find(".pause", card);
+  pause.dataset.paused = String(queue.paused);
+  say(pause, queue.paused ? "Resume" : "Pause");
+  pause.setAttribute("aria-label", `${queue.paused ? "Resume" : "Pause"} ${queue.name}`);
+  card.classList.toggle("paused", queue.paused);
+  find(".charts", card).replaceChildren(...chartsOf(queue));
+}
+
+/** @param {Queue} queue */
+function chartsOf(queue) {
+  const depths = rates.depths(queue.name);
+  const created = rates.perSecond(queue.name, "created");
+  const completed = rates.perSecond(queue.name, "completed");
+  const pace = `${latest(created)} created and ${latest(completed)} completed a second`;
+  return [
+    captioned(`${count(queue.pending)} waiting`, chart(`${queue.name}: ${queue.pending} waiting`, [{ name: "depth", values: depths }])),
+    captioned(
+      `${latest(created)} in · ${latest(completed)} out /s`,
+      chart(`${queue.name}: ${pace}`, [
+        { name: "created", values: created },
+        { name: "completed", values: completed },
+      ]),
+    ),
+  ];
+}
+
+/** @param {string} text @param {SVGElement} drawn */
+function captioned(text, drawn) {
+  return element("figure", {}, drawn, element("figcaption", {}, text));
+}
+
+/** @param {(number | null)[]} values */
+function latest(values) {
+  const known = values.filter((value) => value !== null);
+  return (known[known.length - 1] ?? 0).toFixed(1);
+}
+
+customElements.define("ops-queues", QueuesView);

@@ -1,0 +1,78 @@
+/** Workers and leases: who holds what, and until when. */
+
+import { read } from "../kit/client.js";
+import { arrange, element, say } from "../kit/element.js";
+import { ServerClock, clock, count, duration, seconds } from "../kit/time.js";
+import { View, badge, fill, heading, itemLink, table } from "./view.js";
+
+/** @typedef {{kind: string, id: string, claimId: string, holder: string, label: string, attempts: number, startedAt: string, until: string}} Held */
+/** @typedef {{kind: string, name: string, held: number, since: string, firstUntil: string}} Holder */
+
+export class WorkersView extends View {
+  heading = "Workers";
+  #clock = new ServerClock();
+  #holders = table("Workers and bots", ["Who", "Kind", "Holds", "Since", "First ends in"]);
+  #held = table("Leases", ["What", "Item", "Held by", "Attempt", "For", "Until", "Left"]);
+  #noHolders = element("p", { class: "empty" }, "Nobody holds anything: no worker and no bot is at work.");
+  #cut = element("p", { class: "hint", hidden: true });
+
+  build() {
+    return [
+      heading("Workers and bots"),
+      this.#noHolders,
+      this.#holders.box,
+      heading("Leases"),
+      this.#cut,
+      this.#held.box,
+    ];
+  }
+
+  async show() {
+    const askedAt = Date.now();
+    const told = await read("/api/leases");
+    this.#clock.note(told.serverNow, askedAt);
+    const nobody = told.holders.length === 0;
+    this.#noHolders.hidden = !nobody;
+    this.#holders.box.hidden = this.#held.box.hidden = nobody;
+    this.#cut.hidden = told.held.length === told.heldCount;
+    say(this.#cut, `The ${count(told.held.length)} of ${count(told.heldCount)} that end first.`);
+    arrange(this.#holders.body, /** @type {Holder[]} */ (told.holders), (one) => one.name, () => cells(5), (row, one) => this.#describeHolder(row, one));
+    arrange(this.#held.body, /** @type {Held[]} */ (told.held), (one) => one.claimId, () => cells(7), (row, one) => this.#describeHeld(row, one));
+  }
+
+  /** @param {Element} row @param {Holder} holder */
+  #describeHolder(row, holder) {
+    const [who, kind, held, since, left] = row.children;
+    fill(who, holder.kind === "bot" ? itemLink(holder.name) : holder.name);
+    fill(kind, holder.kind);
+    fill(held, count(holder.held));
+    fill(since, clock(holder.since));
+    fill(left, this.#left(holder.firstUntil));
+  }
+
+  /** @param {Element} row @param {Held} held */
+  #describeHeld(row, held) {
+    const [what, item, holder, attempt, since, until, left] = row.children;
+    fill(what, held.label);
+    fill(item, itemLink(held.id));
+    fill(holder, held.kind === "order" ? itemLink(held.holder) : held.holder);
+    fill(attempt, String(held.attempts));
+    fill(since, duration(this.#clock.now() - Date.parse(held.startedAt)));
+    fill(until, clock(held.until));
+    fill(left, this.#left(held.until));
+  }
+
+  /** @param {string} until */
+  #left(until) {
+    const ms = Date.parse(until) - this.#clock.now();
+    return ms < 0 ? badge("overdue") : ms < 60_000 ? seconds(ms) : duration(ms);
+  }
+}
+
+/** @param {number} amount */
+function cells(amount) {
+  const others = Array.from({ length: amount - 1 }, () => element("td"));
+  return element("tr", {}, element("th", { scope: "row" }), ...others);
+}
+
+customElements.define("ops-workers", WorkersView);

@@ -1,0 +1,61 @@
+"""One decision about many jobs: each is decided by itself, and each refusal is its own answer.
+
+Whoever decides has seen every job in one status. A job that has moved on since is left as it is:
+what waited is not taken from the worker that has it now.
+"""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from msgspec import Struct
+
+from domain import job as jobs
+from domain.desk import Desk, Reads
+from domain.errors import JobMovedOnError, NotFoundError, Refusal
+from domain.event import Event
+from domain.job import JOB, Job, JobStatus
+from domain.workshop import Settled
+
+
+class ChangeJobs(Struct, frozen=True, kw_only=True, gc=False):
+    job_ids: Sequence[UUID]
+    seen: JobStatus
+    because: str | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=tuple([(JOB, job_id) for job_id in self.job_ids]))
+
+    def decide(self, desk: Desk) -> list[Settled]:
+        settled: list[Settled] = []
+        for job_id in self.job_ids:
+            try:
+                settled.append(Settled(job_id, self._change(desk, job_id)))
+            except Refusal as refusal:
+                settled.append(Settled(job_id, refusal))
+        return settled
+
+    def _change(self, desk: Desk, job_id: UUID) -> Job:
+        job = desk.get(JOB, job_id)
+        if job is None:
+            raise NotFoundError("job", job_id)
+        if job.status is not self.seen:
+            raise JobMovedOnError(job_id, self.seen, job.status)
+        return desk.record(JOB, job_id, self.event(job, desk))
+
+    def event(self, job: Job, desk: Desk) -> Event:
+        raise NotImplementedError
+
+
+class RestartJobs(ChangeJobs, frozen=True, kw_only=True, gc=False):
+    """They begin a new life."""
+
+    def event(self, job: Job, desk: Desk) -> Job.Requeued:
+        return jobs.requeue(job, because=self.because, now=desk.now)
+
+
+class CancelJobs(ChangeJobs, frozen=True, kw_only=True, gc=False):
+    """They are not wanted any more."""
+
+    def event(self, job: Job, desk: Desk) -> Job.Cancelled:
+        return jobs.cancel(job, because=self.because, now=desk.now)

@@ -1,0 +1,91 @@
+"""Who holds what, and until when: jobs in the hands of workers, orders in those of bots.
+
+Read from the live rows, where heartbeats move the end of a lease. There are no more than workers
+and bots have in their hands, so they can be sorted.
+"""
+
+from datetime import datetime
+from typing import Literal
+from uuid import UUID
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+READ_HELD = """
+SELECT *, count(*) OVER () FROM (
+    SELECT 'job' AS kind, id, claim_id, worker AS holder, queue || ' · ' || type AS label, attempts,
+           started_at, lease_until AS until
+    FROM jobs
+    WHERE claim_id IS NOT NULL AND (%(holder)s::text IS NULL OR worker = %(holder)s)
+    UNION ALL
+    SELECT 'order', id, claim_id, bot_id::text, '#' || number || ' · ' || kind, attempts,
+           started_at, due_at
+    FROM orders
+    WHERE bot_id IS NOT NULL AND (%(holder)s::text IS NULL OR bot_id::text = %(holder)s)
+) AS held
+ORDER BY until, id
+LIMIT %(limit)s
+"""
+
+SUM_HOLDERS = """
+SELECT *, count(*) OVER () FROM (
+    SELECT 'worker' AS kind, worker AS holder, count(*) AS held, min(started_at) AS since,
+           min(lease_until) AS first_until
+    FROM jobs
+    WHERE claim_id IS NOT NULL
+    GROUP BY worker
+    UNION ALL
+    SELECT 'bot', bot_id::text, 1, started_at, due_at
+    FROM orders
+    WHERE bot_id IS NOT NULL
+) AS holders
+ORDER BY first_until, holder
+LIMIT %(limit)s
+"""
+READ_CLOCK = "SELECT clock_timestamp()"
+
+
+class Held(Struct, frozen=True):
+    kind: Literal["job", "order"]
+    id: UUID
+    claim_id: UUID
+    holder: str
+    label: str
+    attempts: int
+    started_at: datetime
+    until: datetime
+
+
+class Holder(Struct, frozen=True):
+    kind: Literal["worker", "bot"]
+    name: str
+    held: int
+    since: datetime
+    first_until: datetime
+
+
+class InHand(Struct, frozen=True):
+    """The first to end come first; of both there may be more than are listed."""
+
+    held: list[Held]
+    held_count: int
+    holders: list[Holder]
+    holders_count: int
+    now: datetime
+
+
+async def read_in_hand(
+    connection: AsyncConnection[TupleRow], *, holder: str | None, limit: int
+) -> InHand:
+    wanted = {"holder": holder, "limit": limit}
+    held = await (await connection.execute(READ_HELD, wanted, binary=True)).fetchall()
+    holders = await (await connection.execute(SUM_HOLDERS, wanted, binary=True)).fetchall()
+    ((now,),) = await (await connection.execute(READ_CLOCK)).fetchall()
+    return InHand(
+        held=[Held(*row[:-1]) for row in held],
+        held_count=held[0][-1] if held else 0,
+        holders=[Holder(*row[:-1]) for row in holders],
+        holders_count=holders[0][-1] if holders else 0,
+        now=now,
+    )

@@ -1,0 +1,64 @@
+"""A real service in a process of its own, and a real browser that visits it."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.browser.chromium import MISSING, executable, running_chromium
+from tests.browser.house import House
+from tests.browser.visit import Visit, visiting
+from tests.conftest import fresh_database
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What asks for a browser is marked, and skipped where there is none."""
+    for item in items:
+        if "chromium" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.browser)
+            item.add_marker(pytest.mark.skipif(executable() is None, reason=MISSING))
+
+
+# Not for longer than a module: Playwright keeps an event loop running, beside which tests that
+# run one of their own fail.
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with running_chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def house(
+    request: pytest.FixtureRequest, server: str, template: str, tmp_path: Path
+) -> Iterator[House]:
+    """A service on an empty database; cooking takes two seconds, or as many as the test says."""
+    with fresh_database(server, template) as conninfo:
+        seconds = getattr(request, "param", 2)
+        house = House(conninfo, tmp_path / "guest.key", cooking_seconds=seconds)
+        try:
+            yield house
+        finally:
+            house.end()
+
+
+@pytest.fixture
+def visit(chromium: Browser, house: House) -> Iterator[Visit]:
+    with visiting(chromium, house.url) as one:
+        yield one
+
+
+@pytest.fixture
+def visits(chromium: Browser, house: House) -> Iterator[Callable[..., Visit]]:
+    """More windows, each with storage of its own: another device."""
+    opened: list[Any] = []
+
+    def open_one(**options: Any) -> Visit:
+        manager = visiting(chromium, house.url, **options)
+        opened.append(manager)
+        return manager.__enter__()
+
+    yield open_one
+    for manager in opened:
+        manager.__exit__(None, None, None)

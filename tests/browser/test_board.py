@@ -1,0 +1,206 @@
+"""The board as people use it: pressed, watched, and read."""
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.boards import MINUS_BOT, be_live, column, press, shown
+from tests.browser.house import House
+from tests.browser.visit import Visit
+from tests.processes import eventually
+
+
+def test_an_order_goes_from_pending_through_processing_to_complete(
+    visit: Visit, house: House
+) -> None:  # S0-34, S0-46
+    board = visit.open()
+    expect(board.get_by_text("No order waits.")).to_be_visible()
+
+    press(board, "New normal order")
+    expect(column(board, "PENDING")).to_have_text(["#1"])
+
+    press(board, "+ Bot")
+    expect(column(board, "PROCESSING")).to_have_text(["#1"])
+    expect(board.locator(".bot .what")).to_have_text("cooking #1")
+
+    expect(column(board, "COMPLETE")).to_have_text(["#1"])
+    expect(board.locator(".bot .what")).to_have_text("idle")
+    assert house.has_completed(1)
+
+
+def test_a_vip_order_stands_before_every_normal_one_and_behind_other_vips(visit: Visit) -> None:
+    board = visit.open()
+
+    for kind in ("normal", "VIP", "normal", "VIP"):
+        press(board, f"New {kind} order")
+        board.wait_for_timeout(100)
+
+    expect(column(board, "PENDING")).to_have_text(["#2", "#4", "#1", "#3"])
+
+
+@pytest.mark.parametrize("house", [60], indirect=True)
+def test_minus_bot_removes_the_newest_and_its_order_goes_back_to_its_place(
+    visit: Visit, house: House
+) -> None:
+    board = visit.open()
+    first, second = house.bot(autoClaim=True), house.bot(autoClaim=True)
+    for _ in range(4):
+        house.order()
+    expect(column(board, "PROCESSING")).to_have_text(["#2", "#1"])
+
+    press(board, MINUS_BOT)
+
+    expect(column(board, "PROCESSING")).to_have_text(["#1"])
+    expect(column(board, "PENDING")).to_have_text(["#2", "#3", "#4"])
+    assert house.get(f"/api/bots/{second['id']}")["bot"]["deletedAt"] is not None
+    assert [bot["id"] for bot in house.get("/api/bots")["bots"]] == [first["id"]]
+
+
+@pytest.mark.parametrize("house", [60], indirect=True)
+def test_the_board_equals_the_api_after_any_commands_without_reading_twice(
+    visit: Visit, house: House
+) -> None:  # S0-46, S0-49
+    board = visit.open()
+    be_live(board)
+    chance = random.Random(11)
+    for _ in range(60):
+        do_something(house, chance)
+    expect(board.locator("daybook-freshness")).to_contain_text(f"Position {house.position:,} ")
+    before = [url for url in visit.requests if url.endswith("/api/board")]
+
+    assert eventually(lambda: shown(board)["orders"] == house.get("/api/orders")["orders"])
+    assert shown(board)["bots"] == house.get("/api/bots")["bots"][::-1]
+    assert [url for url in visit.requests if url.endswith("/api/board")] == before
+    # As a follower for a moment, as the leader, and for what it had seen leave the board.
+    assert len(before) <= 2 + len(house.events("order.restored"))
+
+
+def do_something(house: House, chance: random.Random) -> None:
+    orders, bots = house.get("/api/orders")["orders"], house.get("/api/bots")["bots"]
+    open_orders = [one for one in orders if one["status"] in ("PENDING", "PROCESSING")]
+    cooked = [one for one in orders if one["status"] == "PROCESSING"]
+    idle = [bot for bot in bots if bot["status"] == "IDLE"]
+    choices: list[Callable[[], Any]] = [
+        lambda: house.order(chance.choice(["NORMAL", "VIP"])),
+        lambda: len(bots) < 4 and house.bot(completion="ack"),
+        lambda: idle and house.ask("POST", f"/api/bots/{chance.choice(idle)['id']}/claim"),
+        lambda: cooked and finish(house, chance.choice(cooked), chance),
+        lambda: len(open_orders) > 5 and delete(house, chance.choice(open_orders), chance),
+        lambda: bots and house.ask("PATCH", f"/api/bots/{bots[0]['id']}", {"status": "IDLE"}),
+        lambda: len(bots) > 2 and house.ask("DELETE", f"/api/bots/{bots[0]['id']}"),
+    ]
+    chance.choice(choices)()
+
+
+def finish(house: House, order: Any, chance: random.Random) -> Any:
+    claim = {"claimId": order["claimId"]}
+    if chance.random() < 0.5:
+        return house.ask("PATCH", f"/api/orders/{order['id']}", {"status": "COMPLETE", **claim})
+    failure = {**claim, "error": "burnt", "retryable": chance.random() < 0.7}
+    return house.ask("POST", f"/api/orders/{order['id']}/fail", failure)
+
+
+def delete(house: House, order: Any, chance: random.Random) -> Any:
+    deleted = house.ask("DELETE", f"/api/orders/{order['id']}")
+    if chance.random() < 0.5:
+        return house.ask("POST", f"/api/orders/{order['id']}/restore")
+    return deleted
+
+
+@pytest.mark.parametrize("house", [10], indirect=True)
+def test_a_bar_runs_with_the_servers_clock_even_if_the_devices_is_wrong(
+    visit: Visit, house: House
+) -> None:  # S0-34, S0-35, S0-37, S0-50, D-08
+    visit.context.add_init_script("const real = Date.now; Date.now = () => real() - 3_600_000;")
+    board = visit.open()
+    be_live(board)
+    house.order()
+    bot = house.bot(autoClaim=True)["id"]
+    expect(board.locator(".bot .what")).to_have_text("cooking #1")
+
+    state = f"daybook.bots.bots.get('{bot}')"
+    readings = []
+    for _ in range(10):
+        readings.append(board.evaluate(f"{state}.remainingMs"))
+        board.wait_for_timeout(100)
+
+    assert set(board.evaluate(state)) == {"remainingMs", "status", "currentOrderId", "lastTick"}
+    assert 0 < readings[-1] < readings[0] <= 10_000
+    # Each reading is another: the countdown moves every 100 ms.
+    assert len(set(readings)) >= 8
+    width = board.locator(".fill").evaluate(
+        "bar => new DOMMatrix(getComputedStyle(bar).transform).a"
+    )
+    assert 0 < width < 1
+
+
+def test_a_completion_is_said_once_when_the_time_is_over(visit: Visit, house: House) -> None:
+    # S0-36
+    board = visit.open()
+    board.evaluate(
+        "window.said = []; addEventListener('bot-order-complete', (e) => said.push(e.detail))"
+    )
+    be_live(board)
+    orders = [house.order() for _ in range(3)]
+    bots = [house.bot(autoClaim=True) for _ in range(2)]
+    expect(column(board, "COMPLETE")).to_have_count(3, timeout=20_000)
+
+    said = board.evaluate("said")
+    assert sorted(one["orderId"] for one in said) == sorted(order["id"] for order in orders)
+    assert {one["botId"] for one in said} == {bot["id"] for bot in bots}
+
+
+def test_a_completion_appears_the_moment_it_happens(visit: Visit, house: House) -> None:  # S0-47
+    board = visit.open()
+    be_live(board)
+    bot = house.bot(completion="ack")["id"]
+    delays = []
+    for number in range(1, 6):
+        house.order()
+        order = house.ask("POST", f"/api/bots/{bot}/claim")["order"]
+        expect(column(board, "PROCESSING")).to_have_count(1)
+        done = {"status": "COMPLETE", "claimId": order["claimId"]}
+        house.ask("PATCH", f"/api/orders/{order['id']}", done)
+        started = time.monotonic()
+        expect(column(board, "COMPLETE")).to_have_count(number)
+        delays.append(time.monotonic() - started)
+
+    print(f"from a completion's answer to its card: {sorted(delays)[2] * 1000:.0f} ms (median)")
+    assert sorted(delays)[2] < 0.5
+
+
+def test_orders_that_were_given_up_are_not_forgotten(visit: Visit, house: House) -> None:
+    board = visit.open()
+    be_live(board)
+    house.order()
+    claimed = house.ask("POST", f"/api/bots/{house.bot(completion='ack')['id']}/claim")["order"]
+    failure = {"claimId": claimed["claimId"], "error": "burnt", "retryable": False}
+    house.ask("POST", f"/api/orders/{claimed['id']}/fail", failure)
+
+    expect(board.get_by_text("1 order was given up")).to_be_visible()
+
+
+def test_the_board_can_be_used_with_the_keyboard_alone(visit: Visit) -> None:
+    board = visit.open()
+    be_live(board)
+
+    board.keyboard.press("Tab")
+    board.keyboard.press("Enter")
+    board.keyboard.press("Tab")
+    board.keyboard.press("Space")
+    expect(column(board, "PENDING")).to_have_text(["#2", "#1"])
+    board.keyboard.press("Tab")
+    board.keyboard.press("Enter")
+    expect(board.locator(".bot")).to_have_count(1)
+    board.keyboard.press("Tab")
+    ring = board.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+    assert (board.evaluate("document.activeElement.id"), ring) == ("remove-bot", "solid")
+    board.keyboard.press("Enter")
+    expect(board.locator(".bot")).to_have_count(0)
+    # The columns scroll, so they can be reached too.
+    board.keyboard.press("Tab")
+    assert board.evaluate("document.activeElement.tagName") == "OL"

@@ -1,0 +1,171 @@
+"""The board when the stream is cut, the server restarts, or the network is away."""
+
+import json
+import signal
+import time
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.browser.boards import be_live, column, press, shown
+from tests.browser.house import House
+from tests.browser.visit import Visit
+from tests.processes import eventually
+
+
+def be(page: Page, state: str) -> None:
+    expect(page.locator("daybook-freshness")).to_have_attribute("data-state", state)
+
+
+def refuse(route: Route) -> None:
+    route.abort()
+
+
+def test_without_the_stream_the_board_asks_every_two_seconds(visit: Visit, house: House) -> None:
+    # S0-47
+    visit.is_server_away_expected = True
+    visit.context.route("**/api/stream*", refuse)
+    board = visit.open()
+    be(board, "polling")
+
+    house.order()
+    started = time.monotonic()
+    expect(column(board, "PENDING")).to_have_text(["#1"])
+    assert time.monotonic() - started < 3
+
+    visit.context.unroute("**/api/stream*", refuse)
+    be_live(board)
+
+
+def test_a_stream_that_says_nothing_counts_as_cut(visit: Visit, house: House) -> None:
+    # A connection that is half open neither tells anything nor ends.
+    board = visit.open()
+    be_live(board)
+    visit.is_server_away_expected = True
+
+    house.freeze()
+    try:
+        freshness = board.locator("daybook-freshness")
+        expect(freshness).not_to_have_attribute("data-state", "live", timeout=15_000)
+    finally:
+        house.thaw()
+
+    be_live(board)
+    house.order()
+    expect(column(board, "PENDING")).to_have_text(["#1"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_board_recovers_by_itself_when_the_server_restarts_in_the_middle_of_an_order(
+    visit: Visit, house: House, number: signal.Signals
+) -> None:  # S0-44
+    visit.is_server_away_expected = True
+    board = visit.open()
+    be_live(board)
+    house.order()
+    house.bot(autoClaim=True)
+    expect(column(board, "PROCESSING")).to_have_text(["#1"])
+
+    house.stop(number)
+    be(board, "offline")
+    expect(board.get_by_text("Not connected: this is the board as it was at")).to_be_visible()
+    house.start_again()
+
+    expect(column(board, "COMPLETE")).to_have_text(["#1"], timeout=20_000)
+    be_live(board)
+    expect(board.get_by_text("Not connected")).to_be_hidden()
+    assert len(house.events("order.completed")) == 1
+
+
+def test_what_happened_while_the_network_was_away_is_there_when_it_is_back(
+    visit: Visit, house: House
+) -> None:  # S0-48
+    visit.is_server_away_expected = True
+    board = visit.open()
+    be_live(board)
+    house.order()
+    expect(column(board, "PENDING")).to_have_text(["#1"])
+
+    visit.context.set_offline(True)
+    be(board, "offline")
+    house.order("VIP")
+    expect(column(board, "PENDING")).to_have_text(["#1"])
+    visit.context.set_offline(False)
+
+    expect(column(board, "PENDING")).to_have_text(["#2", "#1"])
+    be_live(board)
+
+
+def test_a_board_that_is_opened_without_a_server_shows_its_last_state(
+    visit: Visit, house: House
+) -> None:  # S0-48
+    visit.is_server_away_expected = True
+    board = visit.open()
+    be_live(board)
+    house.orders(3)
+    expect(column(board, "PENDING")).to_have_count(3)
+    assert eventually(lambda: "feedme-board" in board.evaluate("Object.keys(localStorage)"))
+    saved = "JSON.parse(localStorage.getItem('feedme-board'))"
+    assert eventually(lambda: len(board.evaluate(saved)["orders"]) == 3)
+
+    visit.context.route("**/api/**", refuse)
+    board.reload()
+
+    expect(column(board, "PENDING")).to_have_text(["#1", "#2", "#3"])
+    expect(board.get_by_text("Not connected: this is the board as it was at")).to_be_visible()
+    visit.context.unroute("**/api/**", refuse)
+    be_live(board)
+    assert shown(board)["orders"] == house.get("/api/orders")["orders"]
+
+
+@pytest.mark.parametrize("kept", ["{", "null", json.dumps({"orders": 3}), '"x"'])
+def test_a_state_that_cannot_be_read_is_of_no_consequence(
+    visit: Visit, house: House, kept: str
+) -> None:
+    house.order()
+    script = f"localStorage.setItem('feedme-board', {json.dumps(kept)})"
+    visit.context.add_init_script(script)
+
+    board = visit.open()
+
+    expect(column(board, "PENDING")).to_have_text(["#1"])
+
+
+def test_an_order_that_was_pressed_while_the_server_was_away_is_made_once(
+    visit: Visit, house: House
+) -> None:
+    visit.is_server_away_expected = True
+    board = visit.open()
+    be_live(board)
+    answered: list[bool] = []
+
+    def lose_the_answer(route: Route) -> None:
+        if answered:
+            route.continue_()
+            return
+        route.fetch()
+        answered.append(True)
+        route.abort()
+
+    visit.context.route("**/api/orders", lose_the_answer)
+    press(board, "New normal order")
+
+    expect(column(board, "PENDING")).to_have_text(["#1"])
+    board.wait_for_timeout(1500)
+    assert len(house.events("order.created")) == 1
+    expect(board.locator(".word")).to_have_count(0)
+
+
+def test_a_refusal_is_said_in_a_sentence(visit: Visit, house: House) -> None:
+    visit.is_server_away_expected = True
+    board = visit.open()
+    be_live(board)
+    visit.context.route("**/api/orders", refuse)
+
+    press(board, "New normal order")
+
+    words = board.locator(".word")
+    expect(words).to_contain_text("Daybook cannot be reached: check that it runs")
+    words.get_by_role("button", name="Dismiss").click()
+    expect(words).to_have_count(0)
+    assert house.get("/api/orders")["orders"] == []

@@ -1,0 +1,177 @@
+"""The back office as people use it: looked at, searched, and asked why."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.house import House
+from tests.browser.office import be_read, bury, busy_day, claim, complete, enqueue
+from tests.browser.test_guests import add_guest
+from tests.browser.visit import Visit
+
+
+def card(page: Page, queue: str) -> Any:
+    return page.locator(".queue", has=page.get_by_role("heading", name=queue, exact=True))
+
+
+def look_up(page: Page, wanted: str) -> None:
+    page.get_by_role("searchbox", name="Id of an order").fill(wanted)
+    page.get_by_role("button", name="Explain").click()
+
+
+def test_queues_show_depth_rates_and_the_age_of_the_oldest(visit: Visit, house: House) -> None:
+    # S1-30
+    enqueue(house, 20)
+    complete(house, claim(house, 5))
+    bury(house, 2, queue="invoices")
+
+    page = visit.open("/ops")
+    be_read(page)
+
+    mails = card(page, "email")
+    expect(mails.locator('[data-figure="pending"]')).to_have_text("15")
+    expect(card(page, "invoices").locator('[data-figure="dead"]')).to_have_text("2")
+    expect(mails.locator(".age")).to_have_text(re.compile(r"^\d+ s$"))
+    # What happened before the page was opened is in its charts already: it comes from the log.
+    expect(mails.locator("polyline.created")).to_have_count(1)
+    heights = mails.locator("polyline.completed").get_attribute("points").split()
+    assert len({point.split(",")[1] for point in heights}) > 1
+
+    enqueue(house, 5)
+    expect(mails.locator('[data-figure="pending"]')).to_have_text("20")
+
+
+def test_a_queue_is_paused_and_resumed(visit: Visit, house: House) -> None:
+    enqueue(house)
+    page = visit.open("/ops")
+
+    page.get_by_role("button", name="Pause email").click()
+    expect(page.get_by_role("button", name="Resume email")).to_be_visible()
+    assert house.get("/api/queues/email")["queue"]["paused"] is True
+
+    page.get_by_role("button", name="Resume email").click()
+    expect(page.get_by_role("button", name="Pause email")).to_be_visible()
+    assert house.get("/api/queues/email")["queue"]["paused"] is False
+
+
+def test_jobs_are_filtered_and_the_address_keeps_the_filter(visit: Visit, house: House) -> None:
+    enqueue(house, 3)
+    enqueue(house, 2, queue="invoices", type="issue", subject="guest-17")
+    page = visit.open("/ops#jobs")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(5)
+
+    page.get_by_label("Subject").fill("guest-17")
+    page.get_by_label("Subject").press("Enter")
+
+    expect(rows).to_have_count(2)
+    assert "subject=guest-17" in page.url
+    page.reload()
+    expect(rows).to_have_count(2)
+    page.get_by_label("Status").select_option("DEAD")
+    expect(page.get_by_text("No job fits.")).to_be_visible()
+    page.go_back()
+    expect(rows).to_have_count(2)
+
+
+def test_a_dead_letter_shows_its_error_payload_and_history_as_text(
+    visit: Visit, house: House
+) -> None:
+    nasty = "<img src=x onerror=alert(1)> exploded"
+    (dead,) = bury(house, 1, nasty, payload={"note": "<script>alert(2)</script>"})
+    page = visit.open("/ops#dead")
+
+    expect(page.locator(".letter .error")).to_have_text(nasty)
+    page.get_by_text("Payload and history").click()
+    expect(page.locator(".letter pre").first).to_contain_text("<script>alert(2)</script>")
+    expect(page.locator(".timeline strong")).to_have_text(
+        ["created", "claimed", "failed", "moved to dlq"]
+    )
+
+    # It stays open while the page asks again and again.
+    page.wait_for_timeout(2500)
+    expect(page.locator(".timeline strong").first).to_be_visible()
+    page.get_by_role("button", name=f"Retry job {dead['id']}").click()
+    expect(page.get_by_text("No job was given up.")).to_be_visible()
+
+
+@pytest.mark.parametrize("house", [60], indirect=True)
+def test_who_holds_what_and_until_when(visit: Visit, house: House) -> None:
+    enqueue(house, 3, leaseSeconds=600)
+    claim(house, 2, worker="mailer-1")
+    house.order()
+    house.bot(autoClaim=True)
+
+    page = visit.open("/ops#workers")
+
+    expect(page.get_by_role("row", name=re.compile("mailer-1 worker 2"))).to_be_visible()
+    expect(page.get_by_role("row", name=re.compile("#1 · NORMAL"))).to_be_visible()
+    expect(page.get_by_role("row", name=re.compile("email · send .* mailer-1"))).to_have_count(2)
+
+
+@pytest.mark.parametrize("house", [60], indirect=True)
+def test_anything_is_explained_and_has_its_timeline(visit: Visit, house: House) -> None:
+    order, second = house.order(), house.order()
+    bot = house.bot(autoClaim=True)
+    (job,) = enqueue(house)
+    house.ask("POST", "/api/restaurants", {"slug": "corner", "name": "The Corner"})
+    ticket = add_guest(house, "Ada Lovelace", 1)
+    page = visit.open("/ops")
+
+    for thing, kind, why, steps in (
+        (order, "order", "HeldByBot", ["created", "claimed"]),
+        (second, "order", "NoIdleBot", ["created"]),
+        (bot, "bot", "WorksOn", ["created", "claimed"]),
+        (job, "job", "BehindPriority", ["created"]),
+        (ticket, "ticket", "BehindPriority", ["created"]),
+    ):
+        look_up(page, thing["id"])
+        expect(page.locator("main h2").first).to_have_text(f"{kind} {thing['id']}")
+        expect(page.locator(".reasons code").first).to_have_text(why)
+        expect(page.locator(".next")).to_contain_text("Next: ")
+        expect(page.locator(".timeline strong")).to_have_text(steps)
+    assert "Ada" not in page.locator("main").inner_text()
+
+
+def test_an_unknown_id_and_one_that_is_none_are_answered_in_a_sentence(visit: Visit) -> None:
+    page = visit.open("/ops")
+
+    look_up(page, "00000000-0000-7000-8000-000000000000")
+    expect(page.get_by_text("The log knows nothing with the id")).to_be_visible()
+
+    look_up(page, "four")
+    expect(page.get_by_text("That is no id")).to_be_visible()
+
+
+def test_an_empty_house_says_so_in_every_view(visit: Visit) -> None:
+    page = visit.open("/ops")
+    for address, sentence in (
+        ("queues", "There is no queue yet"),
+        ("jobs", "No job fits."),
+        ("dead", "No job was given up."),
+        ("workers", "Nobody holds anything"),
+        ("past", "before the first event"),
+        ("house", "The doctor has not been asked yet."),
+    ):
+        page.goto(f"{visit.url}/ops#{address}")
+        expect(page.get_by_text(sentence)).to_be_visible()
+        expect(page.locator("daybook-freshness")).to_contain_text("Position 0 · lag")
+
+
+def test_when_the_server_is_away_the_page_says_so_and_comes_back_by_itself(
+    visit: Visit, house: House
+) -> None:
+    visit.is_server_away_expected = True
+    busy_day(house)
+    page = visit.open("/ops")
+    be_read(page)
+
+    house.stop()
+    expect(page.get_by_text("Not connected: this is what was known last.")).to_be_visible()
+    expect(card(page, "email")).to_be_visible()
+
+    house.start_again()
+    expect(page.locator(".banner")).to_be_hidden(timeout=30_000)
+    be_read(page)

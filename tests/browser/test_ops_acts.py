@@ -1,0 +1,310 @@
+"""What is done from the back office: bulk actions, time travel, rebuilds, and all by keyboard."""
+
+import re
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, Route, expect
+
+from tests.browser.house import House
+from tests.browser.office import be_read, bury, enqueue, statuses
+from tests.browser.visit import Visit
+
+LONG_MS = 60_000
+
+
+def counted(page: Page, sentence: str) -> None:
+    expect(page.get_by_role("dialog").get_by_text(sentence)).to_be_visible()
+
+
+def press(page: Page, name: str | re.Pattern[str]) -> None:
+    page.get_by_role("button", name=name).click()
+
+
+def test_a_bulk_retry_says_first_how_many_and_then_does_no_more(visit: Visit, house: House) -> None:
+    dead, other = bury(house, 7), bury(house, 2, queue="invoices")
+    page = visit.open("/ops#jobs/status=DEAD&queue=email")
+    expect(page.locator("tbody tr")).to_have_count(7)
+
+    press(page, "Retry all")
+    counted(page, "7 jobs match. Nothing has been changed yet.")
+    assert statuses(house, dead) == {"DEAD"}
+
+    press(page, "Retry 7 jobs")
+    counted(page, "7 jobs retried.")
+    assert statuses(house, dead) == {"PENDING"}
+    assert statuses(house, other) == {"DEAD"}
+    press(page, "Close")
+    expect(page.get_by_text("No job fits.")).to_be_visible()
+
+
+def test_a_bulk_cancel_goes_through_all_pages_and_takes_no_other(
+    visit: Visit, house: House
+) -> None:
+    many = enqueue(house, 230, type="newsletter")
+    kept = enqueue(house, 3)
+    page = visit.open("/ops#jobs/status=PENDING&type=newsletter")
+
+    press(page, "Cancel all")
+    counted(page, "230 jobs match.")
+    press(page, "Cancel 230 jobs")
+
+    counted(page, "230 jobs cancelled.")
+    assert len(house.events("job.cancelled")) == 230
+    assert statuses(house, many[::50]) == {"CANCELLED"}
+    assert statuses(house, kept) == {"PENDING"}
+
+
+def test_what_is_no_longer_dead_when_it_comes_to_it_is_left_alone(
+    visit: Visit, house: House
+) -> None:
+    first, second = bury(house, 2)
+    page = visit.open("/ops#jobs/status=DEAD")
+    press(page, "Retry all")
+    counted(page, "2 jobs match.")
+
+    house.ask("POST", f"/api/jobs/{first['id']}/cancel")
+    press(page, "Retry 2 jobs")
+
+    counted(page, "1 job retried.")
+    assert statuses(house, [first]) == {"CANCELLED"}
+    assert statuses(house, [second]) == {"PENDING"}
+
+
+def test_a_redrive_takes_only_those_with_the_error(visit: Visit, house: House) -> None:
+    late, wrong = bury(house, 4, "timeout after 30 s"), bury(house, 3, "no such address")
+    page = visit.open("/ops#dead")
+    page.get_by_label("Error contains").fill("timeout")
+    page.get_by_label("Error contains").press("Enter")
+    expect(page.locator(".letter")).to_have_count(4)
+
+    press(page, "Redrive all")
+    counted(page, "4 jobs match.")
+    press(page, "Redrive 4 jobs")
+
+    counted(page, "4 jobs redriven.")
+    assert statuses(house, late) == {"PENDING"}
+    assert statuses(house, wrong) == {"DEAD"}
+
+
+def test_a_reason_is_asked_for_and_sent_where_the_api_takes_one(visit: Visit, house: House) -> None:
+    bury(house, 1)
+    page = visit.open("/ops#dead")
+    press(page, "Redrive all")
+    counted(page, "1 job matches.")
+    takes_already = "reason" in schema_of(house.get("/openapi.json"))["properties"]
+    expect(page.get_by_label("Reason")).to_be_visible(visible=takes_already)
+
+    sent: list[Any] = []
+    page.route("**/openapi.json", with_reason)
+    page.route("**/api/dlq/redrive", lambda route: without_reason(route, sent))
+    page.reload()
+    press(page, "Redrive all")
+    page.get_by_label("Reason").fill("the mail server is back")
+    press(page, "Redrive 1 job")
+    counted(page, "1 job redriven.")
+    assert [one.get("reason") for one in sent] == [None, "the mail server is back"]
+
+
+def schema_of(described: Any) -> Any:
+    body = described["paths"]["/api/dlq/redrive"]["post"]["requestBody"]
+    name = body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+    return described["components"]["schemas"][name]
+
+
+def with_reason(route: Route) -> None:
+    """As of a service whose redrives take one, whether this one does or not."""
+    described = route.fetch().json()
+    schema_of(described)["properties"]["reason"] = {"type": "string"}
+    route.fulfill(json=described)
+
+
+def without_reason(route: Route, sent: list[Any]) -> None:
+    body: Any = route.request.post_data_json
+    sent.append(dict(body))
+    body.pop("reason", None)
+    route.continue_(post_data=body)
+
+
+def test_a_filter_with_any_sign_in_it_finds_what_it_says(visit: Visit, house: House) -> None:
+    bury(house, 2, "50% of a&b = c+d / #7")
+    bury(house, 1, "other")
+    page = visit.open("/ops#dead")
+    expect(page.locator(".letter")).to_have_count(3)
+    page.get_by_label("Error contains").fill("50% of a&b = c+d / #7")
+    page.get_by_label("Error contains").press("Enter")
+    expect(page.locator(".letter")).to_have_count(2)
+    page.reload()
+    expect(page.locator(".letter")).to_have_count(2)
+    expect(page.get_by_label("Error contains")).to_have_value("50% of a&b = c+d / #7")
+
+
+def test_a_bulk_action_that_is_cut_off_says_what_was_done(visit: Visit, house: House) -> None:
+    visit.is_server_away_expected = True
+    bury(house, 3)
+    page = visit.open("/ops#jobs/status=DEAD")
+    press(page, "Retry all")
+    counted(page, "3 jobs match.")
+
+    house.stop()
+    press(page, "Retry 3 jobs")
+
+    expect(page.get_by_role("dialog")).to_contain_text(
+        "0 jobs retried. Daybook cannot be reached", timeout=LONG_MS
+    )
+    press(page, "Close")
+    house.start_again()
+    press(page, "Retry all")
+    counted(page, "3 jobs match.")
+
+
+def then(page: Page) -> dict[str, list[str]]:
+    return {
+        status: page.locator(f'.then ol[data-status="{status}"] .number').all_inner_texts()
+        for status in ("PENDING", "PROCESSING", "COMPLETE", "DEAD")
+    }
+
+
+def told(house: House, position: int) -> dict[str, list[str]]:
+    orders = house.get(f"/api/orders?asOf={position}&limit=500")["orders"]
+    return {
+        status: [f"#{one['orderNumber']}" for one in orders if one["status"] == status]
+        for status in ("PENDING", "PROCESSING", "COMPLETE", "DEAD")
+    }
+
+
+def be_at(page: Page, position: int) -> None:
+    expect(page.locator("ops-past")).to_have_attribute("data-position", str(position))
+
+
+@pytest.mark.parametrize("house", [1], indirect=True)
+def test_time_travel_shows_the_board_as_the_api_tells_it_of_every_moment(
+    visit: Visit, house: House
+) -> None:
+    house.orders(3)
+    house.order("VIP")
+    house.bot(autoClaim=True)
+    assert house.has_completed(4)
+    head = house.position
+    page = visit.open("/ops#past")
+    be_at(page, head)
+    assert then(page) == told(house, head)
+
+    slider = page.get_by_role("slider")
+    for position in [0, *range(1, head, max(1, head // 8)), head]:
+        slider.evaluate(
+            "(it, to) => { it.value = to; it.dispatchEvent(new Event('input')); }", position
+        )
+        be_at(page, position)
+        assert then(page) == told(house, position), position
+        bots = house.get(f"/api/bots?asOf={position}")["bots"]
+        expect(page.locator(".bot")).to_have_count(len(bots))
+
+
+@pytest.mark.parametrize("house", [1], indirect=True)
+def test_play_goes_from_the_first_event_to_the_last_and_stops_there(
+    visit: Visit, house: House
+) -> None:
+    house.orders(2)
+    house.bot(autoClaim=True)
+    assert house.has_completed(2)
+    head = house.position
+    page = visit.open("/ops#past")
+    be_at(page, head)
+    page.get_by_label("Speed").select_option("20")
+
+    press(page, "Play")
+
+    be_at(page, 0)
+    expect(page.get_by_role("button", name="Play")).to_be_visible(timeout=LONG_MS)
+    be_at(page, head)
+    assert then(page) == told(house, head)
+    press(page, "Back")
+    be_at(page, head - 1)
+    assert then(page) == told(house, head - 1)
+
+
+def test_a_rebuild_is_started_watched_and_told(visit: Visit, house: House) -> None:
+    house.orders(5)
+    page = visit.open("/ops#house")
+    page.get_by_label("orders", exact=True).check()
+    page.get_by_label("bots", exact=True).check()
+
+    press(page, "Rebuild")
+    expect(page.get_by_role("progressbar", name="Progress of the rebuild")).to_be_visible()
+    expect(page.get_by_role("button", name="Verify")).to_be_disabled()
+
+    expect(page.locator("p.told")).to_contain_text("Rebuilt at", timeout=LONG_MS)
+    expect(page.locator("p.told")).to_contain_text("Every table is what the log says.")
+    expect(page.get_by_role("row", name=re.compile("orders 5 none"))).to_be_visible()
+    expect(page.locator("tbody tr")).to_have_count(2)
+
+
+def test_a_rebuild_can_be_stopped(visit: Visit, house: House) -> None:
+    page = visit.open("/ops#house")
+    press(page, "Verify")
+    press(page, "Stop")
+    expect(page.locator("p.told")).to_contain_text("the tables are as they were")
+    expect(page.get_by_role("button", name="Verify")).to_be_enabled()
+    assert house.get("/api/rebuilds")["rebuild"]["state"] == "stopped"
+
+
+def test_the_doctor_says_what_is_wrong_and_what_to_do(visit: Visit, house: House) -> None:
+    bury(house, 2)
+    page = visit.open("/ops#house")
+    press(page, "Examine")
+
+    expect(page.get_by_text("Examined at")).to_be_visible(timeout=LONG_MS)
+    dead = page.locator(".finding", has_text="dead letters")
+    expect(dead).to_contain_text("2 jobs were given up.")
+    expect(dead).to_contain_text("→ Look at GET /api/dlq")
+    assert page.locator(".finding.bad").count() == 0
+
+
+def test_everything_is_reached_with_the_keyboard_alone(visit: Visit, house: House) -> None:
+    dead = bury(house, 2)
+    page = visit.open("/ops")
+    be_read(page)
+
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    tab_to(page, "Jobs")
+    page.keyboard.press("Enter")
+    be_read(page)
+    page.get_by_label("Status").focus()
+    page.keyboard.type("dead")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Shift+Tab")
+    expect(page.get_by_role("button", name="Retry all")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Retry 2 jobs")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    expect(page.get_by_role("button", name="Retry all")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Retry 2 jobs")).to_be_focused()
+    page.keyboard.press("Enter")
+    counted(page, "2 jobs retried.")
+    assert statuses(house, dead) == {"PENDING"}
+
+
+def test_the_slider_of_time_moves_with_arrow_keys(visit: Visit, house: House) -> None:
+    house.orders(3)
+    head = house.position
+    page = visit.open("/ops#past")
+    be_at(page, head)
+    page.get_by_role("slider").focus()
+    page.keyboard.press("ArrowLeft")
+    be_at(page, head - 1)
+    assert then(page) == told(house, head - 1)
+    page.keyboard.press("Home")
+    be_at(page, 0)
+
+
+def tab_to(page: Page, name: str) -> None:
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.textContent") == name:
+            return
+    raise AssertionError(f"{name} cannot be reached with Tab")

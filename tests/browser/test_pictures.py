@@ -1,0 +1,148 @@
+"""The pictures of the README, made of what there is: `PICTURES=1 ./test --browser -k picture`.
+
+Without that they are made all the same, to see that every page can be drawn in light and dark rooms
+and on a phone, but not kept: each would differ by the time of day that it shows.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.boards import be_live, column
+from tests.browser.house import House
+from tests.browser.office import be_read, busy_day, enqueue
+from tests.browser.test_guests import add_guest
+from tests.browser.visit import IMAGES, Visit
+
+DESKTOP = {"viewport": {"width": 1280, "height": 800}}
+PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "is_mobile": True}
+DARK = {"color_scheme": "dark"}
+GUESTS = ["Ada Lovelace", "Grace Hopper", "Barbara Liskov", "Leslie Lamport", "Jim Gray", "Pat"]
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> Callable[[Page, str], None]:
+    directory = IMAGES if os.environ.get("PICTURES") else tmp_path
+
+    def take(page: Page, name: str) -> None:
+        directory.mkdir(exist_ok=True)
+        # Cards that fly would be caught in mid-air.
+        page.wait_for_timeout(700)
+        page.screenshot(path=directory / f"{name}.png")
+        too_wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+        assert not page.evaluate(too_wide), f"{name} is wider than its screen"
+
+    return take
+
+
+@pytest.mark.parametrize("house", [30], indirect=True)
+def test_a_picture_of_the_board(
+    visits: Callable[..., Visit], house: House, picture: Callable[[Page, str], None]
+) -> None:
+    house.orders(9)
+    bots = [house.bot(completion="ack")["id"] for _ in range(3)]
+    for order in house.ask("POST", "/api/bots/claim", {"botIds": bots})["claims"]:
+        done = {"status": "COMPLETE", "claimId": order["order"]["claimId"]}
+        house.ask("PATCH", f"/api/orders/{order['order']['id']}", done)
+    for bot in bots:
+        house.ask("DELETE", f"/api/bots/{bot}")
+    house.orders(3, "VIP")
+    for _ in range(3):
+        house.bot(autoClaim=True)
+    house.orders(2, "VIP")
+    looks: dict[str, dict[str, Any]] = {
+        "board-light": DESKTOP,
+        "board-dark": DESKTOP | DARK,
+        "board-phone": PHONE,
+    }
+    for name, look in looks.items():
+        board = visits(**look).open()
+        expect(column(board, "PROCESSING")).to_have_count(3)
+        be_live(board)
+        board.wait_for_timeout(1500)
+        picture(board, name)
+
+
+def test_a_picture_of_an_empty_board(
+    visits: Callable[..., Visit], picture: Callable[[Page, str], None]
+) -> None:
+    board = visits(**DESKTOP).open()
+    expect(board.get_by_text("No order waits.")).to_be_visible()
+    picture(board, "board-empty")
+
+
+def test_a_picture_of_every_page_for_guests(
+    visits: Callable[..., Visit], house: House, picture: Callable[[Page, str], None]
+) -> None:
+    house.ask("POST", "/api/restaurants", {"slug": "corner", "name": "The Corner"})
+    for number, name in enumerate(GUESTS):
+        add_guest(house, name, number)
+    for desk in ("Desk 1", "Desk 2"):
+        house.ask("POST", "/api/restaurants/corner/call-next", {"desk": desk})
+    form = visits(**PHONE).open("/r/corner")
+    expect(form.get_by_text("4 parties wait")).to_be_visible()
+    picture(form, "counter-form")
+    form.get_by_label("Your name").fill("Edsger")
+    form.get_by_label("Mobile number").fill("+4915199999999")
+    form.get_by_role("button", name="Get a ticket").click()
+    expect(form.locator("#headline")).to_have_text("4 before you")
+    picture(form, "counter-ticket")
+    for name, path, look in (
+        ("display", "/r/corner/display", DESKTOP),
+        ("desk", "/desk/corner", DESKTOP),
+        ("desk-dark", "/desk/corner", DESKTOP | DARK),
+        ("desk-phone", "/desk/corner", PHONE),
+    ):
+        page = visits(**look).open(path)
+        expect(page.locator("#restaurant")).to_have_text("The Corner")
+        picture(page, name)
+
+
+@pytest.mark.parametrize("house", [4], indirect=True)
+def test_a_picture_of_every_view_of_the_back_office(
+    visits: Callable[..., Visit], house: House, picture: Callable[[Page, str], None]
+) -> None:
+    busy_day(house)
+    (dead, *_) = house.get("/api/dlq")["jobs"]
+    views = {
+        "queues": "#queues",
+        "jobs": "#jobs/status=PENDING",
+        "dead": "#dead",
+        "workers": "#workers",
+        "past": "#past",
+        "house": "#house",
+        "item": f"#item/{dead['id']}",
+    }
+    looks: dict[str, dict[str, Any]] = {
+        "light": DESKTOP,
+        "dark": DESKTOP | DARK,
+        "phone": PHONE,
+    }
+    for look, options in looks.items():
+        visit = visits(**options)
+        for name, address in views.items():
+            page = visit.open(f"/ops{address}")
+            be_read(page)
+            if name == "house":
+                page.get_by_role("button", name="Verify").click()
+                page.get_by_role("button", name="Examine").click()
+                expect(page.get_by_text("Examined at")).to_be_visible(timeout=60_000)
+                expect(page.locator(".told")).to_contain_text("Verified", timeout=60_000)
+            if name == "past":
+                page.get_by_role("button", name="Play").click()
+                page.get_by_label("Speed").select_option("100")
+                page.get_by_text("cooking #1").wait_for()
+                page.get_by_role("button", name="Pause").click()
+            if name == "queues":
+                enqueue(house, 5)
+                page.wait_for_timeout(4500)
+            picture(page, f"ops-{name}-{look}")
+            if name == "jobs":
+                page.get_by_role("button", name="Cancel all").click()
+                expect(page.get_by_text("Nothing has been changed yet.")).to_be_visible()
+                picture(page, f"ops-bulk-{look}")
+            page.close()

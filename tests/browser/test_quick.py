@@ -1,0 +1,105 @@
+"""How fast the board is, and how fast it stays with thousands of orders."""
+
+import os
+
+import pytest
+from playwright.sync_api import CDPSession, expect
+
+from tests.browser.boards import be_live, column
+from tests.browser.house import House
+from tests.browser.visit import Visit
+
+FIRST_LOAD_BYTES_MAX = 150_000
+FIRST_LOAD_MS_MAX = 500
+TASK_MS_MAX = 50
+WORK_MS_MAX = 25
+LOADS_MAX = 15
+UPDATES = 20
+
+# From the beginning of the navigation until the orders of this moment are on the screen.
+TELL_WHEN_SHOWN = """
+new MutationObserver(() => {
+  if (window.shownAt === undefined && document.querySelector(".order")) shownAt = performance.now();
+}).observe(document, { subtree: true, childList: true });
+"""
+SENT = """
+performance.getEntriesByType("navigation")
+  .concat(performance.getEntriesByType("resource"))
+  .reduce((sum, entry) => sum + entry.transferSize, 0)
+"""
+WATCH_TASKS = """() => {
+  window.tasks = [];
+  new PerformanceObserver((list) => tasks.push(...list.getEntries().map((one) => one.duration)))
+    .observe({ type: "longtask" });
+}"""
+
+
+def test_a_first_load_is_small_and_quick(visit: Visit, house: House) -> None:
+    house.orders(20)
+    visit.context.add_init_script(TELL_WHEN_SHOWN)
+    board = visit.open()
+    be_live(board)
+    sent, times = board.evaluate(SENT), [board.evaluate("shownAt")]
+    session = visit.context.new_cdp_session(board)
+    session.send("Network.setCacheDisabled", {"cacheDisabled": True})
+
+    # Others may be at work on this machine: some of many loads should have it to themselves.
+    while min(times) >= FIRST_LOAD_MS_MAX and len(times) < LOADS_MAX:
+        board.evaluate("localStorage.clear()")
+        board.reload()
+        be_live(board)
+        times.append(board.evaluate("shownAt"))
+
+    print(f"first load: {sent / 1000:.0f} KB, {min(times):.0f} ms at best of {len(times)}")
+    assert sent < FIRST_LOAD_BYTES_MAX
+    assert min(times) < FIRST_LOAD_MS_MAX
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("house", [1], indirect=True)
+def test_two_thousand_orders_stay_smooth_while_updates_come_in(visit: Visit, house: House) -> None:
+    house.orders(1000)
+    house.orders(1000)
+    board = visit.open()
+    expect(board.locator("order-column[status=PENDING] h2 .number")).to_have_text("2,000")
+    be_live(board)
+    for _ in range(3):
+        house.bot(autoClaim=True)
+    board.wait_for_timeout(3000)
+    session = visit.context.new_cdp_session(board)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    board.evaluate(WATCH_TASKS)
+    before, updates = worked_ms(session), house.position
+    for _ in range(UPDATES):
+        house.order("VIP")
+        board.wait_for_timeout(200)
+    worked, updates = worked_ms(session) - before, house.position - updates
+
+    tasks = [task for task in board.evaluate("tasks") if task > TASK_MS_MAX]
+    each, load = worked / updates, os.getloadavg()[0]
+    print(f"{updates} events: {each:.1f} ms of work each; longer than 50 ms: {tasks}; load {load}")
+    # In its own time, which does not count what the machine did for others meanwhile.
+    assert each < WORK_MS_MAX
+    if load < (os.cpu_count() or 1):
+        assert tasks == []
+
+
+def worked_ms(session: CDPSession) -> float:
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    (seconds,) = (one["value"] for one in metrics if one["name"] == "TaskDuration")
+    return float(seconds) * 1000
+
+
+def test_a_long_column_shows_its_end_to_who_scrolls_there(visit: Visit, house: House) -> None:
+    house.orders(450)
+    board = visit.open()
+    expect(column(board, "PENDING")).to_have_count(100)
+
+    cards = board.locator("order-column[status=PENDING] ol")
+    for _ in range(6):
+        cards.evaluate("list => { list.scrollTop = list.scrollHeight; }")
+        board.wait_for_timeout(200)
+
+    expect(column(board, "PENDING")).to_have_count(450)
+    expect(column(board, "PENDING").last).to_have_text("#450")

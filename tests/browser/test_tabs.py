@@ -1,0 +1,176 @@
+"""Several boards in one browser: one leads, the others follow, and any of them takes over."""
+
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+from playwright.sync_api import Error, Page, expect
+
+from tests.browser.boards import be_live, column, is_leader, shown
+from tests.browser.house import House
+from tests.browser.visit import Visit
+from tests.processes import eventually
+
+TAKEOVER_SECONDS_MAX = 5.0
+HEAR = """() => {
+  window.told = [];
+  new BroadcastChannel("feedme-bot-sync").onmessage = (event) => told.push(event.data);
+}"""
+# As if each tab had storage of its own: none of them learns of another's lease.
+KEEP_APART = """
+const own = Math.random(), { getItem, setItem } = Storage.prototype;
+Storage.prototype.getItem = function (key) { return getItem.call(this, own + key); };
+Storage.prototype.setItem = function (key, text) { return setItem.call(this, own + key, text); };
+"""
+
+
+def open_tabs(visit: Visit, count: int) -> list[Page]:
+    tabs = [visit.open() for _ in range(count)]
+    assert eventually(lambda: len(leaders(tabs)) == 1)
+    for tab in tabs:
+        be_live(tab)
+    return tabs
+
+
+def leaders(tabs: list[Page]) -> list[Page]:
+    return [tab for tab in tabs if is_leader(tab)]
+
+
+def split(tabs: list[Page]) -> tuple[Page, list[Page]]:
+    (leader,) = leaders(tabs)
+    return leader, [tab for tab in tabs if tab is not leader]
+
+
+def lease(tab: Page) -> Any:
+    return tab.evaluate("JSON.parse(localStorage.getItem('feedme-leader-lease'))")
+
+
+def claims_by_order(house: House) -> Counter[str]:
+    return Counter(event["aggregate"] for event in house.events("order.claimed"))
+
+
+def test_one_tab_leads_and_its_lease_lasts_four_seconds_and_is_renewed_every_two(
+    visit: Visit,
+) -> None:  # S0-52, S0-53
+    leader, (follower,) = split(open_tabs(visit, 2))
+
+    first = lease(follower)
+    assert set(first) == {"leaderId", "expiresAt"}
+    assert first["leaderId"] == leader.evaluate("sessionStorage.getItem('feedme-leader-id')")
+    assert first["leaderId"] != follower.evaluate("sessionStorage.getItem('feedme-leader-id')")
+    assert 0 < first["expiresAt"] - follower.evaluate("Date.now()") <= 4000
+
+    assert eventually(lambda: bool(lease(follower)["expiresAt"] > first["expiresAt"]))
+    renewed = lease(follower)
+    assert renewed["leaderId"] == first["leaderId"]
+    assert 2000 <= renewed["expiresAt"] - first["expiresAt"] < 4000
+
+
+def test_only_the_leader_holds_the_stream_and_the_others_show_the_same(
+    visit: Visit, house: House
+) -> None:
+    tabs = open_tabs(visit, 3)
+    streams = [url for url in visit.requests if "/api/stream" in url]
+    house.order()
+    house.order("VIP")
+    house.bot(autoClaim=True)
+
+    for tab in tabs:
+        expect(column(tab, "COMPLETE")).to_have_text(["#2", "#1"], timeout=20_000)
+    assert len(streams) == 1
+    assert eventually(lambda: all(shown(tab) == shown(tabs[0]) for tab in tabs))
+
+
+def test_the_leader_tells_of_itself_of_bots_and_of_completions(visit: Visit, house: House) -> None:
+    # S0-36, S0-54, S0-56
+    _, (follower,) = split(open_tabs(visit, 2))
+    follower.evaluate(HEAR)
+    order, bot = house.order(), house.bot(autoClaim=True)
+    expect(column(follower, "COMPLETE")).to_have_text(["#1"])
+    assert eventually(lambda: "leader" in {one["type"] for one in follower.evaluate("told")})
+
+    told = follower.evaluate("told")
+    by_type = {kind: [one for one in told if one["type"] == kind] for kind in map(kind_of, told)}
+    assert set(by_type["leader"][0]) == {"type", "leaderId", "expiresAt"}
+    assert by_type["completion"] == [
+        {"type": "completion", "botId": bot["id"], "orderId": order["id"]}
+    ]
+    statuses = [one["state"]["status"] for one in by_type["bot"]]
+    assert "PROCESSING" in statuses
+    assert statuses[-1] == "IDLE"
+
+
+def kind_of(message: Any) -> str:
+    return str(message["type"])
+
+
+def test_when_the_leader_is_closed_another_takes_over(visit: Visit, house: House) -> None:  # S0-55
+    leader, others = split(open_tabs(visit, 3))
+
+    started = time.monotonic()
+    leader.close(run_before_unload=True)
+
+    assert eventually(lambda: len(leaders(others)) == 1)
+    took = time.monotonic() - started
+    print(f"takeover from a leader that was closed: {took:.1f} s")
+    assert took < TAKEOVER_SECONDS_MAX
+    house.order()
+    for tab in others:
+        expect(column(tab, "PENDING")).to_have_text(["#1"])
+
+
+def test_when_the_leader_is_killed_another_takes_over_and_no_order_is_claimed_twice(
+    visit: Visit, house: House
+) -> None:  # S0-55
+    leader, others = split(open_tabs(visit, 3))
+    # These do not help themselves: the leader claims for them.
+    for _ in range(3):
+        house.bot()
+    house.orders(6)
+    expect(column(others[0], "PROCESSING")).to_have_count(3)
+
+    started = time.monotonic()
+    kill(leader)
+
+    assert eventually(lambda: len(leaders(others)) == 1)
+    took = time.monotonic() - started
+    expect(column(others[0], "COMPLETE")).to_have_count(6, timeout=20_000)
+    print(f"takeover from a leader that was killed: {took:.1f} s")
+    assert took < TAKEOVER_SECONDS_MAX
+    assert set(claims_by_order(house).values()) == {1}
+    assert len(leaders(others)) == 1
+
+
+def kill(tab: Page) -> None:
+    """As when its process is ended: it has no time to say goodbye."""
+    with pytest.raises(Error):
+        tab.goto("chrome://crash", timeout=1000)
+
+
+def test_tabs_that_claim_at_the_same_moment_give_each_order_away_once(
+    visit: Visit, house: House
+) -> None:
+    # Each of them leads: the worst that can happen.
+    visit.context.add_init_script(KEEP_APART)
+    tabs = [visit.open() for _ in range(3)]
+    assert eventually(lambda: len(leaders(tabs)) == 3)
+
+    for _ in range(4):
+        house.bot()
+    house.orders(12)
+
+    expect(column(tabs[0], "COMPLETE")).to_have_count(12, timeout=30_000)
+    assert set(claims_by_order(house).values()) == {1}
+    assert len(claims_by_order(house)) == 12
+
+
+def test_bots_that_report_themselves_are_not_claimed_for(visit: Visit, house: House) -> None:
+    board = visit.open()
+    be_live(board)
+    house.bot(completion="ack")
+    house.order()
+
+    board.wait_for_timeout(2500)
+
+    assert house.events("order.claimed") == []

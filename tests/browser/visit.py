@@ -1,0 +1,66 @@
+"""One browser window with its tabs, which complains about whatever a page does wrong.
+
+A page that logs an error, throws, or asks another host for anything fails its test, whatever else
+the test looks at.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, ConsoleMessage, Page, Request
+
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+# What Chromium itself writes when the server is away; tests that take it away expect it.
+AWAY = re.compile(r"net::ERR_|Failed to load resource: the server responded with a status of 503")
+
+
+class Visit:
+    def __init__(self, browser: Browser, url: str, **options: Any) -> None:
+        self.url = url
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.is_server_away_expected = False
+        self.is_missing_expected = False
+        self.context = browser.new_context(**options)
+        self.context.set_default_timeout(15_000)
+
+    def open(self, path: str = "/") -> Page:
+        page = self.context.new_page()
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.complaints.append(f"{error}"))
+        page.on("request", self._request)
+        page.goto(self.url + path)
+        return page
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def _request(self, request: Request) -> None:
+        self.requests.append(request.url)
+        if urlsplit(request.url).netloc != urlsplit(self.url).netloc:
+            self.complaints.append(f"{request.url} is not ours")
+
+    def close(self) -> None:
+        self.context.close()
+        wrong = [one for one in self.complaints if not self._is_expected(one)]
+        assert wrong == [], f"the pages complained: {wrong}"
+
+    def _is_expected(self, complaint: str) -> bool:
+        is_away = self.is_server_away_expected and AWAY.search(complaint) is not None
+        return is_away or (self.is_missing_expected and "status of 404" in complaint)
+
+
+@contextmanager
+def visiting(browser: Browser, url: str, **options: Any) -> Iterator[Visit]:
+    visit = Visit(browser, url, **options)
+    try:
+        yield visit
+    except BaseException:
+        visit.context.close()
+        raise
+    visit.close()
