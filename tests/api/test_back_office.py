@@ -142,7 +142,9 @@ async def test_a_ticket_has_a_history_and_an_explanation(api: Api) -> None:
     events = (await api.get(f"/api/tickets/{first['id']}/history")).json["events"]
 
     assert (explained["kind"], explained["status"]) == ("ticket", "WAITING")
-    assert explained["reasons"][0]["detail"] == "1 are to be taken before it."
+    assert (
+        explained["reasons"][0]["detail"] == "It waits in the line of trattoria, with 1 before it."
+    )
     assert [event["topic"] for event in events] == ["ticket.created"]
     assert (await api.get(f"/api/jobs/{first['id']}/explain")).status == 404
 
@@ -156,8 +158,8 @@ async def test_an_explanation_follows_a_ticket_from_the_line_to_the_table(api: A
         told = (await api.get(path)).json
         return told["status"], told["reasons"][0]["code"]
 
-    assert await reason() == ("WAITING", "BehindPriority")
+    assert await reason() == ("WAITING", "InLine")
     await call_next(api, desk="Desk 1")
-    assert await reason() == ("CALLED", "Called")
+    assert await reason() == ("CALLED", "WasCalled")
     await act(api, ticket, "seat")
-    assert await reason() == ("SEATED", "TicketOver")
+    assert await reason() == ("SEATED", "Seated")
