@@ -42,6 +42,15 @@ def be_read(page: Page) -> None:
     expect(page.locator("daybook-freshness")).to_have_attribute("data-state", "polling")
 
 
+def travel(page: Page, position: int) -> None:
+    """Moves the slider of time, as a hand would."""
+    slider = page.get_by_role("slider")
+    slider.evaluate(
+        "(it, to) => { it.value = to; it.dispatchEvent(new Event('input')); }", position
+    )
+    expect(page.locator("ops-past")).to_have_attribute("data-position", str(position))
+
+
 def busy_day(house: House) -> None:
     """Something of everything."""
     bury(house, 3, "SMTP 550: no such mailbox <ada@example.org>")

@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.house import House
-from tests.browser.office import be_read, bury, enqueue, statuses
+from tests.browser.office import be_read, bury, enqueue, statuses, travel
 from tests.browser.visit import Visit
 
 LONG_MS = 60_000
@@ -190,12 +190,8 @@ def test_time_travel_shows_the_board_as_the_api_tells_it_of_every_moment(
     be_at(page, head)
     assert then(page) == told(house, head)
 
-    slider = page.get_by_role("slider")
     for position in [0, *range(1, head, max(1, head // 8)), head]:
-        slider.evaluate(
-            "(it, to) => { it.value = to; it.dispatchEvent(new Event('input')); }", position
-        )
-        be_at(page, position)
+        travel(page, position)
         assert then(page) == told(house, position), position
         bots = house.get(f"/api/bots?asOf={position}")["bots"]
         expect(page.locator(".bot")).to_have_count(len(bots))

@@ -22,6 +22,8 @@ import { View, heading, queryOf } from "./view.js";
 const FIGURES = { pending: "waiting", scheduled: "scheduled", processing: "running", dead: "dead" };
 const STATUSES = { pending: "PENDING", scheduled: "PENDING", processing: "PROCESSING", dead: "DEAD" };
 
+const SLICES_A_MINUTE = 12;
+
 // Kept while other views are open: what was seen is shown again.
 const rates = new Rates();
 
@@ -98,11 +100,12 @@ function chartsOf(queue) {
   const depths = rates.depths(queue.name);
   const created = rates.perSecond(queue.name, "created");
   const completed = rates.perSecond(queue.name, "completed");
-  const pace = `${latest(created)} created and ${latest(completed)} completed a second`;
+  const [coming, going] = [ofLastMinute(created), ofLastMinute(completed)];
+  const pace = `in the last minute ${coming} created and ${going} completed a second`;
   return [
     captioned(`${count(queue.pending)} waiting`, chart(`${queue.name}: ${queue.pending} waiting`, [{ name: "depth", values: depths }])),
     captioned(
-      `${latest(created)} in · ${latest(completed)} out /s`,
+      `${coming} in · ${going} out /s in the last minute`,
       chart(`${queue.name}: ${pace}`, [
         { name: "created", values: created },
         { name: "completed", values: completed },
@@ -116,10 +119,10 @@ function captioned(text, drawn) {
   return element("figure", {}, drawn, element("figcaption", {}, text));
 }
 
-/** @param {(number | null)[]} values */
-function latest(values) {
-  const known = values.filter((value) => value !== null);
-  return (known[known.length - 1] ?? 0).toFixed(1);
+/** On average: the slice that is under way is too short to say much. @param {(number | null)[]} values */
+function ofLastMinute(values) {
+  const known = values.slice(-SLICES_A_MINUTE).filter((value) => value !== null);
+  return (known.reduce((sum, value) => sum + value, 0) / Math.max(1, known.length)).toFixed(1);
 }
 
 customElements.define("ops-queues", QueuesView);
