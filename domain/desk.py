@@ -29,6 +29,13 @@ class Reads(Struct, frozen=True, gc=False, kw_only=True):
     every: tuple[Decider[Any], ...] = ()
     """Kinds of which all unfinished ones are wanted."""
 
+    seen: tuple[tuple[Decider[Any], UUID], ...] = ()
+    """Aggregates named by id that are only looked at: others may change them meanwhile, and one
+    that is finished is as if there were none."""
+
+    seen_all: tuple[Decider[Any], ...] = ()
+    """Kinds of which all are looked at in that way: for those that are few."""
+
     ready: Decider[Any] | None = None
     """A kind of aggregate of which the most urgent ready ones are wanted."""
 
@@ -54,6 +61,8 @@ class Reads(Struct, frozen=True, gc=False, kw_only=True):
             names=tuple(name for part in parts for name in part.names),
             tied=tuple(tie for part in parts for tie in part.tied),
             every=tuple({decider for part in parts for decider in part.every}),
+            seen=tuple(name for part in parts for name in part.seen),
+            seen_all=tuple({decider for part in parts for decider in part.seen_all}),
             ready=kinds.pop() if kinds else None,
             ready_count=sum(part.ready_count for part in parts),
             among=amongs.pop() if amongs else None,

@@ -15,9 +15,9 @@ from msgspec import UNSET, Raw, Struct, UnsetType, json
 from domain import job as jobs
 from domain.desk import Desk, Reads
 from domain.errors import JobNotDeadError, LeaseHeldError, NotFoundError, Refusal
-from domain.event import Event
+from domain.event import Decider, Event
 from domain.job import JOB, NULL, Backoff, FailureReason, Job, JobStatus, UniqueScope
-from domain.queue import QUEUE, Limits, Queue, Rate, queue_id
+from domain.queue import QUEUE, Lanes, Limits, Queue, Rate, queue_id
 
 T = TypeVar("T")
 
@@ -59,6 +59,8 @@ class Selector(Struct, frozen=True, gc=False):
 
     queues: tuple[str, ...]
     types: tuple[str, ...] | None = None
+    partition: str | None = None
+    """Only of this lane; of all, and of none, when None."""
 
 
 class Outcome(StrEnum):
@@ -108,7 +110,8 @@ class CreateJobs(Struct, frozen=True, gc=False):
     @property
     def reads(self) -> Reads:
         keyed = tuple((JOB, one.job_id) for one in self.new if one.unique_key is not None)
-        return Reads(names=keyed, draws=(JOB_NUMBERS, len(self.new)))
+        seen = _queues_of(self.new)
+        return Reads(names=keyed, seen=seen, draws=(JOB_NUMBERS, len(self.new)))
 
     def decide(self, desk: Desk) -> list[Enqueued]:
         return [_enqueue(desk, one) for one in self.new]
@@ -156,9 +159,17 @@ class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def reads(self) -> Reads:
         names = tuple([(JOB, one.job_id) for one in self.results])
-        follow_ups_count = sum([len(one.then) for one in self.results])
-        draws = (JOB_NUMBERS, follow_ups_count) if follow_ups_count else None
-        return Reads(names=names, draws=draws)
+        follow_ups = [new for one in self.results for new in one.then]
+        if not follow_ups:
+            return Reads(names=names)
+        # Which queue it is that is not named shows only once the job before it is there.
+        unnamed = any(new.partition is not None and not new.queue for new in follow_ups)
+        return Reads(
+            names=names,
+            seen=_queues_of(follow_ups),
+            seen_all=(QUEUE,) if unnamed else (),
+            draws=(JOB_NUMBERS, len(follow_ups)),
+        )
 
     def decide(self, desk: Desk) -> list[Settled]:
         settled: list[Settled] = []
@@ -308,6 +319,7 @@ class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
     concurrency: int | UnsetType | None = UNSET
     rate: Rate | UnsetType | None = UNSET
     per_subject: Limits | UnsetType = UNSET
+    lanes: Lanes | UnsetType = UNSET
 
     @property
     def reads(self) -> Reads:
@@ -317,6 +329,7 @@ class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
         queue = desk.get(QUEUE, queue_id(self.name))
         paused = queue.paused if queue else False
         limits, per_subject = (queue.limits, queue.per_subject) if queue else (Limits(), Limits())
+        lanes = queue.lanes if queue else Lanes.BLOCK
         configured = Queue.Configured(
             at=desk.now,
             name=self.name,
@@ -325,6 +338,7 @@ class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
                 _chosen(self.concurrency, limits.concurrency), _chosen(self.rate, limits.rate)
             ),
             per_subject=_chosen(self.per_subject, per_subject),
+            lanes=_chosen(self.lanes, lanes),
         )
         return desk.record(QUEUE, queue_id(self.name), configured)
 
@@ -345,6 +359,19 @@ def _may_begin_anew(existing: Job, new: NewJob) -> bool:
     return new.unique_scope is UniqueScope.UNFINISHED and existing.is_over
 
 
+def _queues_of(new: Sequence[NewJob]) -> tuple[tuple[Decider[Queue], UUID], ...]:
+    """The queues that are named, and of which it matters what they say of their lanes."""
+    names = {one.queue for one in new if one.partition is not None and one.queue}
+    return tuple([(QUEUE, queue_id(name)) for name in names])
+
+
+def _skips(desk: Desk, queue: str, partition: str | None) -> bool:
+    if partition is None:
+        return False
+    settings = desk.get(QUEUE, queue_id(queue))
+    return settings is not None and settings.lanes is Lanes.SKIP
+
+
 def _create(desk: Desk, new: NewJob, job_id: UUID, queue: str) -> Job:
     created = Job.Created(
         at=desk.now,
@@ -361,6 +388,7 @@ def _create(desk: Desk, new: NewJob, job_id: UUID, queue: str) -> Job:
         unique_key=new.unique_key,
         unique_scope=new.unique_scope,
         partition=new.partition,
+        skips=_skips(desk, queue, new.partition),
     )
     return desk.record(JOB, job_id, created)
 

@@ -22,7 +22,7 @@ READY_COUNT_MAX = 1000
 COLUMNS = """id, version, number, queue, type, priority, payload, status, attempts, attempts_max,
        lease_seconds, created_at, updated_at, life, failures, crashes, interruptions, run_at,
        claim_id, worker, started_at, lease_until, subject, unique_key, unique_scope, partition,
-       error"""
+       error, skips, entered"""
 
 _SOURCES = """
 wanted (queue, type) AS (
@@ -31,7 +31,9 @@ wanted (queue, type) AS (
     SELECT queue, type FROM job_types WHERE queue = ANY(%(any)b::text[])
 )"""
 
-_OF_SOURCE = "jobs.queue = wanted.queue AND jobs.type = wanted.type AND jobs.status = 'PENDING'"
+# Of a lane, only the first can be taken.
+_OF_SOURCE = """jobs.queue = wanted.queue AND jobs.type = wanted.type
+          AND jobs.status = 'PENDING' AND NOT jobs.behind"""
 
 _WALKS = f"""
     SELECT * FROM (
@@ -50,10 +52,22 @@ _WALKS = f"""
         FOR UPDATE SKIP LOCKED
     ) AS delayed"""
 
-PICK_READY = f"""
+# The head of one lane, if it can be taken.
+_HEAD = f"""
+    SELECT {COLUMNS} FROM jobs
+    WHERE id = (
+        SELECT head.id FROM jobs AS head
+        WHERE head.queue = wanted.queue AND head.partition = %(partition)b::text
+          AND head.entered IS NOT NULL
+        ORDER BY head.place
+        LIMIT 1
+    ) AND {_OF_SOURCE} AND (run_at IS NULL OR run_at <= clock_timestamp())
+    FOR UPDATE SKIP LOCKED"""
+
+_PICK_READY = f"""
 WITH {_SOURCES}
 SELECT ready.*
-FROM wanted, LATERAL ({_WALKS}
+FROM wanted, LATERAL (<walks>
 ) AS ready
 WHERE NOT EXISTS (
     SELECT FROM queues WHERE queues.name = wanted.queue AND (queues.paused OR queues.limited))
@@ -73,12 +87,12 @@ FOR UPDATE
 
 # Of each subject, and of the queue as a whole, as many are taken as its concurrency and its rate
 # leave room for; the rate's clock is moved on by what was taken.
-PICK_LIMITED = f"""
+_PICK_LIMITED = f"""
 WITH {_SOURCES}, held AS MATERIALIZED (
     SELECT * FROM queues WHERE limited AND NOT paused AND name IN (SELECT queue FROM wanted)
 ), ready AS MATERIALIZED (
     SELECT ready.*
-    FROM wanted, LATERAL ({_WALKS}
+    FROM wanted, LATERAL (<walks>
     ) AS ready
     WHERE wanted.queue IN (SELECT name FROM held)
 ), queue_room AS MATERIALIZED (
@@ -123,9 +137,15 @@ WITH {_SOURCES}, held AS MATERIALIZED (
 SELECT {COLUMNS} FROM taken
 """
 
+PICK_READY, PICK_HEAD = (_PICK_READY.replace("<walks>", walks) for walks in (_WALKS, _HEAD))
+PICK_LIMITED, PICK_LIMITED_HEAD = (
+    _PICK_LIMITED.replace("<walks>", walks) for walks in (_WALKS, _HEAD)
+)
+
+# Whoever wants one lane alone gets its head or nothing, and is not told to look again.
 OVERLOOKED = f"""
 WITH {_SOURCES}
-SELECT EXISTS (
+SELECT %(partition)b::text = '' AND EXISTS (
     SELECT
     FROM wanted, LATERAL (
         (SELECT id FROM jobs WHERE {_OF_SOURCE} AND run_at IS NULL

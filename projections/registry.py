@@ -39,7 +39,8 @@ DECIDERS: tuple[Decider[Any], ...] = (
 )
 
 # This order is the order in which every batch of every process locks rows. Two processes with
-# different orders would deadlock: append, and never swap while old processes still run.
+# different orders would deadlock: append, and never swap while old processes still run. Lanes are
+# held after all of them, in the second round trip: see `projections/lanes.py`.
 LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveOrders(),
     LiveBots(),

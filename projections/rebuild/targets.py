@@ -139,6 +139,8 @@ class LiveTarget(Target):
         if inserted := sorted([*live, *passing], key=lambda state: state.id.int):
             await connection.execute(self._table.insert, self._table.inserted(inserted))
         await self._delete(connection, [state.id for state in passing])
+        for query, given in self._table.reckon([*stored.values(), *states]):
+            await connection.execute(query, given, binary=True)
 
     def _noted(self, finished: Iterable[State]) -> list[State]:
         if not self._table.beside:

@@ -68,6 +68,7 @@ NO_PROJECTIONS = {
     "idempotency_keys": "what was answered",
     "imports": "how far an import is",
     "queue_paces": "losing it costs one burst",
+    "lanes": "only ever locked",
     "upstream_checks": "what polls found is no event",
     "checkpoints": "copies of live tables",
     "checkpoint_rows": "copies of live tables",
