@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 from inspect import getdoc
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 from msgspec import NODEFAULT
 from msgspec.json import schema_components
@@ -76,13 +76,17 @@ def _operation(route: Route, schemas: Schemas) -> Description:
     if not isinstance(endpoint, Endpoint | Read):
         summary = (getdoc(endpoint) or "").partition("\n")[0]
         return {"summary": summary, "responses": {"200": {"description": "OK"}}}
-    body = {"requestBody": _body(endpoint, schemas)} if isinstance(endpoint, Endpoint) else {}
+    body = {"requestBody": _body(endpoint, schemas)} if _has_body(endpoint) else {}
     return {
         "summary": endpoint.summary,
         "parameters": [*_parameters(endpoint, schemas)],
         **body,
         "responses": _responses(endpoint, schemas),
     }
+
+
+def _has_body(endpoint: Described) -> TypeGuard[Endpoint[Any]]:
+    return isinstance(endpoint, Endpoint) and endpoint.method != "GET"
 
 
 def _parameters(endpoint: Described, schemas: Schemas) -> Iterator[Description]:

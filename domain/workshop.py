@@ -14,7 +14,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType, json
 
 from domain import job as jobs
 from domain.desk import Desk, Reads
-from domain.errors import JobNotDeadError, LeaseHeldError, NotFoundError, Refusal
+from domain.errors import (
+    ClaimLostError,
+    JobNotDeadError,
+    LeaseHeldError,
+    NotFoundError,
+    Refusal,
+)
 from domain.event import Decider, Event
 from domain.job import JOB, NULL, Backoff, FailureReason, Job, JobStatus, UniqueScope
 from domain.queue import QUEUE, Lanes, Limits, Queue, Rate, queue_id
@@ -46,6 +52,8 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     unique_key: str | None = None
     unique_scope: UniqueScope | None = None
     partition: str | None = None
+    is_fresh: bool = False
+    """Whether nobody else can have used its unique key, so that nobody needs to look."""
 
 
 class Enqueued(Struct, frozen=True, gc=False):
@@ -86,6 +94,9 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     then: tuple[NewJob, ...] = ()
     """Jobs that its completion creates. Their ids follow from it."""
 
+    worker: str | None = None
+    """Who is to hold the claim; whoever it is when None."""
+
 
 class Settled(Struct, frozen=True, gc=False):
     """What one of many was told."""
@@ -109,7 +120,7 @@ class CreateJobs(Struct, frozen=True, gc=False):
 
     @property
     def reads(self) -> Reads:
-        keyed = tuple((JOB, one.job_id) for one in self.new if one.unique_key is not None)
+        keyed = tuple((JOB, one.job_id) for one in self.new if _may_be_known(one))
         seen = _queues_of(self.new)
         return Reads(names=keyed, seen=seen, draws=(JOB_NUMBERS, len(self.new)))
 
@@ -182,6 +193,8 @@ class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
 
     def _finish(self, desk: Desk, result: Result) -> Job:
         job = _job(desk, result.job_id)
+        if result.worker not in (None, job.lease and job.lease.worker):
+            raise ClaimLostError("job", job.id, result.claim_id)
         if result.outcome is Outcome.DONE:
             event = jobs.complete(job, claim_id=result.claim_id, result=result.result, now=desk.now)
             job = desk.record(JOB, job.id, event)
@@ -348,11 +361,15 @@ def _chosen(given: T | UnsetType, otherwise: T) -> T:
 
 
 def _enqueue(desk: Desk, new: NewJob) -> Enqueued:
-    if new.unique_key is not None:
+    if _may_be_known(new):
         existing = desk.get(JOB, new.job_id)
         if existing is not None and not _may_begin_anew(existing, new):
             return Enqueued(existing, is_new=False)
     return Enqueued(_create(desk, new, new.job_id, new.queue), is_new=True)
+
+
+def _may_be_known(new: NewJob) -> bool:
+    return new.unique_key is not None and not new.is_fresh
 
 
 def _may_begin_anew(existing: Job, new: NewJob) -> bool:

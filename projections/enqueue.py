@@ -114,7 +114,7 @@ def _sent(statement: tuple[str, Parameters]) -> tuple[str, dict[str, Any]]:
 
 
 def _desk(new: Sequence[NewJob]) -> Generator[tuple[str, dict[str, Any]], Rows, BatchDesk]:
-    keyed = [one.job_id for one in new if one.unique_key is not None]
+    keyed = [job_id for _, job_id in CreateJobs(new).reads.names]
     existing: dict[UUID, Job] = {}
     if keyed:
         existing = yield from _fold(keyed)

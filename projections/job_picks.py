@@ -185,6 +185,28 @@ WHERE queues.paused IS NOT TRUE
 """
 
 
+# Of each lane that somebody wants by name, whether its head could be taken, or when.
+FIND_READY_HEADS = """
+SELECT lane.queue, head.type,
+       least((head.run_at IS NULL OR head.run_at <= clock_timestamp())::integer,
+             job_room(lane.queue, NULL, concurrency),
+             job_pace(lane.queue, '', rate_count, rate_seconds)),
+       CASE WHEN head.run_at > clock_timestamp()
+            THEN extract(epoch FROM head.run_at - clock_timestamp())::float8 END,
+       lane.partition
+FROM unnest(%(queues)b::text[], %(partitions)b::text[]) AS lane (queue, partition)
+LEFT JOIN queues ON queues.name = lane.queue,
+LATERAL (
+    SELECT type, status, run_at, behind
+    FROM jobs
+    WHERE (jobs.queue, jobs.partition) = (lane.queue, lane.partition) AND entered IS NOT NULL
+    ORDER BY place
+    LIMIT 1
+) AS head
+WHERE head.status = 'PENDING' AND NOT head.behind AND queues.paused IS NOT TRUE
+"""
+
+
 class Ready(Struct, frozen=True, gc=False):
     """How many jobs of one kind could be taken now, and when the next one is due."""
 
@@ -192,6 +214,8 @@ class Ready(Struct, frozen=True, gc=False):
     type: str
     count: int
     next_seconds: float | None
+    partition: str | None = None
+    """Of this lane alone."""
 
 
 def selection(selectors: Iterable[Selector]) -> dict[str, PackedArray]:
@@ -213,5 +237,22 @@ def selection(selectors: Iterable[Selector]) -> dict[str, PackedArray]:
 async def find_ready(
     connection: AsyncConnection[TupleRow], selectors: Iterable[Selector]
 ) -> list[Ready]:
-    rows = await connection.execute(FIND_READY, selection(selectors), binary=True)
-    return [Ready(*row) for row in await rows.fetchall()]
+    plain: list[Selector] = []
+    lanes: set[tuple[str, str]] = set()
+    for selector in selectors:
+        if selector.partition is None:
+            plain.append(selector)
+        else:
+            lanes.update(product(selector.queues, (selector.partition,)))
+    found: list[TupleRow] = []
+    if plain:
+        rows = await connection.execute(FIND_READY, selection(plain), binary=True)
+        found += await rows.fetchall()
+    if lanes:
+        wanted = {
+            "queues": texts([queue for queue, _ in lanes]),
+            "partitions": texts([partition for _, partition in lanes]),
+        }
+        rows = await connection.execute(FIND_READY_HEADS, wanted, binary=True)
+        found += await rows.fetchall()
+    return [Ready(*row) for row in found]

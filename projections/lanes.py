@@ -14,16 +14,11 @@ PostgreSQL ends one of the two, and the committer repeats it.
 """
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from uuid import UUID, uuid5
-
-from msgspec import json
 
 from domain.job import Job
+from domain.lane import lane_id
 from eventlog.arrays import bigints, texts, uuids
 from eventlog.live import NOTHING_AROUND, Around, Change, Statements
-
-_LANES = UUID("8a4b1c6e-2f75-5d3b-9c18-60e7f2b9d4a1")
 
 # Sorted, as everything that goes into a unique index.
 MAKE_LANES = """
@@ -93,11 +88,6 @@ Lane = tuple[str, str]
 """A queue and a partition."""
 
 
-@lru_cache(maxsize=4096)
-def lane_id(lane: Lane) -> UUID:
-    return uuid5(_LANES, json.encode(lane).decode())
-
-
 def around(changes: Iterable[Change]) -> Around:
     """What it takes that these jobs enter their lanes and leave them."""
     entering: list[Job] = []
@@ -118,7 +108,7 @@ def around(changes: Iterable[Change]) -> Around:
 
 
 def hold(lanes: Iterable[Lane]) -> Statements:
-    by_id = sorted([(lane_id(lane), lane) for lane in lanes], key=lambda one: one[0].int)
+    by_id = sorted([(lane_id(*lane), lane) for lane in lanes], key=lambda one: one[0].int)
     ids = uuids([one for one, _ in by_id])
     return [
         (MAKE_LANES, {"ids": ids, **_columns([lane for _, lane in by_id])}),
