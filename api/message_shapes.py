@@ -13,6 +13,7 @@ from api.requests import BATCH_MAX, Id
 from api.shapes import Moment, moment
 from domain.job import NULL, Job, JobStatus
 from domain.messages import partition_id, transaction_id
+from domain.operations import Queued, QueuedBecause
 from domain.workshop import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL, Enqueued, Settled
 
 # A partition is also a part of a path.
@@ -78,6 +79,17 @@ class PushAnswer(TypedDict):
     messages: list[ReceiptJSON]
 
 
+class QueuedAnswer(TypedDict):
+    """Accepted, and safe: it is carried out when those before it are. `estimatedWait` is in
+    seconds."""
+
+    status: Literal["queued"]
+    operationId: UUID
+    queuePosition: int
+    estimatedWait: float
+    reason: QueuedBecause
+
+
 class MessageJSON(TypedDict):
     transactionId: str
     queue: str
@@ -121,6 +133,16 @@ def receipt_json(enqueued: Enqueued) -> ReceiptJSON:
         "partition": job.partition,
         "partitionId": partition_id(job),
         "status": "created" if enqueued.is_new else "duplicate",
+    }
+
+
+def queued_json(queued: Queued) -> QueuedAnswer:
+    return {
+        "status": "queued",
+        "operationId": queued.operation.id,
+        "queuePosition": queued.position,
+        "estimatedWait": queued.wait_seconds,
+        "reason": queued.because,
     }
 
 

@@ -6,11 +6,13 @@ from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
+import orjson
 from msgspec import Struct
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
-from api.commands import Call, Write
+from api.admission import Admission, Verdict
+from api.commands import Call, RawHeaders, Write, retry_after, stored
 from api.jobs import BODY_BYTES_MAX, checked
 from api.message_shapes import (
     AckJSON,
@@ -20,13 +22,17 @@ from api.message_shapes import (
     Item,
     PushAnswer,
     Pushed,
+    QueuedAnswer,
     Transaction,
     TransactionAnswer,
     ack_json,
     acks_json,
+    queued_json,
     receipt_json,
 )
+from api.problems import overloaded
 from domain.desk import Desk, Reads, Together
+from domain.errors import Refusal
 from domain.job import Job, UniqueScope
 from domain.lane import lane_id
 from domain.messages import (
@@ -36,6 +42,7 @@ from domain.messages import (
     message_id,
     message_key,
 )
+from domain.operations import Push, Queued
 from domain.workshop import (
     CreateJobs,
     Enqueued,
@@ -46,6 +53,7 @@ from domain.workshop import (
     Result,
     Settled,
 )
+from eventlog.origin import StoredAnswer
 
 OUTCOMES = {"completed": Outcome.DONE, "failed": Outcome.RETRY}
 
@@ -64,10 +72,16 @@ class AcknowledgeEach(Struct, frozen=True, gc=False):
         return self.asked, self.finish.decide(desk)
 
 
-def push(body: Pushed, _call: Call) -> CreateJobs:
+def push(body: Pushed, call: Call) -> Push:
     """Put up to 1,000 messages into their lanes, all or none; a transactionId that is known already
-    stands for the message it was pushed with."""
-    return CreateJobs([new_message(item) for item in body.items])
+    stands for the message it was pushed with. A busy service accepts them for later: 202."""
+    admission = call.service.admission
+    return Push(
+        new=[new_message(item) for item in body.items],
+        operation_id=uuid7(),
+        is_busy=admission.of_push() is Verdict.QUEUE,
+        standing=admission.standing,
+    )
 
 
 def acknowledge(body: Acknowledgment, _call: Call) -> FinishJob:
@@ -89,8 +103,35 @@ def transact(body: Transaction, _call: Call) -> Together:
     return Together((AcknowledgeAll(_finish(results)), CreateJobs(new)))
 
 
-def pushed(enqueued: list[Enqueued]) -> PushAnswer:
-    return {"status": "executed", "messages": [receipt_json(one) for one in enqueued]}
+def pushed(outcome: list[Enqueued] | Queued) -> PushAnswer | QueuedAnswer:
+    if isinstance(outcome, Queued):
+        return queued_json(outcome)
+    return {"status": "executed", "messages": [receipt_json(one) for one in outcome]}
+
+
+class PushEndpoint(Write[Pushed, list[Enqueued] | Queued]):
+    """201 when they are in their lanes, 202 when they are accepted, 429 when there are too many."""
+
+    problems = (HTTPStatus.TOO_MANY_REQUESTS,)
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        admission = call.service.admission
+        if admission.of_push() is Verdict.REJECT:
+            return turned_away(admission)
+        answer, headers = await super().answer(call, body)
+        if answer.status == HTTPStatus.ACCEPTED:
+            admission.note_queued()
+        return answer, headers
+
+    def render(self, outcome: list[Enqueued] | Queued | Refusal) -> StoredAnswer:
+        if isinstance(outcome, Queued):
+            return StoredAnswer(HTTPStatus.ACCEPTED, orjson.dumps(pushed(outcome)))
+        return super().render(outcome)
+
+
+def turned_away(admission: Admission) -> tuple[StoredAnswer, RawHeaders]:
+    problem = overloaded(queue_depth=admission.depth, retry_seconds=admission.retry_seconds)
+    return stored(problem), retry_after(problem)
 
 
 def acknowledged(job: Job) -> AckJSON:
@@ -144,7 +185,7 @@ def _finish(results: Sequence[Result]) -> FinishJobs:
     return FinishJobs(results=results, jitter=random.random())  # noqa: S311 (spreads retries)
 
 
-PUSH = Write(
+PUSH = PushEndpoint(
     "POST",
     "/api/v1/push",
     takes=Pushed,

@@ -1,6 +1,7 @@
 """Consumers come for messages here, and say that they need longer."""
 
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from typing import Annotated, Any, ClassVar, TypedDict
 from uuid import UUID
 
@@ -10,10 +11,12 @@ from msgspec.json import Decoder
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
+from api.admission import Verdict
 from api.commands import Body, Call, Endpoint, Nothing, RawHeaders, stored
 from api.job_claims import WAIT_SECONDS_MAX, TakingEndpoint
 from api.jobs import LeaseSeconds, Text
 from api.message_shapes import PopAnswer, message_json
+from api.messages import turned_away
 from api.parameters import Parameters
 from api.problems import problem_of
 from api.queues import read_name
@@ -77,6 +80,7 @@ class PopEndpoint(TakingEndpoint[Nothing]):
     """Although it is a GET, it takes what it shows: a lease says until when."""
 
     empty: ClassVar[bytes] = b'{"messages":[]}'
+    problems = (HTTPStatus.TOO_MANY_REQUESTS,)
 
     @property
     def route(self) -> Route:
@@ -84,6 +88,11 @@ class PopEndpoint(TakingEndpoint[Nothing]):
         # Whoever asks only for headers must not be given a message.
         route.methods = {self.method}
         return route
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        if call.service.admission.of_pop() is Verdict.REJECT:
+            return turned_away(call.service.admission)
+        return await super().answer(call, body)
 
     def take(self, call: Call, wish: Nothing) -> tuple[ClaimJobs, float]:
         asked: Pop = call.parameters

@@ -18,6 +18,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 from uuid_utils.compat import uuid7
 
+from api.admission import Admission, Thresholds
 from api.bell import JobBell
 from api.stream import changes
 from eventlog.committer import Committer
@@ -51,6 +52,8 @@ READY_SECONDS_MAX = 1.0
 # is there and does not answer.
 READ_SECONDS_MAX = 2.0
 
+USUAL_THRESHOLDS = Thresholds()
+
 T = TypeVar("T")
 
 
@@ -71,6 +74,7 @@ class Service:
         feeds: Feeds | None = None,
         read_models: Sequence[Projection] = READ_MODELS,
         processors: Sequence[Processor] | None = None,
+        thresholds: Thresholds = USUAL_THRESHOLDS,
     ) -> None:
         """`qstash`, if there is one, becomes the service's own; no `processors` means all."""
         mapper = EventMapper(DECIDERS)
@@ -83,6 +87,7 @@ class Service:
         self._reading = asyncio.Semaphore(READERS_MAX)
         self.tail = changes(conninfo, mapper=mapper, wakeups=self.wakeups, readers=self.readers)
         self.bell = JobBell(self.readers, self.wakeups)
+        self.admission = Admission(self.committer, self.readers, thresholds)
         runtime = Runtime(
             instance=uuid7(),
             conninfo=conninfo,
@@ -103,6 +108,7 @@ class Service:
             await starting.enter_async_context(self.wakeups)
             await starting.enter_async_context(self.tail)
             await starting.enter_async_context(self.bell)
+            await starting.enter_async_context(self.admission)
             starting.push_async_callback(self._stop_following)
             for name, follower in self._followers.items():
                 self._following[name] = asyncio.create_task(self._follow(name, follower))

@@ -13,6 +13,7 @@ import uvicorn
 import uvloop
 from starlette.applications import Starlette
 
+from api.admission import Thresholds
 from api.app import App
 from api.database import Say, own_database, prepare
 from api.listening import listen, url_of
@@ -72,6 +73,15 @@ def serve(settings: Settings, signals: StopSignals, *, say: Say, announce: Say) 
             )
 
 
+def thresholds_of(settings: Settings) -> Thresholds:
+    return Thresholds(
+        busy_seconds=settings.busy_seconds,
+        push_load_max=settings.push_load_max,
+        push_depth_max=settings.push_depth_max,
+        pop_load_max=settings.pop_load_max,
+    )
+
+
 def kitchen_of(settings: Settings) -> Kitchen:
     return Kitchen(
         delay_seconds=settings.processing_delay_seconds,
@@ -106,6 +116,7 @@ async def _serve(
         kitchen=kitchen_of(settings),
         qstash=_qstash(settings),
         feeds=read_feeds(settings.upstreams),
+        thresholds=thresholds_of(settings),
     )
     app = App(service, settings)
     server = Server(uvicorn_config(app), lambda: announce(url_of(listener)))

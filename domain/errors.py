@@ -94,6 +94,13 @@ class LeaseLostError(Refusal):
         super().__init__(f"Lease {lease_id} holds nothing any more: pop again.")
 
 
+class OperationOverError(Refusal):
+    code = "operation_over"
+
+    def __init__(self, operation_id: UUID) -> None:
+        super().__init__(f"Operation {operation_id} has been carried out already.")
+
+
 class NotYetDueError(Refusal):
     code = "not_yet_due"
 

@@ -100,6 +100,9 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     entered: int | None = None
     """The version with which it took its place in the lane; None while it is in none."""
 
+    operation_id: UUID | None = None
+    """Whose place in the lane it has, if it was brought in by what had been accepted before."""
+
     error: str | None = None
     result: Raw = NULL
     finished_at: datetime | None = None
@@ -120,6 +123,7 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
         unique_scope: UniqueScope | None = None
         partition: str | None = None
         skips: bool = False
+        operation_id: UUID | None = None
 
     class Claimed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.claimed"
@@ -288,6 +292,7 @@ def _created(job: Job | None, event: Job.Created) -> Job:
         partition=event.partition,
         skips=event.skips,
         entered=None if event.partition is None else version,
+        operation_id=event.operation_id,
     )
 
 
@@ -314,6 +319,7 @@ def evolve(job: Job | None, event: Event) -> Job:
                 error=None,
                 finished_at=event.at,
                 entered=None,
+                operation_id=None,
             )
         case Job.Failed():
             return _failed(job, event)
@@ -328,6 +334,7 @@ def evolve(job: Job | None, event: Event) -> Job:
                 run_at=None,
                 finished_at=event.at,
                 entered=None if job.skips else job.entered,
+                operation_id=None if job.skips else job.operation_id,
             )
         case Job.Requeued():
             return _requeued(job, event)
@@ -339,6 +346,7 @@ def evolve(job: Job | None, event: Event) -> Job:
                 run_at=None,
                 finished_at=event.at,
                 entered=None,
+                operation_id=None,
             )
     raise AssertionError(f"a job does not know {event}")
 
@@ -379,6 +387,7 @@ def _requeued(job: Job, event: Job.Requeued) -> Job:
         result=NULL,
         finished_at=None,
         entered=job.version + 1 if is_outside else job.entered,
+        operation_id=None if is_outside else job.operation_id,
     )
 
 

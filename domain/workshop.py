@@ -55,6 +55,9 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     is_fresh: bool = False
     """Whether nobody else can have used its unique key, so that nobody needs to look."""
 
+    operation_id: UUID | None = None
+    """What brings it in, if that was accepted before: then it has that one's place in its lane."""
+
 
 class Enqueued(Struct, frozen=True, gc=False):
     job: Job
@@ -122,10 +125,10 @@ class CreateJobs(Struct, frozen=True, gc=False):
     def reads(self) -> Reads:
         keyed = tuple((JOB, one.job_id) for one in self.new if _may_be_known(one))
         seen = _queues_of(self.new)
-        return Reads(names=keyed, seen=seen, draws=(JOB_NUMBERS, len(self.new)))
+        return Reads(names=keyed, seen=seen, draws=((JOB_NUMBERS, len(self.new)),))
 
     def decide(self, desk: Desk) -> list[Enqueued]:
-        return [_enqueue(desk, one) for one in self.new]
+        return [create_job(desk, one) for one in self.new]
 
 
 class ClaimJobs(Struct, frozen=True, kw_only=True, gc=False):
@@ -179,7 +182,7 @@ class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
             names=names,
             seen=_queues_of(follow_ups),
             seen_all=(QUEUE,) if unnamed else (),
-            draws=(JOB_NUMBERS, len(follow_ups)),
+            draws=((JOB_NUMBERS, len(follow_ups)),),
         )
 
     def decide(self, desk: Desk) -> list[Settled]:
@@ -360,7 +363,8 @@ def _chosen(given: T | UnsetType, otherwise: T) -> T:
     return otherwise if isinstance(given, UnsetType) else given
 
 
-def _enqueue(desk: Desk, new: NewJob) -> Enqueued:
+def create_job(desk: Desk, new: NewJob) -> Enqueued:
+    """Unless its unique key stands for one already."""
     if _may_be_known(new):
         existing = desk.get(JOB, new.job_id)
         if existing is not None and not _may_begin_anew(existing, new):
@@ -406,6 +410,7 @@ def _create(desk: Desk, new: NewJob, job_id: UUID, queue: str) -> Job:
         unique_scope=new.unique_scope,
         partition=new.partition,
         skips=_skips(desk, queue, new.partition),
+        operation_id=new.operation_id,
     )
     return desk.record(JOB, job_id, created)
 

@@ -137,12 +137,15 @@ class Batch:
         }
         held: list[tuple[LiveTable[Any], Answer]] = []
         seen: list[tuple[LiveTable[Any], Answer]] = []
+        tied: list[tuple[LiveTable[Any], Answer]] = []
         picks: list[Pick] = []
         for table in self._tables:
             if answer := needs.hold(link, table):
                 held.append((table, answer))
             if answer := needs.see(link, table):
                 seen.append((table, answer))
+            if answer := needs.see_tied(link, table):
+                tied.append((table, answer))
             # Picking never waits, so it may come after the waiting for this table's rows.
             picks += needs.pick(link, table)
         await link.sync()
@@ -166,6 +169,7 @@ class Batch:
             drawn=numbers,
             seen=[state for table, answer in seen for state in load(table, answer)],
             seen_all=needs.seen_all,
+            tied={(table.decider.name, one.int) for table, a in tied for (one,) in a.rows()},
         )
         return desk, picks
 

@@ -30,6 +30,9 @@ WEIGHT_MAX = 500
 # With so much waiting, one more connection is worth its while.
 PLENTY = 400
 REPEATS_MAX = 20
+# How much the last batch counts in what is told of how long commands wait, and for how long.
+WAITED_WEIGHT = 0.3
+WAITED_SECONDS = 1.0
 
 
 class Waiting(Submission):
@@ -80,6 +83,8 @@ class Committer:
         self._on_commit = on_commit
         self._queue: deque[Waiting] = deque()
         self._queued_weight = 0
+        self._waited_seconds = 0.0
+        self._taken_at = 0.0
         self._arrived = asyncio.Event()
         self._plenty = asyncio.Event()
         self._lanes: list[asyncio.Task[None]] = []
@@ -110,6 +115,25 @@ class Committer:
             self._queue.append(waiting)
             self._ring(waiting.reads.weight)
         return waiting.future
+
+    @property
+    def waiting_seconds(self) -> float:
+        """How long commands wait for their turn: the one in front until now, or those of the last
+        batches. Measured once a batch, and never for a command."""
+        now = asyncio.get_running_loop().time()
+        front = now - self._arrived_at(self._queue[0]) if self._queue else 0.0
+        is_recent = now - self._taken_at < WAITED_SECONDS
+        return max(front, self._waited_seconds if is_recent else 0.0)
+
+    def _arrived_at(self, waiting: Waiting) -> float:
+        return waiting.deadline - self._deadline_seconds
+
+    def _note_wait(self, first: Waiting) -> None:
+        now = asyncio.get_running_loop().time()
+        waited = now - self._arrived_at(first)
+        if now - self._taken_at < WAITED_SECONDS:
+            waited = WAITED_WEIGHT * waited + (1 - WAITED_WEIGHT) * self._waited_seconds
+        self._waited_seconds, self._taken_at = waited, now
 
     def _ring(self, weight: int) -> None:
         self._queued_weight += weight
@@ -142,6 +166,7 @@ class Committer:
             bell.clear()
             await bell.wait()
         batch = [self._take()]
+        self._note_wait(batch[0])
         weight = batch[0].reads.weight
         while self._queue:
             weight += self._queue[0].reads.weight

@@ -50,11 +50,14 @@ class BatchDesk:
         drawn: Mapping[str, Iterator[int]],
         seen: Iterable[State] = (),
         seen_all: Collection[str] = (),
+        tied: Collection[tuple[str, int]] = (),
     ) -> None:
-        """`seen_all` are kinds of which all lie here: any other there is not."""
+        """`seen_all` are kinds of which all lie here: any other there is not. `tied` are kinds,
+        and the integers of ids to which one of them is tied."""
         self.now = now
         self._drawn = drawn
         self._seen_all = seen_all
+        self._tied = tied
         # Keyed by the id's integer: a UUID's own hash is a call into Python, a dozen a command.
         self._entries = {aggregate_id.int: Entry(None) for aggregate_id in absent}
         # What is held besides is newer.
@@ -86,6 +89,9 @@ class BatchDesk:
             raise NotOnDeskError(f"{decider.name} {aggregate_id}")
         # A caller may have given one kind's id for another's: there is no such order then.
         return entry.state if isinstance(entry.state, decider.state) else None
+
+    def is_tied(self, decider: Decider[Any], to: UUID) -> bool:
+        return (decider.name, to.int) in self._tied
 
     def every(self, decider: Decider[S]) -> list[S]:
         states = (entry.state for entry in self._entries.values())

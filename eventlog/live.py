@@ -56,6 +56,9 @@ class LiveTable(Generic[S]):
     see: ClassVar[str]
     """Selects the rows of `ids`, and holds none of them."""
 
+    see_tied: ClassVar[str]
+    """Selects those of the ids in `tied` to which some row is tied, and holds none."""
+
     hold: ClassVar[str]
     """Selects the rows of `ids` FOR UPDATE, ordered by id: the order of locks is fixed."""
 
@@ -105,6 +108,10 @@ class LiveTable(Generic[S]):
     def reckon(self, states: Sequence[S]) -> Statements:  # noqa: ARG002 (most rows stand alone)
         """Statements that set anew, from the log and the other rows, what `around` keeps up to
         date: after these states were written, or their rows deleted."""
+        return ()
+
+    def settle(self) -> Statements:
+        """Statements that set anew what depends on other tables than this: once both are there."""
         return ()
 
     def noted(self, state: S) -> Hashable:

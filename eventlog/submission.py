@@ -38,6 +38,7 @@ class Needs:
         self._tied: dict[str, dict[int, UUID]] = {}
         self._every: set[str] = set()
         self._seen: dict[str, dict[int, UUID]] = {}
+        self._seen_tied: dict[str, dict[int, UUID]] = {}
         self.seen_all: set[str] = set()
         self._ready: dict[str, dict[Hashable, int]] = {}
         self.draws: dict[str, int] = {}
@@ -61,8 +62,9 @@ class Needs:
         if reads.ready is not None:
             counts = self._ready.setdefault(reads.ready.name, {})
             counts[reads.among] = counts.get(reads.among, 0) + reads.ready_count
-        if reads.draws is not None:
-            sequence, count = reads.draws
+        for decider, tied_to in reads.seen_tied:
+            self._seen_tied.setdefault(decider.name, {})[tied_to.int] = tied_to
+        for sequence, count in reads.draws:
             self.draws[sequence] = self.draws.get(sequence, 0) + count
 
     @property
@@ -81,6 +83,10 @@ class Needs:
         if seen := self._seen.get(name):
             return link.queue(table.see, ids=uuids([*seen.values()]))
         return None
+
+    def see_tied(self, link: Link, table: LiveTable[Any]) -> Answer | None:
+        tied = self._seen_tied.get(table.decider.name)
+        return link.queue(table.see_tied, tied=uuids([*tied.values()])) if tied else None
 
     def hold(self, link: Link, table: LiveTable[Any]) -> Answer | None:
         """One statement a table, whatever is wanted of it, so that its rows are locked in order."""

@@ -5,6 +5,7 @@ from processors.completions import Completions
 from processors.dispatch import Dispatch
 from processors.forgetting import Forgetting
 from processors.leases import Leases
+from processors.operations import Operations
 from processors.qstash import QStash
 from processors.recovery import Recovery
 from processors.runtime import Processor
@@ -20,6 +21,7 @@ def all_processors(qstash: QStash | None = None, feeds: Feeds | None = None) -> 
         Recovery(),
         Dispatch(),
         Leases(),
+        Operations(),
         Schedules(),
         Forgetting(),
         Checkpoints(),

@@ -69,10 +69,15 @@ WHERE name = %(queue)s
 READ_LEASE = "SELECT lease_until FROM jobs WHERE id = %(id)s AND claim_id IS NOT NULL"
 READ_CLOCK = "SELECT clock_timestamp()"
 READ_LANE_HEAD = """
-SELECT id, status
+SELECT id, status, behind, (
+    SELECT operation_id FROM operation_lanes AS held
+    WHERE held.queue = jobs.queue AND held.partition = jobs.partition
+    ORDER BY held.place
+    LIMIT 1
+)
 FROM jobs
 WHERE queue = %(queue)s AND partition = %(partition)s AND entered IS NOT NULL
-ORDER BY place
+ORDER BY place, number
 LIMIT 1
 """
 
@@ -124,6 +129,7 @@ async def explain(connection: Connection, aggregate_id: UUID) -> Explanation | N
 
 
 Answer = tuple[str, list[Reason], Next]
+Blocked = reasons.BlockedByLaneHead | reasons.BlockedByOperation
 
 
 async def _order(connection: Connection, order: Order, events: list[RecordedEvent]) -> Answer:
@@ -238,21 +244,29 @@ async def _pending_job(connection: Connection, job: Job) -> tuple[list[Reason], 
     return why, Next(f"A worker that knows {job.type} takes it from {job.queue}.", until)
 
 
-async def _lane_head(connection: Connection, job: Job) -> reasons.BlockedByLaneHead | None:
+async def _lane_head(connection: Connection, job: Job) -> Blocked | None:
     """Who is before it in its lane, if there is somebody."""
     if job.entered is None:
         return None
     lane = {"queue": job.queue, "partition": job.partition}
     head = await _rows(connection, READ_LANE_HEAD, lane)
-    if not head or head[0][0] == job.id:
+    if not head:
         return None
-    ((head_id, status),) = head
+    ((head_id, status, is_behind, operation_id),) = head
+    if is_behind and operation_id is not None:
+        return reasons.BlockedByOperation(
+            queue=job.queue, partition=job.partition, operation_id=operation_id
+        )
+    if head_id == job.id:
+        return None
     return reasons.BlockedByLaneHead(
         queue=job.queue, partition=job.partition, head_id=head_id, head_status=status
     )
 
 
-def _what_frees(blocked: reasons.BlockedByLaneHead) -> str:
+def _what_frees(blocked: Blocked) -> str:
+    if isinstance(blocked, reasons.BlockedByOperation):
+        return f"That is carried out: see /api/v1/operations/{blocked.operation_id}."
     head = f"/api/jobs/{blocked.head_id}"
     if blocked.head_status == JobStatus.DEAD:
         return f"Somebody retries or cancels the dead job before it: POST {head}/retry or /cancel."

@@ -22,7 +22,7 @@ READY_COUNT_MAX = 1000
 COLUMNS = """id, version, number, queue, type, priority, payload, status, attempts, attempts_max,
        lease_seconds, created_at, updated_at, life, failures, crashes, interruptions, run_at,
        claim_id, worker, started_at, lease_until, subject, unique_key, unique_scope, partition,
-       error, skips, entered"""
+       error, skips, entered, operation_id"""
 
 _SOURCES = """
 wanted (queue, type) AS (
@@ -59,7 +59,7 @@ _HEAD = f"""
         SELECT head.id FROM jobs AS head
         WHERE head.queue = wanted.queue AND head.partition = %(partition)b::text
           AND head.entered IS NOT NULL
-        ORDER BY head.place
+        ORDER BY head.place, head.number
         LIMIT 1
     ) AND {_OF_SOURCE} AND (run_at IS NULL OR run_at <= clock_timestamp())
     FOR UPDATE SKIP LOCKED"""
@@ -200,7 +200,7 @@ LATERAL (
     SELECT type, status, run_at, behind
     FROM jobs
     WHERE (jobs.queue, jobs.partition) = (lane.queue, lane.partition) AND entered IS NOT NULL
-    ORDER BY place
+    ORDER BY place, number
     LIMIT 1
 ) AS head
 WHERE head.status = 'PENDING' AND NOT head.behind AND queues.paused IS NOT TRUE

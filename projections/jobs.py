@@ -9,6 +9,7 @@ from msgspec import Raw
 from psycopg.rows import TupleRow
 
 from domain.job import JOB, Job, JobStatus, Lease, UniqueScope
+from domain.operation import OPERATION
 from domain.workshop import Selector
 from eventlog.arrays import (
     bigints,
@@ -50,11 +51,12 @@ WITH new AS MATERIALIZED (
         %(attempts)b::smallint[], %(attempts_max)b::smallint[], %(statuses)b::text[],
         %(queues)b::text[], %(types)b::text[], %(workers)b::text[], %(subjects)b::text[],
         %(keys)b::text[], %(scopes)b::text[], %(partitions)b::text[], %(errors)b::text[],
-        %(payloads)b::bytea[], %(skips)b::boolean[], %(entered)b::bigint[]
+        %(payloads)b::bytea[], %(skips)b::boolean[], %(entered)b::bigint[],
+        %(operations)b::uuid[]
     ) AS new (id, version, number, created_at, updated_at, run_at, started_at, lease_until,
               claim_id, lease_seconds, life, failures, crashes, interruptions, priority, attempts,
               attempts_max, status, queue, type, worker, subject, unique_key, unique_scope,
-              partition, error, payload, skips, entered)
+              partition, error, payload, skips, entered, operation_id)
 ), types AS (
     -- Sorted: two batches that insert the same in opposite order would wait for each other.
     INSERT INTO job_types (queue, type)
@@ -68,7 +70,7 @@ WITH new AS MATERIALIZED (
 INSERT INTO jobs (id, version, number, created_at, updated_at, run_at, started_at, lease_until,
                   claim_id, lease_seconds, life, failures, crashes, interruptions, priority,
                   attempts, attempts_max, status, queue, type, worker, subject, unique_key,
-                  unique_scope, partition, error, payload, skips, entered, behind)
+                  unique_scope, partition, error, payload, skips, entered, operation_id, behind)
 SELECT *, entered IS NOT NULL FROM new
 """
 
@@ -79,7 +81,8 @@ SET version = new.version, updated_at = new.updated_at, run_at = new.run_at,
     life = new.life, failures = new.failures, crashes = new.crashes,
     interruptions = new.interruptions, attempts = new.attempts, status = new.status,
     worker = new.worker, error = new.error, entered = new.entered,
-    place = CASE WHEN new.entered IS NULL THEN NULL ELSE jobs.place END
+    place = CASE WHEN new.entered IS NULL THEN NULL ELSE jobs.place END,
+    operation_id = CASE WHEN new.entered = jobs.entered THEN jobs.operation_id END
 FROM unnest(
     %(ids)b::uuid[], %(versions)b::bigint[], %(updated)b::timestamptz[],
     %(run_at)b::timestamptz[], %(started)b::timestamptz[], %(until)b::timestamptz[],
@@ -111,10 +114,13 @@ class LiveJobs(LiveTable[Job]):
     unrecorded: ClassVar[Parameters] = {"lease_until": "claim_id"}
 
     def around(self, changes: Changes) -> Around:
-        return lanes.around(changes.get(JOB.name, ()))
+        return lanes.around(changes.get(JOB.name, ()), changes.get(OPERATION.name, ()))
 
     def reckon(self, states: Sequence[Job]) -> Statements:
         return lanes.reckon(states)
+
+    def settle(self) -> Statements:
+        return lanes.settle()
 
     def held_first(self, among: Selector) -> Statements:
         wanted = self.selection(among)
@@ -167,6 +173,7 @@ class LiveJobs(LiveTable[Job]):
             error=row[26],
             skips=row[27],
             entered=row[28],
+            operation_id=row[29],
             finished_at=row[12] if status is JobStatus.DEAD else None,
         )
 
@@ -186,6 +193,7 @@ class LiveJobs(LiveTable[Job]):
             "partitions": texts([job.partition for job in states]),
             "payloads": byteas([bytes(job.payload) for job in states]),
             "skips": booleans([job.skips for job in states]),
+            "operations": uuids([job.operation_id for job in states]),
         }
 
     def updated(self, states: Sequence[Job]) -> Parameters:

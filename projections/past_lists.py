@@ -37,8 +37,9 @@ FROM (
 
 # Where those stand in their lanes that had entered them with these versions.
 READ_PLACES = """
-SELECT originator_id, notification_id
-FROM unnest(%(ids)s::uuid[], %(versions)s::bigint[]) AS entry (id, version)
+SELECT job_id, notification_id
+FROM unnest(%(ids)s::uuid[], %(entries)s::uuid[], %(versions)s::bigint[])
+    AS entry (job_id, id, version)
 JOIN stored_events ON (originator_id, originator_version) = (id, version)
 """
 
@@ -133,11 +134,15 @@ async def queues_as_of(connection: Connection, position: int) -> list[QueueStand
 
 async def _behind(connection: Connection, members: list[Job]) -> dict[UUID, str]:
     """Those that another is before in its lane, and the queue of each."""
-    entries = {"ids": [job.id for job in members], "versions": [job.entered for job in members]}
+    entries = {
+        "ids": [job.id for job in members],
+        "entries": [job.operation_id or job.id for job in members],
+        "versions": [1 if job.operation_id else job.entered for job in members],
+    }
     found = await connection.execute(READ_PLACES, entries)
     places: dict[UUID, int] = dict(await found.fetchall())
     heads: dict[tuple[str, str | None], Job] = {}
-    for job in sorted(members, key=lambda job: places[job.id]):
+    for job in sorted(members, key=lambda job: (places[job.id], job.number)):
         heads.setdefault((job.queue, job.partition), job)
     first = {head.id for head in heads.values()}
     waiting = [job for job in members if job.status is JobStatus.PENDING]

@@ -184,3 +184,16 @@ class BlockedByLaneHead(Reason, frozen=True, kw_only=True, tag=True):
             f"Job {self.head_id} ({self.head_status}) is the first in the lane {self.partition} "
             f"of {self.queue}."
         )
+
+
+class BlockedByOperation(Reason, frozen=True, kw_only=True, tag=True):
+    queue: str
+    partition: str | None
+    operation_id: UUID
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"Operation {self.operation_id} was accepted before it and brings messages into the "
+            f"lane {self.partition} of {self.queue}."
+        )

@@ -11,6 +11,7 @@ import projections.migrations
 from domain.bot import BOT
 from domain.event import Decider
 from domain.job import JOB
+from domain.operation import OPERATION
 from domain.order import ORDER
 from domain.queue import QUEUE
 from domain.schedule import SCHEDULE
@@ -22,6 +23,7 @@ from projections.bots import LiveBots
 from projections.finished_jobs import FinishedJobs
 from projections.finished_orders import FinishedOrders
 from projections.jobs import LiveJobs
+from projections.operations import LiveOperations
 from projections.orders import LiveOrders
 from projections.queues import LiveQueues
 from projections.schedules import LiveSchedules
@@ -36,6 +38,7 @@ DECIDERS: tuple[Decider[Any], ...] = (
     SCHEDULE,
     UPSTREAM,
     UPSTREAM_RECORD,
+    OPERATION,
 )
 
 # This order is the order in which every batch of every process locks rows. Two processes with
@@ -49,6 +52,7 @@ LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveSchedules(),
     LiveUpstreams(),
     LiveUpstreamRecords(),
+    LiveOperations(),
 )
 
 READ_MODELS: tuple[Projection, ...] = (FinishedOrders(), FinishedJobs())

@@ -82,6 +82,9 @@ class PlainWorkshop:
         state = self.states.get(aggregate_id)
         return state if isinstance(state, decider.state) else None
 
+    def is_tied(self, decider: Decider[Any], to: UUID) -> bool:
+        raise NotImplementedError
+
     def every(self, decider: Decider[S]) -> Sequence[S]:
         raise NotImplementedError
 
