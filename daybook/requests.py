@@ -31,6 +31,7 @@ from daybook.jobs import (
     Heartbeats,
     Job,
     JobStatus,
+    Lanes,
     Limits,
     NewJob,
     Page,
@@ -237,10 +238,12 @@ def set_queue(
     concurrency: int | UnsetType | None = UNSET,
     rate: Rate | UnsetType | None = UNSET,
     per_subject: Limits | UnsetType = UNSET,
+    lanes: Lanes | UnsetType = UNSET,
 ) -> Request[Queue]:
-    """Pause a queue, resume it, or limit it. What is not named stays as it is."""
+    """Pause a queue, resume it, limit it, or say whether a dead job blocks its lane or is skipped.
+    What is not named stays as it is."""
     settings = QueueSettings(
-        paused=paused, concurrency=concurrency, rate=rate, per_subject=per_subject
+        paused=paused, concurrency=concurrency, rate=rate, per_subject=per_subject, lanes=lanes
     )
     return replace(writing(f"/api/queues/{segment(name)}", settings, read_queue), method="PUT")
 
