@@ -50,6 +50,10 @@ class Reads(Struct, frozen=True, gc=False, kw_only=True):
     draws: tuple[tuple[str, int], ...] = ()
     """Sequences of numbers, and how many of each are wanted."""
 
+    can_wait: bool = False
+    """Whether others go first when there is more than can be done: what only begins something, and
+    ends nothing."""
+
     @staticmethod
     def of_all(parts: Sequence["Reads"]) -> "Reads":
         """What several commands need together: at most one kind of ready ones."""
@@ -68,6 +72,7 @@ class Reads(Struct, frozen=True, gc=False, kw_only=True):
             among=amongs.pop() if amongs else None,
             seen_tied=tuple(tie for part in parts for tie in part.seen_tied),
             draws=tuple(draw for part in parts for draw in part.draws),
+            can_wait=all(part.can_wait for part in parts),
         )
 
     @property

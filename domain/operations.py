@@ -57,7 +57,7 @@ class Push(Struct, frozen=True, kw_only=True, gc=False):
     def reads(self) -> Reads:
         number = (OPERATION_NUMBERS, 1)
         if self.is_busy:
-            return Reads(draws=(number,))
+            return Reads(draws=(number,), can_wait=True)
         create = CreateJobs(self.new).reads
         lanes = {lane_id(one.queue, _partition(one)) for one in self.new}
         tied = tuple([(OPERATION, lane) for lane in lanes])

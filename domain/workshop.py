@@ -125,7 +125,7 @@ class CreateJobs(Struct, frozen=True, gc=False):
     def reads(self) -> Reads:
         keyed = tuple((JOB, one.job_id) for one in self.new if _may_be_known(one))
         seen = _queues_of(self.new)
-        return Reads(names=keyed, seen=seen, draws=((JOB_NUMBERS, len(self.new)),))
+        return Reads(names=keyed, seen=seen, draws=((JOB_NUMBERS, len(self.new)),), can_wait=True)
 
     def decide(self, desk: Desk) -> list[Enqueued]:
         return [create_job(desk, one) for one in self.new]

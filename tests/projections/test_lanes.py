@@ -12,7 +12,16 @@ from uuid_utils.compat import uuid7
 import daybook
 from domain.job import Job, JobStatus
 from domain.queue import Lanes
-from domain.workshop import CancelJob, ClaimJobs, ConfigureQueue, Outcome, RetryJob, Selector
+from domain.workshop import (
+    CancelJob,
+    ClaimJobs,
+    ConfigureQueue,
+    CreateJobs,
+    FinishJobs,
+    Outcome,
+    RetryJob,
+    Selector,
+)
 from eventlog.database import connect, owner_conninfo, reader_conninfo
 from projections.explain import explain
 from projections.rebuild.rebuild import rebuilding
@@ -235,6 +244,30 @@ async def test_cancelling_the_next_while_its_predecessor_finishes_ends_well(data
             assert head.id == third.id
             await one.finish(head)
     await assert_lanes_are_what_the_log_says(database)
+
+
+async def test_what_ends_something_goes_before_what_begins_something(database: str) -> None:
+    # DESIGN §6: completions are admitted before creations.
+    async with open_workshop(database) as workshop:
+        await workshop.jobs(2)
+        blocked, other = await workshop.claim(2)
+        with psycopg.connect(owner_conninfo(database)) as connection:
+            connection.execute("SELECT FROM jobs WHERE id = %s FOR UPDATE", [blocked.id])
+            first = asyncio.create_task(workshop.finish(blocked))
+            await asyncio.sleep(0.1)
+            creations = [
+                asyncio.create_task(workshop.submit(CreateJobs([new_job() for _ in range(300)])))
+                for _ in range(3)
+            ]
+            await asyncio.sleep(0)
+            finish = FinishJobs(results=[workshop.result(other)], jitter=0)
+            last = asyncio.create_task(workshop.submit(finish))
+            await asyncio.sleep(0.1)
+            connection.rollback()
+        await first
+        done = (await last).position or 0
+        created = [(await creation).position or 0 for creation in creations]
+        assert 0 < done < min(created)
 
 
 async def test_nothing_overtakes_in_its_lane_whatever_many_workers_do(database: str) -> None:
