@@ -98,7 +98,7 @@ class JobBell:
         return min([POLL_SECONDS, *coming])
 
     def _hand_out(self, ready: Iterable[Ready]) -> None:
-        left = {(one.queue, one.type): one.count for one in ready}
+        left = {(one.queue, one.type, one.partition): one.count for one in ready}
         for waiter in [*self._waiters]:
             wanted = [source for source in left if _wants(waiter.selector, source)]
             room = waiter.limit
@@ -115,6 +115,7 @@ class JobBell:
             waiter.woken.set_result(None)
 
 
-def _wants(selector: Selector, source: tuple[str, str]) -> bool:
-    queue, type_ = source
-    return queue in selector.queues and (selector.types is None or type_ in selector.types)
+def _wants(selector: Selector, source: tuple[str, str, str | None]) -> bool:
+    queue, type_, partition = source
+    is_of_type = selector.types is None or type_ in selector.types
+    return queue in selector.queues and is_of_type and partition == selector.partition

@@ -1,6 +1,7 @@
 """Workers come for jobs here, and say that they are still at them."""
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, TypedDict
 from uuid import UUID
@@ -14,7 +15,7 @@ from starlette.types import Receive
 from uuid_utils.compat import uuid7
 
 from api.access import WORKER
-from api.commands import Body, Call, Endpoint, RawHeaders, Write, origin_of, stored
+from api.commands import B, Body, Call, Endpoint, RawHeaders, Write, origin_of, stored
 from api.job_shapes import JobJSON, job_json
 from api.jobs import BODY_BYTES_MAX, Held, LeaseSeconds, Name
 from api.problems import problem_of
@@ -66,9 +67,6 @@ def claimed(jobs: list[Job]) -> ClaimedJobs:
     return {"jobs": [job_json(job) for job in jobs]}
 
 
-EMPTY = b'{"jobs":[]}'
-
-
 class ClaimTold(Struct, frozen=True, rename="camel"):
     id: UUID
     claim_id: UUID
@@ -81,17 +79,29 @@ class ClaimsTold(Struct, frozen=True):
 _CLAIMS = Decoder(ClaimsTold)
 
 
-class ClaimEndpoint(Write[Wish, list[Job]]):
+class TakingEndpoint(Write[B, list[Job]]):
     """Looks, and if there is nothing waits and looks again, for as long as somebody listens."""
+
+    empty: ClassVar[bytes]
+    """What is answered when there is nothing."""
+
+    @abstractmethod
+    def take(self, call: Call, wish: B) -> tuple[ClaimJobs, float]:
+        """The claim, and how long to wait for something."""
+
+    @abstractmethod
+    def claims(self, body: bytes) -> Sequence[tuple[UUID, UUID]]:
+        """The jobs of an answer, and the claim on each."""
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         wish = self.read(call, body)
-        command, key = claim(wish, call), self.key(call, wish)
-        if not wish.wait_seconds:
+        command, wait_seconds = self.take(call, wish)
+        key = self.key(call, wish)
+        if not wait_seconds:
             return await self.hand_over(call, command, origin_of(call, key), key)
         listening = asyncio.create_task(_hung_up(call.receive))
         try:
-            return await self._wait(call, command, key, wish.wait_seconds, listening)
+            return await self._wait(call, command, key, wait_seconds, listening)
         finally:
             listening.cancel()
 
@@ -110,9 +120,9 @@ class ClaimEndpoint(Write[Wish, list[Job]]):
             call.must_be_known()
             this = _numbered(key, number)
             answer, headers = await self.hand_over(call, command, origin_of(call, this), this)
-            if answer.body != EMPTY:
+            if answer.body != self.empty:
                 if key is None and _is_gone(listening):
-                    await _give_back(call, answer)
+                    await _give_back(call, self.claims(answer.body))
                 return answer, headers
             if number:
                 await asyncio.sleep(IN_VAIN_SECONDS)
@@ -120,6 +130,16 @@ class ClaimEndpoint(Write[Wish, list[Job]]):
             if left <= 0 or not await _is_woken(call, command, left, listening):
                 return answer, headers
             number += 1
+
+
+class ClaimEndpoint(TakingEndpoint[Wish]):
+    empty: ClassVar[bytes] = b'{"jobs":[]}'
+
+    def take(self, call: Call, wish: Wish) -> tuple[ClaimJobs, float]:
+        return claim(wish, call), wish.wait_seconds
+
+    def claims(self, body: bytes) -> Sequence[tuple[UUID, UUID]]:
+        return [(one.id, one.claim_id) for one in _CLAIMS.decode(body).jobs]
 
 
 async def _hung_up(receive: Receive) -> bool:
@@ -147,11 +167,11 @@ async def _is_woken(
     return waiting.result() and not _is_gone(listening)
 
 
-async def _give_back(call: Call, answer: StoredAnswer) -> None:
+async def _give_back(call: Call, claims: Sequence[tuple[UUID, UUID]]) -> None:
     """Nobody is there to do what was claimed for them: it must not wait for a lease to end."""
-    claims = _CLAIMS.decode(answer.body).jobs
     results = [
-        Result(job_id=one.id, claim_id=one.claim_id, outcome=Outcome.RELEASE) for one in claims
+        Result(job_id=job_id, claim_id=claim_id, outcome=Outcome.RELEASE)
+        for job_id, claim_id in claims
     ]
     await call.submit(FinishJobs(results=results, jitter=0), origin_of(call, None))
 

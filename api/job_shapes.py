@@ -7,7 +7,7 @@ import orjson
 
 from api.shapes import Moment, moment
 from domain.job import Job, JobStatus, UniqueScope
-from domain.queue import Limits, Queue
+from domain.queue import Lanes, Limits, Queue
 from projections.queue_standings import QueueStanding
 
 
@@ -59,14 +59,16 @@ class QueueJSON(TypedDict):
     concurrency: int | None
     rate: RateJSON | None
     perSubject: QueueLimitsJSON
+    lanes: Lanes
 
 
 class QueueStandingJSON(QueueJSON):
-    """`pending` could be taken now, `scheduled` have their time still to come; `atLeast` names the
-    numbers at which counting stopped."""
+    """`pending` could be taken now, `scheduled` have their time still to come, `behind` wait for
+    another one in their lane; `atLeast` names the numbers at which counting stopped."""
 
     pending: int
     scheduled: int
+    behind: int
     processing: int
     dead: int
     atLeast: list[str]
@@ -114,6 +116,7 @@ def queue_json(queue: Queue | QueueStanding) -> QueueJSON:
         "paused": queue.paused,
         **_limits_json(queue.limits),
         "perSubject": _limits_json(queue.per_subject),
+        "lanes": queue.lanes,
     }
 
 
@@ -123,6 +126,7 @@ def standing_json(standing: QueueStanding) -> QueueStandingJSON:
         **queue_json(standing),
         "pending": standing.pending,
         "scheduled": standing.scheduled,
+        "behind": standing.behind,
         "processing": standing.processing,
         "dead": standing.dead,
         "atLeast": [*standing.at_least],

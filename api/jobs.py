@@ -190,7 +190,7 @@ def complete(body: JobCompletion, call: Call) -> FinishJob:
         job_id=call.id,
         claim_id=UUID(body.claim_id),
         outcome=Outcome.DONE,
-        result=_checked(body.result),
+        result=checked(body.result),
         then=_follow_ups(body.then, call.caller),
     )
     return _finish(done)
@@ -295,7 +295,7 @@ def _new_job(body: NewJobBody) -> NewJob:
         job_id=uuid7() if key is None else unique_id(body.queue, body.type, key),
         queue=body.queue,
         type=body.type,
-        payload=_checked(body.payload),
+        payload=checked(body.payload),
         priority=body.priority,
         attempts_max=body.attempts_max,
         lease_seconds=body.lease_seconds,
@@ -316,7 +316,7 @@ def _follow_ups(bodies: Sequence[FollowUp], caller: Caller) -> tuple[NewJob, ...
             job_id=uuid7(),
             queue=body.queue or "",
             type=body.type,
-            payload=_checked(body.payload),
+            payload=checked(body.payload),
             priority=body.priority,
             attempts_max=body.attempts_max,
             lease_seconds=body.lease_seconds,
@@ -337,7 +337,7 @@ def _result(body: OneResult, caller: Caller) -> Result:
         job_id=body.id,
         claim_id=body.claim_id,
         outcome=body.outcome,
-        result=_checked(body.result),
+        result=checked(body.result),
         error=body.error,
         rest_seconds=body.retry_after_seconds,
         until=body.until,
@@ -353,7 +353,7 @@ def _jitter() -> float:
     return random.random()  # noqa: S311 (spreads retries)
 
 
-def _checked(payload: Raw) -> Raw:
+def checked(payload: Raw) -> Raw:
     if memoryview(payload).nbytes > PAYLOAD_BYTES_MAX:
         raise unprocessable(
             "payload_too_large",

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from inspect import getdoc
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeGuard, Union, get_args, get_origin, get_type_hints
 
 from msgspec import NODEFAULT
 from msgspec.json import schema_components
@@ -86,7 +86,7 @@ def _operation(route: Route, schemas: Schemas) -> Description:
     if not isinstance(endpoint, Endpoint | Read):
         summary = (getdoc(endpoint) or "").partition("\n")[0]
         return {"summary": summary, "responses": {"200": {"description": "OK"}}, **_needs(route)}
-    body = {"requestBody": _body(endpoint, schemas)} if isinstance(endpoint, Endpoint) else {}
+    body = {"requestBody": _body(endpoint, schemas)} if _has_body(endpoint) else {}
     return {
         "summary": endpoint.summary,
         "parameters": [*_parameters(endpoint, schemas)],
@@ -100,6 +100,10 @@ def _needs(route: Route) -> Description:
     """Which keys lead there; nothing is said of what everybody may do."""
     scopes = described(declared(route))
     return {"security": [{"key": scopes}]} if scopes else {}
+
+
+def _has_body(endpoint: Described) -> TypeGuard[Endpoint[Any]]:
+    return isinstance(endpoint, Endpoint) and endpoint.method != "GET"
 
 
 def _parameters(endpoint: Described, schemas: Schemas) -> Iterator[Description]:

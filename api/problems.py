@@ -31,9 +31,11 @@ from domain.errors import (
     KeyRevokedError,
     KeyTakenError,
     LeaseHeldError,
+    LeaseLostError,
     NeverDueError,
     NotFoundError,
     NotYetDueError,
+    OperationOverError,
     OrderDeletedError,
     OrderNotDeadError,
     OrderNotDeletedError,
@@ -80,6 +82,8 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     JobOverError: HTTPStatus.CONFLICT,
     JobMovedOnError: HTTPStatus.CONFLICT,
     LeaseHeldError: HTTPStatus.CONFLICT,
+    LeaseLostError: HTTPStatus.CONFLICT,
+    OperationOverError: HTTPStatus.CONFLICT,
     BadCronError: HTTPStatus.UNPROCESSABLE_ENTITY,
     UnknownTimeZoneError: HTTPStatus.UNPROCESSABLE_ENTITY,
     NeverDueError: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -179,8 +183,10 @@ class Problem(JSONAnswer):
         detail: str,
         *,
         headers: Mapping[str, str] | None = None,
+        more: Mapping[str, Any] = {},
     ) -> None:
-        super().__init__(problem_json(status, code, detail), status_code=status, headers=headers)
+        content = {**problem_json(status, code, detail), **more}
+        super().__init__(content, status_code=status, headers=headers)
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             metrics.ERRORS.labels(int(status)).inc()
 
@@ -204,6 +210,17 @@ def problem_json(status: HTTPStatus, code: str, detail: str) -> ProblemJSON:
         "error": detail,
         "code": code,
     }
+
+
+def overloaded(*, queue_depth: int, retry_seconds: int) -> Problem:
+    """Told before anything was looked at: who is turned away costs nothing."""
+    return Problem(
+        HTTPStatus.TOO_MANY_REQUESTS,
+        "overloaded",
+        f"There is more to do than can be done: send it again after {retry_seconds} seconds.",
+        headers={"Retry-After": str(retry_seconds)},
+        more={"queueDepth": queue_depth},
+    )
 
 
 def unavailable(sentence: str) -> Problem:

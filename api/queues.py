@@ -10,7 +10,7 @@ from api.commands import Body, Call, Stated, Write
 from api.job_shapes import QueueJSON, queue_json
 from api.jobs import NAME_PATTERN
 from api.requests import bad_request
-from domain.queue import Limits, Queue, Rate
+from domain.queue import Lanes, Limits, Queue, Rate
 from domain.workshop import ConfigureQueue
 
 COUNT_MAX = 1_000_000
@@ -35,6 +35,7 @@ class QueueBody(Stated, frozen=True):
     concurrency: Count | UnsetType | None = UNSET
     rate: RateBody | UnsetType | None = UNSET
     per_subject: LimitsBody | UnsetType = UNSET
+    lanes: Lanes | UnsetType = UNSET
 
 
 class QueueAnswer(TypedDict):
@@ -42,7 +43,8 @@ class QueueAnswer(TypedDict):
 
 
 def configure(body: QueueBody, call: Call) -> ConfigureQueue:
-    """Pause or resume a queue, and limit how much of it runs."""
+    """Pause or resume a queue, limit how much of it runs, and say whether a dead job blocks its
+    lane or is skipped."""
     return ConfigureQueue(
         name=read_name(call.scope["path_params"]["name"]),
         paused=body.paused,
@@ -52,6 +54,7 @@ def configure(body: QueueBody, call: Call) -> ConfigureQueue:
         if isinstance(body.per_subject, LimitsBody)
         else body.per_subject,
         because=body.reason,
+        lanes=body.lanes,
     )
 
 

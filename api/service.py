@@ -18,6 +18,7 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 from uuid_utils.compat import uuid7
 
+from api.admission import Admission, Thresholds
 from api.bell import JobBell
 from api.errands.errand import Errands
 from api.guest_key import ServiceKey
@@ -67,6 +68,8 @@ READY_SECONDS_MAX = 1.0
 # is there and does not answer.
 READ_SECONDS_MAX = 2.0
 
+USUAL_THRESHOLDS = Thresholds()
+
 T = TypeVar("T")
 
 
@@ -90,6 +93,7 @@ class Service:
         read_models: Sequence[Projection] = READ_MODELS,
         processors: Sequence[Processor] | None = None,
         with_keys: bool = False,
+        thresholds: Thresholds = USUAL_THRESHOLDS,
     ) -> None:
         """`qstash`, if there is one, becomes the service's own; no `processors` means all. Without
         a `guest_key` no guest can be taken in."""
@@ -108,6 +112,7 @@ class Service:
         self.tail = changes(conninfo, mapper=mapper, wakeups=self.wakeups, readers=self.readers)
         self.bell = JobBell(self.readers, self.wakeups)
         self.errands = Errands(conninfo)
+        self.admission = Admission(self.committer, self.readers, thresholds)
         runtime = Runtime(
             instance=uuid7(),
             conninfo=conninfo,
@@ -135,6 +140,7 @@ class Service:
             await starting.enter_async_context(self.tail)
             await starting.enter_async_context(self.bell)
             starting.push_async_callback(self.errands.end)
+            await starting.enter_async_context(self.admission)
             starting.push_async_callback(self._stop_following)
             for name, follower in self._followers.items():
                 self._following[name] = asyncio.create_task(self._follow(name, follower))

@@ -13,6 +13,7 @@ import uvicorn
 import uvloop
 from starlette.applications import Starlette
 
+from api.admission import Thresholds
 from api.app import App
 from api.callbacks import standard_keys
 from api.database import Say, clear_sentences, own_database, prepare
@@ -82,6 +83,15 @@ def serve(settings: Settings, signals: StopSignals, *, say: Say, announce: Say) 
             )
 
 
+def thresholds_of(settings: Settings) -> Thresholds:
+    return Thresholds(
+        busy_seconds=settings.busy_seconds,
+        push_load_max=settings.push_load_max,
+        push_depth_max=settings.push_depth_max,
+        pop_load_max=settings.pop_load_max,
+    )
+
+
 def kitchen_of(settings: Settings) -> Kitchen:
     return Kitchen(
         delay_seconds=settings.processing_delay_seconds,
@@ -134,6 +144,7 @@ async def _serve(
         with_keys=settings.auth == "keys",
         guest_key=key,
         webhook=_webhook(settings),
+        thresholds=thresholds_of(settings),
     )
     app = App(service, settings)
     server = Server(uvicorn_config(app), lambda: announce(url_of(listener)))

@@ -131,6 +131,38 @@ class Settings(Struct, frozen=True, kw_only=True):
         ),
     ] = field(default=1_000_000, name="DAYBOOK_EVENTS_STREAM_MAX")
 
+    busy_seconds: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=60,
+            description="How long commands wait for their turn when the load is 1, in seconds.",
+        ),
+    ] = field(default=0.1, name="DAYBOOK_BUSY_SECONDS")
+
+    push_load_max: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1000,
+            description="Above this load, pushes are accepted and carried out later (202).",
+        ),
+    ] = field(default=0.7, name="DAYBOOK_PUSH_LOAD_MAX")
+
+    push_depth_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000_000,
+            description="With so many pushes still to be carried out, others are turned away.",
+        ),
+    ] = field(default=10_000, name="DAYBOOK_PUSH_DEPTH_MAX")
+
+    pop_load_max: Annotated[
+        float,
+        Meta(gt=0, le=1000, description="Above this load, pops are turned away (429)."),
+    ] = field(default=0.95, name="DAYBOOK_POP_LOAD_MAX")
+
     app_base_url: Annotated[
         str | None,
         Meta(description="The address of Daybook as others know it, such as https://example.com."),

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from audit.actors import SYSTEM
 from audit.invariant import Case, Invariant
+from audit.lanes import Lanes
 from audit.world import Step
 from domain.event import Event
 from domain.job import JOB, Job, JobStatus, UniqueScope
@@ -111,38 +112,6 @@ class Fences(Invariant):
     def end(self) -> None:
         if clash := self.case.world.memory.clash("claim"):
             self.accuse("its claim id was used before", *clash)
-
-
-Lane = tuple[str, str]
-
-
-class Lanes(Invariant):
-    id = "I-24"
-    statement = "In a partition, a job is not claimed before those ahead of it have ended."
-    kinds = JOB.events
-    is_picky = True
-
-    def __init__(self, case: Case) -> None:
-        super().__init__(case)
-        self._lanes: dict[Lane, dict[UUID, None]] = {}
-        """The jobs of each partition that have not ended, in the order in which they came."""
-
-    def see(self, step: Step) -> str | None:
-        job = step.after
-        if job.partition is None:
-            return None
-        lane = self._lanes.setdefault((job.queue, job.partition), {})
-        if isinstance(step.event, Job.Created | Job.Requeued):
-            lane[job.id] = None
-        elif isinstance(step.event, Job.Completed | Job.Cancelled | Job.MovedToDLQ):
-            lane.pop(job.id, None)
-            if not lane:
-                del self._lanes[job.queue, job.partition]
-        elif isinstance(step.event, Job.Claimed):
-            self.seen = True
-            first = next(iter(lane), job.id)
-            return None if first == job.id else f"claimed while job {first} is ahead of it"
-        return None
 
 
 class Backoff(Invariant):

@@ -12,6 +12,7 @@ from daybook.errors import (
     ClaimLost,
     DaybookError,
     NotFound,
+    OperationTimeout,
     Refused,
     ServerFault,
     Unavailable,
@@ -33,11 +34,23 @@ from daybook.jobs import (
     Result,
 )
 from daybook.logs import JSONLines
+from daybook.messages import (
+    Acknowledged,
+    Acknowledgment,
+    Message,
+    NewMessage,
+    Operation,
+    Pushed,
+    Receipt,
+    Transacted,
+)
 from daybook.outcomes import Fail, Retry, Snooze
 from daybook.worker import Worker
 
 __all__ = [
     "FIVE_MINUTE_LEASE",
+    "Acknowledged",
+    "Acknowledgment",
     "AsyncClient",
     "Backoff",
     "Claim",
@@ -53,10 +66,16 @@ __all__ = [
     "JobStatus",
     "Lease",
     "Limits",
+    "Message",
     "NewJob",
+    "NewMessage",
     "NotFound",
+    "Operation",
+    "OperationTimeout",
+    "Pushed",
     "Queue",
     "Rate",
+    "Receipt",
     "Redriven",
     "Refused",
     "Reported",
@@ -64,6 +83,7 @@ __all__ = [
     "Retry",
     "ServerFault",
     "Snooze",
+    "Transacted",
     "Unavailable",
     "Worker",
     "enqueue",

@@ -8,18 +8,28 @@ which the command line's help should not.
 """
 
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from functools import wraps
-from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Generic, Literal, ParamSpec, Self, TypeVar, overload
 
-from daybook import requests
+from daybook import messages, requests
+from daybook.errors import OperationTimeout
 from daybook.jobs import Job, Page
+from daybook.messages import NewMessage, Pushed, carried_out
+from daybook.messages import operation as operation_request
+from daybook.messages import push as push_request
 from daybook.request import Request
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 RETRY_SECONDS_MAX = 10.0
+RETRY_DELAY_SECONDS_MAX = 30.0
+# As long as one answer of the service waits.
+POLL_SECONDS_MAX = 30.0
+
+QueuedBehavior = Literal["return", "poll"]
 
 
 class Call(Generic[P, T]):
@@ -91,6 +101,12 @@ class Calls:
     redrive = Call(requests.redrive)
     set_queue = Call(requests.set_queue)
     queues = Call(requests.queues)
+    pop = Call(messages.pop)
+    ack = Call(messages.ack)
+    ack_many = Call(messages.ack_many)
+    transact = Call(messages.transact)
+    extend_lease = Call(messages.extend_lease)
+    operation = Call(messages.operation)
 
 
 class Client(Calls):
@@ -102,11 +118,39 @@ class Client(Calls):
         *,
         key: str | None = None,
         retry_seconds_max: float = RETRY_SECONDS_MAX,
+        retry_on_429: bool = True,
+        honor_retry_after: bool = True,
+        retry_delay_seconds_max: float = RETRY_DELAY_SECONDS_MAX,
+        queued: QueuedBehavior = "return",
         chance: random.Random | None = None,
     ) -> None:
-        from daybook.transport import Transport
+        """`queued` says what `push` does when the service accepts it for later: `return` that, or
+        `poll` until it is carried out."""
+        from daybook.transport import Patience, Transport
 
-        self._transport = Transport(url, key, retry_seconds_max, chance or new_chance())
+        patience = Patience(
+            retry_seconds_max=retry_seconds_max,
+            retry_on_429=retry_on_429,
+            honor_retry_after=honor_retry_after,
+            retry_delay_seconds_max=retry_delay_seconds_max,
+        )
+        self._transport = Transport(url, key, patience, chance or new_chance())
+        self._queued = queued
+
+    def push(
+        self, messages: Iterable[NewMessage], *, queued: QueuedBehavior | None = None
+    ) -> Pushed:
+        """Messages go into their lanes, all or none. With a transaction id they may be pushed
+        again; what a busy service accepts for later is as safe as the rest."""
+        pushed = self.send(push_request(messages))
+        if pushed.operation_id is None or (queued or self._queued) == "return":
+            return pushed
+        until = time.monotonic() + POLL_SECONDS_MAX
+        while (left := until - time.monotonic()) > 0:
+            done = self.send(operation_request(pushed.operation_id, wait_seconds=left))
+            if told := carried_out(pushed, done):
+                return told
+        raise OperationTimeout(pushed.operation_id)
 
     def send(self, request: Request[T], seconds_max: float | None = None) -> T:
         """`seconds_max` is for how long it is tried again, if not for as long as usual."""
@@ -138,11 +182,35 @@ class AsyncClient(Calls):
         *,
         key: str | None = None,
         retry_seconds_max: float = RETRY_SECONDS_MAX,
+        retry_on_429: bool = True,
+        honor_retry_after: bool = True,
+        retry_delay_seconds_max: float = RETRY_DELAY_SECONDS_MAX,
+        queued: QueuedBehavior = "return",
         chance: random.Random | None = None,
     ) -> None:
-        from daybook.transport import AsyncTransport
+        from daybook.transport import AsyncTransport, Patience
 
-        self._transport = AsyncTransport(url, key, retry_seconds_max, chance or new_chance())
+        patience = Patience(
+            retry_seconds_max=retry_seconds_max,
+            retry_on_429=retry_on_429,
+            honor_retry_after=honor_retry_after,
+            retry_delay_seconds_max=retry_delay_seconds_max,
+        )
+        self._transport = AsyncTransport(url, key, patience, chance or new_chance())
+        self._queued = queued
+
+    async def push(
+        self, messages: Iterable[NewMessage], *, queued: QueuedBehavior | None = None
+    ) -> Pushed:
+        pushed = await self.send(push_request(messages))
+        if pushed.operation_id is None or (queued or self._queued) == "return":
+            return pushed
+        until = time.monotonic() + POLL_SECONDS_MAX
+        while (left := until - time.monotonic()) > 0:
+            done = await self.send(operation_request(pushed.operation_id, wait_seconds=left))
+            if told := carried_out(pushed, done):
+                return told
+        raise OperationTimeout(pushed.operation_id)
 
     async def send(self, request: Request[T], seconds_max: float | None = None) -> T:
         """`seconds_max` is for how long it is tried again, if not for as long as usual."""

@@ -3,6 +3,8 @@
 Each has a stable `code`, which programs look at, and is one sentence, which people read.
 """
 
+from uuid import UUID
+
 
 class DaybookError(Exception):
     """Base of all of them. `status` is that of the HTTP answer, if there was one."""
@@ -39,6 +41,16 @@ class Unavailable(DaybookError):
     ) -> None:
         super().__init__(sentence, code=code, status=status)
         self.retry_after_seconds = retry_after_seconds
+
+
+class OperationTimeout(DaybookError):
+    """What was accepted for later has not been carried out in the time that was waited for it. It
+    will be: ask for it again by its id."""
+
+    def __init__(self, operation_id: UUID) -> None:
+        sentence = f"Operation {operation_id} is not carried out yet: ask for it again later."
+        super().__init__(sentence, code="operation_timeout")
+        self.operation_id = operation_id
 
 
 class ServerFault(DaybookError):

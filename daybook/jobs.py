@@ -19,6 +19,9 @@ class JobStatus(StrEnum):
 
 
 UniqueScope = Literal["forever", "unfinished"]
+Lanes = Literal["block", "skip"]
+"""What a dead job means to those behind it in its lane."""
+
 Outcome = Literal["done", "retry", "fail", "snooze", "release"]
 
 
@@ -207,6 +210,7 @@ class QueueSettings(Wire, frozen=True, kw_only=True):
     rate: Rate | UnsetType | None = UNSET
     per_subject: Limits | UnsetType = UNSET
     reason: str | UnsetType = UNSET
+    lanes: Lanes | UnsetType = UNSET
 
 
 class Queue(Wire, frozen=True, kw_only=True):
@@ -215,8 +219,10 @@ class Queue(Wire, frozen=True, kw_only=True):
     concurrency: int | None = None
     rate: Rate | None = None
     per_subject: Limits | None = None
+    lanes: Lanes = "block"
     pending: int = 0
     scheduled: int = 0
+    behind: int = 0
     processing: int = 0
     dead: int = 0
 

@@ -31,6 +31,7 @@ from daybook.jobs import (
     Heartbeats,
     Job,
     JobStatus,
+    Lanes,
     Limits,
     NewJob,
     Page,
@@ -243,11 +244,18 @@ def set_queue(
     concurrency: int | UnsetType | None = UNSET,
     rate: Rate | UnsetType | None = UNSET,
     per_subject: Limits | UnsetType = UNSET,
+    lanes: Lanes | UnsetType = UNSET,
     reason: str | UnsetType = UNSET,
 ) -> Request[Queue]:
-    """Pause a queue, resume it, or limit it. What is not named stays as it is."""
+    """Pause a queue, resume it, limit it, or say whether a dead job blocks its lane or is skipped.
+    What is not named stays as it is."""
     settings = QueueSettings(
-        paused=paused, concurrency=concurrency, rate=rate, per_subject=per_subject, reason=reason
+        paused=paused,
+        concurrency=concurrency,
+        rate=rate,
+        per_subject=per_subject,
+        lanes=lanes,
+        reason=reason,
     )
     return replace(writing(f"/api/queues/{segment(name)}", settings, read_queue), method="PUT")
 

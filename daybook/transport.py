@@ -10,9 +10,11 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import httpx2
+from msgspec import Struct
 from uuid_utils.compat import uuid7
 
 from daybook.answers import Answer, value_of
@@ -32,20 +34,44 @@ KEY = re.compile(r"dbk_[0-9A-Za-z_-]{1,196}")
 PASSING = (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError)
 
 
+class Patience(Struct, frozen=True, kw_only=True):
+    """How a client takes it that the service cannot do what it is asked at the moment."""
+
+    retry_seconds_max: float = 10.0
+    """For how long a call is tried again."""
+
+    retry_on_429: bool = True
+    """Whether also when the service has too much to do."""
+
+    honor_retry_after: bool = True
+    """Whether it is tried again no earlier than the service says."""
+
+    retry_delay_seconds_max: float = 30.0
+    """How long it is waited between two tries, whatever the service says."""
+
+
 class Tries:
     """The tries of one call."""
 
-    def __init__(self, seconds_max: float, chance: random.Random) -> None:
+    def __init__(
+        self, seconds_max: float, chance: random.Random, patience: Patience | None = None
+    ) -> None:
         self._until = time.monotonic() + seconds_max
         self._chance = chance
+        self._patience = patience or Patience()
         self._failures_count = 0
 
     def rest_seconds(self, failure: Unavailable) -> float:
         """Before the next try. When there is no time left for one, the failure is raised."""
+        patience = self._patience
+        if failure.status == HTTPStatus.TOO_MANY_REQUESTS and not patience.retry_on_429:
+            raise failure
         self._failures_count += 1
         seconds = BACKOFF.seconds(self._failures_count, self._chance)
-        # Never before the moment the service named; nor at that very moment, like all others.
-        seconds += failure.retry_after_seconds or 0.0
+        if patience.honor_retry_after:
+            # Never before the moment the service named; nor at that very moment, like all others.
+            seconds += failure.retry_after_seconds or 0.0
+        seconds = min(seconds, patience.retry_delay_seconds_max)
         if time.monotonic() + seconds > self._until:
             raise failure
         return seconds
@@ -55,7 +81,7 @@ class _Sender:
     """What does not depend on who waits."""
 
     def __init__(
-        self, url: str, key: str | None, retry_seconds_max: float, chance: random.Random
+        self, url: str, key: str | None, patience: Patience, chance: random.Random
     ) -> None:
         if not ADDRESS.fullmatch(url):
             raise BadSetup(f"{url!r} is not an address such as http://127.0.0.1:8000.")
@@ -63,12 +89,12 @@ class _Sender:
             raise BadSetup("The key is not one of Daybook's, which begin with dbk_.")
         self._url = url.rstrip("/")
         self._key = key
-        self._retry_seconds_max = retry_seconds_max
+        self._patience = patience
         self._chance = chance
 
     def _tries(self, seconds_max: float | None) -> Tries:
-        seconds = self._retry_seconds_max if seconds_max is None else seconds_max
-        return Tries(seconds, self._chance)
+        seconds = self._patience.retry_seconds_max if seconds_max is None else seconds_max
+        return Tries(seconds, self._chance, self._patience)
 
     def _options(self) -> dict[str, Any]:
         # A proxy or a .netrc of the environment is not for a service on the inside.
@@ -112,9 +138,9 @@ class _Sender:
 
 class Transport(_Sender):
     def __init__(
-        self, url: str, key: str | None, retry_seconds_max: float, chance: random.Random
+        self, url: str, key: str | None, patience: Patience, chance: random.Random
     ) -> None:
-        super().__init__(url, key, retry_seconds_max, chance)
+        super().__init__(url, key, patience, chance)
         self._client = httpx2.Client(**self._options())
 
     def send(self, request: Request[T], seconds_max: float | None = None) -> T:
@@ -134,9 +160,9 @@ class Transport(_Sender):
 
 class AsyncTransport(_Sender):
     def __init__(
-        self, url: str, key: str | None, retry_seconds_max: float, chance: random.Random
+        self, url: str, key: str | None, patience: Patience, chance: random.Random
     ) -> None:
-        super().__init__(url, key, retry_seconds_max, chance)
+        super().__init__(url, key, patience, chance)
         self._client = httpx2.AsyncClient(**self._options())
 
     async def send(self, request: Request[T], seconds_max: float | None = None) -> T:

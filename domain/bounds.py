@@ -7,7 +7,7 @@ with the same words.
 
 from collections.abc import Hashable, Sequence
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from msgspec import Struct
@@ -16,6 +16,7 @@ from domain.bot import Bot
 from domain.desk import Command, Desk, Reads
 from domain.event import Decider, Event, S
 from domain.job import Job
+from domain.operation import Operation
 from domain.order import Order
 from domain.queue import Queue
 from domain.restaurant import Restaurant, restaurant_id
@@ -55,6 +56,8 @@ class Bounds(Struct, frozen=True, kw_only=True):
                 return self.reaches(state.queue)
             case Queue():
                 return self.reaches(state.name)
+            case Operation():
+                return all(self.reaches(item.queue) for item in state.items)
             case Restaurant():
                 return self.restaurant in (None, state.slug)
             case Ticket():
@@ -101,6 +104,10 @@ class BoundDesk:
     def get(self, decider: Decider[S], aggregate_id: UUID) -> S | None:
         state = self._desk.get(decider, aggregate_id)
         return state if self._bounds.sees(state) else None
+
+    def is_tied(self, decider: Decider[Any], to: UUID) -> bool:
+        """Whoever may push into a lane may know whether something is accepted before it."""
+        return self._desk.is_tied(decider, to)
 
     def every(self, decider: Decider[S]) -> Sequence[S]:
         return [state for state in self._desk.every(decider) if self._bounds.sees(state)]

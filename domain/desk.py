@@ -29,6 +29,13 @@ class Reads(Struct, frozen=True, gc=False, kw_only=True):
     every: tuple[Decider[Any], ...] = ()
     """Kinds of which all unfinished ones are wanted."""
 
+    seen: tuple[tuple[Decider[Any], UUID], ...] = ()
+    """Aggregates named by id that are only looked at: others may change them meanwhile, and one
+    that is finished is as if there were none."""
+
+    seen_all: tuple[Decider[Any], ...] = ()
+    """Kinds of which all are looked at in that way: for those that are few."""
+
     ready: Decider[Any] | None = None
     """A kind of aggregate of which the most urgent ready ones are wanted."""
 
@@ -37,33 +44,41 @@ class Reads(Struct, frozen=True, gc=False, kw_only=True):
     among: Hashable = None
     """Which of the ready ones, and how they are chosen: as their table understands it."""
 
-    draws: tuple[str, int] | None = None
-    """A sequence of numbers, and how many of them are wanted."""
+    seen_tied: tuple[tuple[Decider[Any], UUID], ...] = ()
+    """Whether aggregates of that kind are tied to that id, whichever: only looked at."""
+
+    draws: tuple[tuple[str, int], ...] = ()
+    """Sequences of numbers, and how many of each are wanted."""
+
+    can_wait: bool = False
+    """Whether others go first when there is more than can be done: what only begins something, and
+    ends nothing."""
 
     @staticmethod
     def of_all(parts: Sequence["Reads"]) -> "Reads":
-        """What several commands need together: at most one kind of ready ones, one sequence."""
+        """What several commands need together: at most one kind of ready ones."""
         kinds = {part.ready for part in parts if part.ready}
         amongs = {part.among for part in parts if part.ready}
-        sequences = {part.draws[0] for part in parts if part.draws}
         assert len(kinds) <= 1, "commands that belong together take one kind of ready aggregate"
         assert len(amongs) <= 1, "commands that belong together take them from the same ones"
-        assert len(sequences) <= 1, "commands that belong together draw from one sequence"
-        drawn_count = sum(part.draws[1] for part in parts if part.draws)
         return Reads(
             names=tuple(name for part in parts for name in part.names),
             tied=tuple(tie for part in parts for tie in part.tied),
             every=tuple({decider for part in parts for decider in part.every}),
+            seen=tuple(name for part in parts for name in part.seen),
+            seen_all=tuple({decider for part in parts for decider in part.seen_all}),
             ready=kinds.pop() if kinds else None,
             ready_count=sum(part.ready_count for part in parts),
             among=amongs.pop() if amongs else None,
-            draws=(sequences.pop(), drawn_count) if sequences else None,
+            seen_tied=tuple(tie for part in parts for tie in part.seen_tied),
+            draws=tuple(draw for part in parts for draw in part.draws),
+            can_wait=all(part.can_wait for part in parts),
         )
 
     @property
     def weight(self) -> int:
         """How much room a command takes in a batch."""
-        draws = self.draws[1] if self.draws else 0
+        draws = sum([count for _, count in self.draws])
         return max(1, len(self.names), self.ready_count, draws)
 
 
@@ -83,6 +98,9 @@ class Desk(Protocol):
 
         Raises NotOnDeskError when it was not asked for.
         """
+
+    def is_tied(self, decider: Decider[Any], to: UUID) -> bool:
+        """Whether there was one of that kind tied to that id, when the batch began."""
 
     def every(self, decider: Decider[S]) -> Sequence[S]:
         """All unfinished ones of a kind that was asked for as a whole; of another kind, those

@@ -87,6 +87,20 @@ class ClaimLostError(Refusal):
         super().__init__(f"Claim {claim_id} no longer holds {kind} {held_id}.")
 
 
+class LeaseLostError(Refusal):
+    code = "lease_lost"
+
+    def __init__(self, lease_id: UUID) -> None:
+        super().__init__(f"Lease {lease_id} holds nothing any more: pop again.")
+
+
+class OperationOverError(Refusal):
+    code = "operation_over"
+
+    def __init__(self, operation_id: UUID) -> None:
+        super().__init__(f"Operation {operation_id} has been carried out already.")
+
+
 class NotYetDueError(Refusal):
     code = "not_yet_due"
 

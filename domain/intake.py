@@ -166,7 +166,7 @@ def _reads(stream: str, record_ids: Sequence[UUID], jobs_count: int) -> Reads:
     named = [(UPSTREAM_RECORD, record_id) for record_id in record_ids]
     return Reads(
         names=((UPSTREAM, upstream_id(stream)), *named),
-        draws=(JOB_NUMBERS, jobs_count) if jobs_count else None,
+        draws=((JOB_NUMBERS, jobs_count),) if jobs_count else (),
     )
 
 

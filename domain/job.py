@@ -92,6 +92,17 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     unique_key: str | None = None
     unique_scope: UniqueScope | None = None
     partition: str | None = None
+    """Its lane in the queue: what is in one lane is done one after another."""
+
+    skips: bool = False
+    """What its death means to the lane: the next one's turn, or that all wait."""
+
+    entered: int | None = None
+    """The version with which it took its place in the lane; None while it is in none."""
+
+    operation_id: UUID | None = None
+    """Whose place in the lane it has, if it was brought in by what had been accepted before."""
+
     error: str | None = None
     result: Raw = NULL
     finished_at: datetime | None = None
@@ -111,6 +122,8 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
         unique_key: str | None = None
         unique_scope: UniqueScope | None = None
         partition: str | None = None
+        skips: bool = False
+        operation_id: UUID | None = None
 
     class Claimed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.claimed"
@@ -264,9 +277,10 @@ def held_by(job: Job, claim_id: UUID) -> Lease:
 
 def _created(job: Job | None, event: Job.Created) -> Job:
     """A unique key stands for one job: when it is used again, that job begins a new life."""
+    version = 1 if job is None else job.version + 1
     return Job(
         id=event.job_id,
-        version=1 if job is None else job.version + 1,
+        version=version,
         life=1 if job is None else job.life + 1,
         number=event.number,
         queue=event.queue,
@@ -284,6 +298,9 @@ def _created(job: Job | None, event: Job.Created) -> Job:
         unique_key=event.unique_key,
         unique_scope=event.unique_scope,
         partition=event.partition,
+        skips=event.skips,
+        entered=None if event.partition is None else version,
+        operation_id=event.operation_id,
     )
 
 
@@ -309,6 +326,8 @@ def evolve(job: Job | None, event: Event) -> Job:
                 result=event.result,
                 error=None,
                 finished_at=event.at,
+                entered=None,
+                operation_id=None,
             )
         case Job.Failed():
             return _failed(job, event)
@@ -317,12 +336,25 @@ def evolve(job: Job | None, event: Event) -> Job:
         case Job.Snoozed():
             return _given_back(job, event, run_at=event.until)
         case Job.MovedToDLQ():
-            return job.after(event, status=JobStatus.DEAD, run_at=None, finished_at=event.at)
+            return job.after(
+                event,
+                status=JobStatus.DEAD,
+                run_at=None,
+                finished_at=event.at,
+                entered=None if job.skips else job.entered,
+                operation_id=None if job.skips else job.operation_id,
+            )
         case Job.Requeued():
             return _requeued(job, event)
         case Job.Cancelled():
             return job.after(
-                event, status=JobStatus.CANCELLED, lease=None, run_at=None, finished_at=event.at
+                event,
+                status=JobStatus.CANCELLED,
+                lease=None,
+                run_at=None,
+                finished_at=event.at,
+                entered=None,
+                operation_id=None,
             )
     raise AssertionError(f"a job does not know {event}")
 
@@ -348,6 +380,8 @@ def _given_back(job: Job, event: Event, **changes: Any) -> Job:
 
 
 def _requeued(job: Job, event: Job.Requeued) -> Job:
+    """One that had left its lane goes to the end of it; one that held it up keeps its place."""
+    is_outside = job.partition is not None and job.entered is None
     return job.after(
         event,
         status=JobStatus.PENDING,
@@ -360,6 +394,8 @@ def _requeued(job: Job, event: Job.Requeued) -> Job:
         error=None,
         result=NULL,
         finished_at=None,
+        entered=job.version + 1 if is_outside else job.entered,
+        operation_id=None if is_outside else job.operation_id,
     )
 
 

@@ -39,7 +39,7 @@ class CreateOrder(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def reads(self) -> Reads:
-        return Reads(draws=(ORDER_NUMBERS, 1))
+        return Reads(draws=((ORDER_NUMBERS, 1),), can_wait=True)
 
     def decide(self, desk: Desk) -> Order:
         created = orders.create(

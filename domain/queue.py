@@ -1,10 +1,12 @@
-"""A queue of jobs: its name, whether it is paused, and how much of it may run at once.
+"""A queue of jobs: its name, whether it is paused, how much of it may run at once, and what a dead
+job means to those behind it in its lane.
 
 A queue need not be set up: jobs may be put into any. It is written down here only once somebody
 decides something about it.
 """
 
 from datetime import datetime
+from enum import StrEnum
 from typing import ClassVar
 from uuid import UUID, uuid5
 
@@ -29,6 +31,16 @@ class Limits(Struct, frozen=True, gc=False, omit_defaults=True):
     rate: Rate | None = None
 
 
+class Lanes(StrEnum):
+    """What becomes of a lane whose first job is dead."""
+
+    BLOCK = "block"
+    """It waits until somebody retries or cancels that job."""
+
+    SKIP = "skip"
+    """It goes on with the next."""
+
+
 class Queue(Struct, frozen=True, kw_only=True, gc=False):
     id: UUID
     version: int
@@ -36,6 +48,7 @@ class Queue(Struct, frozen=True, kw_only=True, gc=False):
     paused: bool
     limits: Limits
     per_subject: Limits
+    lanes: Lanes = Lanes.BLOCK
     created_at: datetime
     updated_at: datetime
 
@@ -45,6 +58,7 @@ class Queue(Struct, frozen=True, kw_only=True, gc=False):
         paused: bool
         limits: Limits
         per_subject: Limits
+        lanes: Lanes = Lanes.BLOCK
 
 
 def queue_id(name: str) -> UUID:
@@ -60,6 +74,7 @@ def evolve(queue: Queue | None, event: Event) -> Queue:
         paused=event.paused,
         limits=event.limits,
         per_subject=event.per_subject,
+        lanes=event.lanes,
         created_at=event.at if queue is None else queue.created_at,
         updated_at=event.at,
     )

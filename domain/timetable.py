@@ -100,7 +100,7 @@ class FireSchedule(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def reads(self) -> Reads:
         named = _reads(self.name).names
-        return Reads(names=named, draws=(JOB_NUMBERS, self.runs_max))
+        return Reads(names=named, draws=((JOB_NUMBERS, self.runs_max),))
 
     def decide(self, desk: Desk) -> Schedule:
         schedule = _schedule(desk, self.name)

@@ -14,10 +14,16 @@ from msgspec import UNSET, Raw, Struct, UnsetType, json
 
 from domain import job as jobs
 from domain.desk import Desk, Reads
-from domain.errors import JobNotDeadError, LeaseHeldError, NotFoundError, Refusal
-from domain.event import Event
+from domain.errors import (
+    ClaimLostError,
+    JobNotDeadError,
+    LeaseHeldError,
+    NotFoundError,
+    Refusal,
+)
+from domain.event import Decider, Event
 from domain.job import JOB, NULL, Backoff, FailureReason, Job, JobStatus, UniqueScope
-from domain.queue import QUEUE, Limits, Queue, Rate, queue_id
+from domain.queue import QUEUE, Lanes, Limits, Queue, Rate, queue_id
 
 T = TypeVar("T")
 
@@ -46,6 +52,11 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     unique_key: str | None = None
     unique_scope: UniqueScope | None = None
     partition: str | None = None
+    is_fresh: bool = False
+    """Whether nobody else can have used its unique key, so that nobody needs to look."""
+
+    operation_id: UUID | None = None
+    """What brings it in, if that was accepted before: then it has that one's place in its lane."""
 
 
 class Enqueued(Struct, frozen=True, gc=False):
@@ -59,6 +70,8 @@ class Selector(Struct, frozen=True, gc=False):
 
     queues: tuple[str, ...]
     types: tuple[str, ...] | None = None
+    partition: str | None = None
+    """Only of this lane; of all, and of none, when None."""
 
 
 class Outcome(StrEnum):
@@ -84,6 +97,9 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     then: tuple[NewJob, ...] = ()
     """Jobs that its completion creates. Their ids follow from it."""
 
+    worker: str | None = None
+    """Who is to hold the claim; whoever it is when None."""
+
 
 class Settled(Struct, frozen=True, gc=False):
     """What one of many was told."""
@@ -107,11 +123,12 @@ class CreateJobs(Struct, frozen=True, gc=False):
 
     @property
     def reads(self) -> Reads:
-        keyed = tuple((JOB, one.job_id) for one in self.new if one.unique_key is not None)
-        return Reads(names=keyed, draws=(JOB_NUMBERS, len(self.new)))
+        keyed = tuple((JOB, one.job_id) for one in self.new if _may_be_known(one))
+        seen = _queues_of(self.new)
+        return Reads(names=keyed, seen=seen, draws=((JOB_NUMBERS, len(self.new)),), can_wait=True)
 
     def decide(self, desk: Desk) -> list[Enqueued]:
-        return [_enqueue(desk, one) for one in self.new]
+        return [create_job(desk, one) for one in self.new]
 
 
 class ClaimJobs(Struct, frozen=True, kw_only=True, gc=False):
@@ -156,9 +173,17 @@ class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def reads(self) -> Reads:
         names = tuple([(JOB, one.job_id) for one in self.results])
-        follow_ups_count = sum([len(one.then) for one in self.results])
-        draws = (JOB_NUMBERS, follow_ups_count) if follow_ups_count else None
-        return Reads(names=names, draws=draws)
+        follow_ups = [new for one in self.results for new in one.then]
+        if not follow_ups:
+            return Reads(names=names)
+        # Which queue it is that is not named shows only once the job before it is there.
+        unnamed = any(new.partition is not None and not new.queue for new in follow_ups)
+        return Reads(
+            names=names,
+            seen=_queues_of(follow_ups),
+            seen_all=(QUEUE,) if unnamed else (),
+            draws=((JOB_NUMBERS, len(follow_ups)),),
+        )
 
     def decide(self, desk: Desk) -> list[Settled]:
         settled: list[Settled] = []
@@ -171,6 +196,8 @@ class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
 
     def _finish(self, desk: Desk, result: Result) -> Job:
         job = _job(desk, result.job_id)
+        if result.worker not in (None, job.lease and job.lease.worker):
+            raise ClaimLostError("job", job.id, result.claim_id)
         if result.outcome is Outcome.DONE:
             event = jobs.complete(
                 job,
@@ -321,6 +348,7 @@ class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
     concurrency: int | UnsetType | None = UNSET
     rate: Rate | UnsetType | None = UNSET
     per_subject: Limits | UnsetType = UNSET
+    lanes: Lanes | UnsetType = UNSET
     because: str | None = None
 
     @property
@@ -331,6 +359,7 @@ class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
         queue = desk.get(QUEUE, queue_id(self.name))
         paused = queue.paused if queue else False
         limits, per_subject = (queue.limits, queue.per_subject) if queue else (Limits(), Limits())
+        lanes = queue.lanes if queue else Lanes.BLOCK
         configured = Queue.Configured(
             at=desk.now,
             name=self.name,
@@ -339,6 +368,7 @@ class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
                 _chosen(self.concurrency, limits.concurrency), _chosen(self.rate, limits.rate)
             ),
             per_subject=_chosen(self.per_subject, per_subject),
+            lanes=_chosen(self.lanes, lanes),
             because=self.because,
         )
         return desk.record(QUEUE, queue_id(self.name), configured)
@@ -348,16 +378,34 @@ def _chosen(given: T | UnsetType, otherwise: T) -> T:
     return otherwise if isinstance(given, UnsetType) else given
 
 
-def _enqueue(desk: Desk, new: NewJob) -> Enqueued:
-    if new.unique_key is not None:
+def create_job(desk: Desk, new: NewJob) -> Enqueued:
+    """Unless its unique key stands for one already."""
+    if _may_be_known(new):
         existing = desk.get(JOB, new.job_id)
         if existing is not None and not _may_begin_anew(existing, new):
             return Enqueued(existing, is_new=False)
     return Enqueued(_create(desk, new, new.job_id, new.queue), is_new=True)
 
 
+def _may_be_known(new: NewJob) -> bool:
+    return new.unique_key is not None and not new.is_fresh
+
+
 def _may_begin_anew(existing: Job, new: NewJob) -> bool:
     return new.unique_scope is UniqueScope.UNFINISHED and existing.is_over
+
+
+def _queues_of(new: Sequence[NewJob]) -> tuple[tuple[Decider[Queue], UUID], ...]:
+    """The queues that are named, and of which it matters what they say of their lanes."""
+    names = {one.queue for one in new if one.partition is not None and one.queue}
+    return tuple([(QUEUE, queue_id(name)) for name in names])
+
+
+def _skips(desk: Desk, queue: str, partition: str | None) -> bool:
+    if partition is None:
+        return False
+    settings = desk.get(QUEUE, queue_id(queue))
+    return settings is not None and settings.lanes is Lanes.SKIP
 
 
 def _create(desk: Desk, new: NewJob, job_id: UUID, queue: str) -> Job:
@@ -376,6 +424,8 @@ def _create(desk: Desk, new: NewJob, job_id: UUID, queue: str) -> Job:
         unique_key=new.unique_key,
         unique_scope=new.unique_scope,
         partition=new.partition,
+        skips=_skips(desk, queue, new.partition),
+        operation_id=new.operation_id,
     )
     return desk.record(JOB, job_id, created)
 

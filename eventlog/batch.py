@@ -2,7 +2,8 @@
 
 The first holds every row the commands name (in one fixed order, so that no two batches can
 wait for each other), picks ready rows and draws numbers. Python decides, command by command.
-The second writes the live rows, appends all events and commits.
+The second holds what the decisions touch beside these rows, writes the live rows, appends all
+events and commits.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +31,7 @@ from eventlog.idempotency import (
     scopes,
 )
 from eventlog.link import Answer, Connection, Link
-from eventlog.live import LiveTable
+from eventlog.live import LiveTable, Statements
 from eventlog.mapper import EventMapper
 from eventlog.origin import Origin, Receipt
 from eventlog.submission import Needs, Pick, Submission, load
@@ -101,8 +102,16 @@ class Batch:
         short = self._decide(desk)
         if short:
             await self._find_overlooked(link, short, picks)
-        self._write(link, desk.changes)
+        changes = _by_kind(desk.changes)
+        around = [table.around(changes) for table in self._tables]
+        for one in around:
+            _queue(link, one.first)
+        for table in self._tables:
+            if of_table := changes.get(table.decider.name):
+                _write_table(link, table, of_table)
         appended = self._append(link)
+        for one in around:
+            _queue(link, one.last)
         self._write_keys(link)
         link.queue("COMMIT")
         self.commit_sent = appended is not None
@@ -131,10 +140,16 @@ class Batch:
             for sequence, count in needs.draws.items()
         }
         held: list[tuple[LiveTable[Any], Answer]] = []
+        seen: list[tuple[LiveTable[Any], Answer]] = []
+        tied: list[tuple[LiveTable[Any], Answer]] = []
         picks: list[Pick] = []
         for table in self._tables:
             if answer := needs.hold(link, table):
                 held.append((table, answer))
+            if answer := needs.see(link, table):
+                seen.append((table, answer))
+            if answer := needs.see_tied(link, table):
+                tied.append((table, answer))
             # Picking never waits, so it may come after the waiting for this table's rows.
             picks += needs.pick(link, table)
         await link.sync()
@@ -152,7 +167,16 @@ class Batch:
         ((now,),) = clock.rows()
         numbers = {s: iter([row[0] for row in answer.rows()]) for s, answer in drawn.items()}
         ready = {(one.table.decider.name, one.among): one.states for one in picks}
-        desk = BatchDesk(now=now, held=states, absent=absent, ready=ready, drawn=numbers)
+        desk = BatchDesk(
+            now=now,
+            held=states,
+            absent=[*absent, *needs.seen],
+            ready=ready,
+            drawn=numbers,
+            seen=[state for table, answer in seen for state in load(table, answer)],
+            seen_all=needs.seen_all,
+            tied={(table.decider.name, one.int) for table, a in tied for (one,) in a.rows()},
+        )
         return desk, picks
 
     async def _fold(self, link: Link, ids: Sequence[UUID]) -> list[State]:
@@ -250,15 +274,6 @@ class Batch:
         asked = submission.reads.ready is pick.table.decider
         return asked and submission.reads.among == pick.among and not submission.events
 
-    def _write(self, link: Link, changes: Iterable[Entry]) -> None:
-        by_decider: dict[str, list[Entry]] = {table.decider.name: [] for table in self._tables}
-        for change in changes:
-            assert change.decider is not None
-            by_decider[change.decider.name].append(change)
-        for table in self._tables:
-            if of_table := by_decider[table.decider.name]:
-                _write_table(link, table, of_table)
-
     def _append(self, link: Link) -> Answer | None:
         events = [event for submission in self.submissions for event in submission.events]
         if not events:
@@ -301,6 +316,19 @@ def appended(
         "correlations": uuids([o.correlation_id for o in origins]) if correlated else commands,
         "causations": bigints([origin.causation_id for origin in origins]),
     }
+
+
+def _by_kind(changes: Iterable[Entry]) -> dict[str, list[Entry]]:
+    by_decider: dict[str, list[Entry]] = {}
+    for change in changes:
+        assert change.decider is not None
+        by_decider.setdefault(change.decider.name, []).append(change)
+    return by_decider
+
+
+def _queue(link: Link, statements: Statements) -> None:
+    for query, given in statements:
+        link.queue(query, **given)
 
 
 def _write_table(link: Link, table: LiveTable[Any], changes: Sequence[Entry]) -> None:

@@ -30,6 +30,9 @@ WEIGHT_MAX = 500
 # With so much waiting, one more connection is worth its while.
 PLENTY = 400
 REPEATS_MAX = 20
+# How much the last batch counts in what is told of how long commands wait, and for how long.
+WAITED_WEIGHT = 0.3
+WAITED_SECONDS = 1.0
 
 
 class Waiting(Submission):
@@ -79,7 +82,12 @@ class Committer:
         self._deadline_seconds = deadline_seconds
         self._on_commit = on_commit
         self._queue: deque[Waiting] = deque()
+        self._patient: deque[Waiting] = deque()
+        """What can wait until the queue is empty."""
+
         self._queued_weight = 0
+        self._waited_seconds = 0.0
+        self._taken_at = 0.0
         self._arrived = asyncio.Event()
         self._plenty = asyncio.Event()
         self._lanes: list[asyncio.Task[None]] = []
@@ -107,9 +115,38 @@ class Committer:
         if self._closing:
             waiting.tell(UnavailableError("The service is shutting down."))
         else:
-            self._queue.append(waiting)
+            (self._patient if waiting.reads.can_wait else self._queue).append(waiting)
             self._ring(waiting.reads.weight)
         return waiting.future
+
+    @property
+    def waiting_seconds(self) -> float:
+        """How long commands wait for their turn: the one in front until now, or those of the last
+        batches. Measured once a batch, and never for a command."""
+        now = asyncio.get_running_loop().time()
+        fronts = [now - self._arrived_at(queue[0]) for queue in self._queues if queue]
+        is_recent = now - self._taken_at < WAITED_SECONDS
+        return max([*fronts, self._waited_seconds if is_recent else 0.0])
+
+    @property
+    def _queues(self) -> tuple[deque[Waiting], deque[Waiting]]:
+        return self._queue, self._patient
+
+    @property
+    def _next(self) -> Waiting | None:
+        if self._queue:
+            return self._queue[0]
+        return self._patient[0] if self._patient else None
+
+    def _arrived_at(self, waiting: Waiting) -> float:
+        return waiting.deadline - self._deadline_seconds
+
+    def _note_wait(self, first: Waiting) -> None:
+        now = asyncio.get_running_loop().time()
+        waited = now - self._arrived_at(first)
+        if now - self._taken_at < WAITED_SECONDS:
+            waited = WAITED_WEIGHT * waited + (1 - WAITED_WEIGHT) * self._waited_seconds
+        self._waited_seconds, self._taken_at = waited, now
 
     def _ring(self, weight: int) -> None:
         self._queued_weight += weight
@@ -132,30 +169,32 @@ class Committer:
             await lane.close()
 
     async def _next_batch(self, bell: asyncio.Event) -> list[Waiting]:
-        """Whatever waits, up to a limit: one large request must not hold up the small ones.
+        """Whatever waits, up to a limit: one large request must not hold up the small ones. What
+        ends something goes before what begins something.
 
         The first lane takes what there is. The others come in when there is plenty: small batches
         on several lanes would cost more than they gain."""
-        while not bell.is_set() or not self._queue:
-            if self._closing and not self._queue:
+        while not bell.is_set() or self._next is None:
+            if self._closing and self._next is None:
                 return []
             bell.clear()
             await bell.wait()
         batch = [self._take()]
+        self._note_wait(batch[0])
         weight = batch[0].reads.weight
-        while self._queue:
-            weight += self._queue[0].reads.weight
+        while (following := self._next) is not None:
+            weight += following.reads.weight
             if weight > WEIGHT_MAX:
                 break
             batch.append(self._take())
-        if not self._queue:
+        if self._next is None:
             self._arrived.clear()
         if self._queued_weight < PLENTY and not self._closing:
             self._plenty.clear()
         return batch
 
     def _take(self) -> Waiting:
-        waiting = self._queue.popleft()
+        waiting = (self._queue or self._patient).popleft()
         self._queued_weight -= waiting.reads.weight
         return waiting
 
@@ -164,9 +203,11 @@ class Committer:
         while True:
             await asyncio.sleep(self._deadline_seconds / 20)
             now = asyncio.get_running_loop().time()
-            while self._queue and self._queue[0].deadline < now:
-                too_late = UnavailableError("The database did not take the command in time.")
-                self._take().tell(too_late)
+            for queue in self._queues:
+                while queue and queue[0].deadline < now:
+                    late = queue.popleft()
+                    self._queued_weight -= late.reads.weight
+                    late.tell(UnavailableError("The database did not take the command in time."))
 
     def _new_batch(self, waiting: Sequence[Waiting]) -> Batch:
         return Batch(waiting, self._tables, self._mapper)

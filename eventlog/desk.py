@@ -2,7 +2,7 @@
 it decided. A command that is refused leaves the desk as it found it."""
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -48,11 +48,20 @@ class BatchDesk:
         absent: Iterable[UUID],
         ready: Mapping[Source, Sequence[State]],
         drawn: Mapping[str, Iterator[int]],
+        seen: Iterable[State] = (),
+        seen_all: Collection[str] = (),
+        tied: Collection[tuple[str, int]] = (),
     ) -> None:
+        """`seen_all` are kinds of which all lie here: any other there is not. `tied` are kinds,
+        and the integers of ids to which one of them is tied."""
         self.now = now
         self._drawn = drawn
+        self._seen_all = seen_all
+        self._tied = tied
         # Keyed by the id's integer: a UUID's own hash is a call into Python, a dozen a command.
         self._entries = {aggregate_id.int: Entry(None) for aggregate_id in absent}
+        # What is held besides is newer.
+        self._entries |= {state.id.int: Entry(state) for state in seen}
         self._entries |= {state.id.int: Entry(state) for state in held}
         self._ready = {source: deque(map(self._lay, states)) for source, states in ready.items()}
         self._begin()
@@ -75,9 +84,14 @@ class BatchDesk:
     def get(self, decider: Decider[S], aggregate_id: UUID) -> S | None:
         entry = self._entries.get(aggregate_id.int)
         if entry is None:
+            if decider.name in self._seen_all:
+                return None
             raise NotOnDeskError(f"{decider.name} {aggregate_id}")
         # A caller may have given one kind's id for another's: there is no such order then.
         return entry.state if isinstance(entry.state, decider.state) else None
+
+    def is_tied(self, decider: Decider[Any], to: UUID) -> bool:
+        return (decider.name, to.int) in self._tied
 
     def every(self, decider: Decider[S]) -> list[S]:
         states = (entry.state for entry in self._entries.values())

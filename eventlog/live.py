@@ -5,13 +5,41 @@ events, written in the transaction of those events. It is never stale, and claim
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Generic
+from typing import Any, ClassVar, Generic, Protocol
 
+from msgspec import Struct
 from psycopg.rows import TupleRow
 
 from domain.event import Decider, S
 
 Parameters = Mapping[str, Any]
+Statements = Sequence[tuple[str, Parameters]]
+
+
+class Change(Protocol):
+    """An aggregate as it was when a batch began, and as it is after it."""
+
+    @property
+    def before(self) -> Any: ...
+    @property
+    def state(self) -> Any: ...
+
+
+Changes = Mapping[str, Sequence[Change]]
+"""Of a batch, by the name of the decider."""
+
+
+class Around(Struct, frozen=True, gc=False):
+    """What else must be done with the changes of a batch, beside writing the rows."""
+
+    first: Statements = ()
+    """Before anything is written: holds what the changes touch beside their own rows."""
+
+    last: Statements = ()
+    """After the events have their positions."""
+
+
+NOTHING_AROUND = Around()
 
 
 class LiveTable(Generic[S]):
@@ -24,6 +52,12 @@ class LiveTable(Generic[S]):
 
     select: ClassVar[str]
     """Selects all rows, with their columns as `load` takes them."""
+
+    see: ClassVar[str]
+    """Selects the rows of `ids`, and holds none of them."""
+
+    see_tied: ClassVar[str]
+    """Selects those of the ids in `tied` to which some row is tied, and holds none."""
 
     hold: ClassVar[str]
     """Selects the rows of `ids` FOR UPDATE, ordered by id: the order of locks is fixed."""
@@ -49,11 +83,16 @@ class LiveTable(Generic[S]):
     """Columns that are moved by what is no event, and for each the column that says how long that
     counts: as long as it is the same."""
 
-    def held_first(self, among: Any) -> Sequence[tuple[str, Parameters]]:  # noqa: ARG002 (most tables need none)
+    def around(self, changes: Changes) -> Around:  # noqa: ARG002 (most rows stand alone)
+        """Of all that a batch has changed, so that what is held beside the rows is held in one
+        order, whichever kinds of aggregates it concerns."""
+        return NOTHING_AROUND
+
+    def held_first(self, among: Any) -> Statements:  # noqa: ARG002 (most tables need none)
         """Statements that hold what else must not change while ready rows are picked."""
         return ()
 
-    def picks(self, among: Any, limit: int) -> Sequence[tuple[str, Parameters]]:
+    def picks(self, among: Any, limit: int) -> Statements:
         """Statements that select the `limit` most urgent ready rows, skipping those that others
         hold. What `among` is, the commands that ask for them know."""
         raise NotImplementedError
@@ -66,6 +105,15 @@ class LiveTable(Generic[S]):
     def selection(self, among: Any) -> Parameters:  # noqa: ARG002 (most tables have one kind)
         """Parameters of `overlooked`, beside the ids."""
         return {}
+
+    def reckon(self, states: Sequence[S]) -> Statements:  # noqa: ARG002 (most rows stand alone)
+        """Statements that set anew, from the log and the other rows, what `around` keeps up to
+        date: after these states were written, or their rows deleted."""
+        return ()
+
+    def settle(self) -> Statements:
+        """Statements that set anew what depends on other tables than this: once both are there."""
+        return ()
 
     def noted(self, state: S) -> Hashable:
         """What `insert` notes of a state in the tables beside."""

@@ -37,6 +37,9 @@ class Needs:
         self._names: dict[str, dict[int, UUID]] = {}
         self._tied: dict[str, dict[int, UUID]] = {}
         self._every: set[str] = set()
+        self._seen: dict[str, dict[int, UUID]] = {}
+        self._seen_tied: dict[str, dict[int, UUID]] = {}
+        self.seen_all: set[str] = set()
         self._ready: dict[str, dict[Hashable, int]] = {}
         self.draws: dict[str, int] = {}
         self.keys: list[Scope] = []
@@ -52,16 +55,38 @@ class Needs:
             self._tied.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
         for decider in reads.every:
             self._every.add(decider.name)
+        for decider, aggregate_id in reads.seen:
+            self._seen.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
+        for decider in reads.seen_all:
+            self.seen_all.add(decider.name)
         if reads.ready is not None:
             counts = self._ready.setdefault(reads.ready.name, {})
             counts[reads.among] = counts.get(reads.among, 0) + reads.ready_count
-        if reads.draws is not None:
-            sequence, count = reads.draws
+        for decider, tied_to in reads.seen_tied:
+            self._seen_tied.setdefault(decider.name, {})[tied_to.int] = tied_to
+        for sequence, count in reads.draws:
             self.draws[sequence] = self.draws.get(sequence, 0) + count
 
     @property
     def named(self) -> dict[int, UUID]:
         return {key: one for names in self._names.values() for key, one in names.items()}
+
+    @property
+    def seen(self) -> list[UUID]:
+        return [one for names in self._seen.values() for one in names.values()]
+
+    def see(self, link: Link, table: LiveTable[Any]) -> Answer | None:
+        """Looks without waiting for anybody."""
+        name = table.decider.name
+        if name in self.seen_all:
+            return link.queue(table.select)
+        if seen := self._seen.get(name):
+            return link.queue(table.see, ids=uuids([*seen.values()]))
+        return None
+
+    def see_tied(self, link: Link, table: LiveTable[Any]) -> Answer | None:
+        tied = self._seen_tied.get(table.decider.name)
+        return link.queue(table.see_tied, tied=uuids([*tied.values()])) if tied else None
 
     def hold(self, link: Link, table: LiveTable[Any]) -> Answer | None:
         """One statement a table, whatever is wanted of it, so that its rows are locked in order."""

@@ -8,6 +8,7 @@ from processors.forgetting import Forgetting
 from processors.leases import Leases
 from processors.no_shows import NoShows
 from processors.notifications import Notifications
+from processors.operations import Operations
 from processors.qstash import QStash
 from processors.recovery import Recovery
 from processors.runtime import Processor
@@ -25,6 +26,7 @@ def all_processors(
         Recovery(),
         Dispatch(),
         Leases(),
+        Operations(),
         Schedules(),
         NoShows(),
         Forgetting(),

@@ -23,6 +23,7 @@ from projections.snapshot import begin_snapshot
 WRITER_SECONDS_MAX = 2.0
 LAG_SECONDS_MAX = 10.0
 STUCK_SECONDS_MAX = 10.0
+OPERATION_SECONDS_MAX = 30
 STARVING_SECONDS = 600
 # So many rows of a live table are compared with the log: all of them as a rule.
 COMPARED_MAX = 20_000
@@ -96,6 +97,21 @@ WHERE NOT EXISTS (
     SELECT FROM pg_locks
     WHERE locktype = 'advisory' AND granted
       AND ((classid::bigint << 32) | objid::bigint) = %(lock)s)
+"""
+FIND_BLOCKED_LANES = """
+SELECT format('%%s of %%s by job %%s', head.partition, head.queue, head.id)
+FROM jobs AS head
+WHERE head.status = 'DEAD' AND head.entered IS NOT NULL AND EXISTS (
+    SELECT FROM jobs AS member
+    WHERE (member.queue, member.partition) = (head.queue, head.partition)
+      AND member.entered IS NOT NULL AND member.behind)
+LIMIT 6
+"""
+FIND_OVERDUE_OPERATIONS = """
+SELECT 'operation ' || id || coalesce(' (' || error || ')', '') FROM operations
+WHERE created_at < clock_timestamp() - %(seconds)s * interval '1 second'
+ORDER BY number
+LIMIT 6
 """
 
 _MAPPER = EventMapper(DECIDERS)
@@ -224,6 +240,24 @@ async def _rebuilds(connection: Connection) -> Finding:
     return Finding("rebuilds", Health.NOTICE, sentence, f"Go on: daybook rebuild{flag} {names}.")
 
 
+async def _lanes(connection: Connection) -> Finding:
+    blocked = [row[0] for row in await _rows(connection, FIND_BLOCKED_LANES)]
+    if not blocked:
+        return Finding("lanes", Health.GOOD, "No lane is blocked by a dead job.")
+    step = "Retry or cancel these jobs: POST /api/jobs/ID/retry or /cancel."
+    return Finding("lanes", Health.NOTICE, f"Blocked: {', '.join(blocked[:NAMED_MAX])}.", step)
+
+
+async def _operations(connection: Connection) -> Finding:
+    seconds = {"seconds": OPERATION_SECONDS_MAX}
+    overdue = [row[0] for row in await _rows(connection, FIND_OVERDUE_OPERATIONS, seconds)]
+    if not overdue:
+        return Finding("operations", Health.GOOD, "What was accepted is carried out in time.")
+    sentence = f"Accepted long ago: {', '.join(overdue[:NAMED_MAX])}."
+    step = "Start a service (./run); if one runs, see GET /api/v1/operations/stats and its log."
+    return Finding("operations", Health.BAD, sentence, step)
+
+
 EXAMINATIONS: Sequence[Examination] = (
     _server,
     _horizon,
@@ -235,6 +269,8 @@ EXAMINATIONS: Sequence[Examination] = (
     _paused,
     _import,
     _rebuilds,
+    _lanes,
+    _operations,
 )
 
 

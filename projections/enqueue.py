@@ -12,7 +12,7 @@ from uuid import UUID
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import tuple_row
 
-from domain.job import Job
+from domain.job import JOB, Job
 from domain.workshop import JOB_NUMBERS, CreateJobs, Enqueued, NewJob
 from eventlog import arrays
 from eventlog.arrays import uuids
@@ -20,10 +20,12 @@ from eventlog.batch import APPEND_EVENTS, DRAW_NUMBERS, READ_AGGREGATES, READ_CL
 from eventlog.database import SCHEMA
 from eventlog.desk import BatchDesk
 from eventlog.history import fold_rows
+from eventlog.live import Parameters
 from eventlog.mapper import EventMapper
 from eventlog.origin import Origin
 from eventlog.wakeups import NOTIFY
 from projections.jobs import LiveJobs
+from projections.queues import LiveQueues
 from projections.registry import DECIDERS
 
 # Who is quicker with a unique key has it: the other waits until that is certain.
@@ -80,13 +82,19 @@ def _steps(new: Sequence[NewJob], origin: Origin, wake: bool) -> Steps:
     ((path, _),) = yield ENTER_SCHEMA, {"schema": SCHEMA}
     desk = yield from _desk(new)
     enqueued = CreateJobs(new).decide(desk)
+    changes = [*desk.changes]
     events = desk.accept()
+    for holding in _TABLE.around({JOB.name: changes}).first:
+        yield _sent(holding)
     written = yield APPEND_NEW_EVENTS, appended(events, [origin] * len(events), _MAPPER)
     taken = {event.originator_id for event in events} - {row[1] for row in written}
     created = [one.job for one in enqueued if one.is_new and one.job.id not in taken]
     if created:
         created.sort(key=lambda job: job.id.int)
         yield _TABLE.insert, dict(_TABLE.inserted(created))
+        ours = [change for change in changes if change.state and change.state.id not in taken]
+        for settling in _TABLE.around({JOB.name: ours}).last:
+            yield _sent(settling)
     if taken:
         # Somebody else was quicker with the same unique key.
         others = yield from _fold(taken)
@@ -100,19 +108,27 @@ def _steps(new: Sequence[NewJob], origin: Origin, wake: bool) -> Steps:
     return enqueued
 
 
+def _sent(statement: tuple[str, Parameters]) -> tuple[str, dict[str, Any]]:
+    query, given = statement
+    return query, dict(given)
+
+
 def _desk(new: Sequence[NewJob]) -> Generator[tuple[str, dict[str, Any]], Rows, BatchDesk]:
-    keyed = [one.job_id for one in new if one.unique_key is not None]
+    keyed = [job_id for _, job_id in CreateJobs(new).reads.names]
     existing: dict[UUID, Job] = {}
     if keyed:
         existing = yield from _fold(keyed)
+    queues = [queue for _, queue in CreateJobs(new).reads.seen]
+    seen = (yield LiveQueues.see, {"ids": uuids(queues)}) if queues else []
     drawn = yield DRAW_NUMBERS, {"sequence": JOB_NUMBERS, "count": len(new)}
     ((now,),) = yield READ_CLOCK, {}
     return BatchDesk(
         now=now,
         held=existing.values(),
-        absent=[one for one in keyed if one not in existing],
+        absent=[*queues, *(one for one in keyed if one not in existing)],
         ready={},
         drawn={JOB_NUMBERS: iter([row[0] for row in drawn])},
+        seen=map(LiveQueues().load, seen),
     )
 
 

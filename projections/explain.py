@@ -43,7 +43,7 @@ SELECT count(*)
 FROM (
     SELECT FROM jobs
     WHERE queue = %(queue)s AND type = %(type)s AND status = 'PENDING' AND run_at IS NULL
-      AND (priority, number) < (%(priority)s, %(number)s)
+      AND NOT behind AND (priority, number) < (%(priority)s, %(number)s)
     ORDER BY priority, number
     LIMIT %(limit)s
 ) AS ahead
@@ -70,6 +70,18 @@ WHERE name = %(queue)s
 # Heartbeats, which are no events, have moved it.
 READ_LEASE = "SELECT lease_until FROM jobs WHERE id = %(id)s AND claim_id IS NOT NULL"
 READ_CLOCK = "SELECT clock_timestamp()"
+READ_LANE_HEAD = """
+SELECT id, status, behind, (
+    SELECT operation_id FROM operation_lanes AS held
+    WHERE held.queue = jobs.queue AND held.partition = jobs.partition
+    ORDER BY held.place
+    LIMIT 1
+)
+FROM jobs
+WHERE queue = %(queue)s AND partition = %(partition)s AND entered IS NOT NULL
+ORDER BY place, number
+LIMIT 1
+"""
 
 Connection = AsyncConnection[TupleRow]
 
@@ -123,6 +135,7 @@ async def explain(connection: Connection, aggregate_id: UUID) -> Explanation | N
 
 
 Answer = tuple[str, list[Reason], Next]
+Blocked = reasons.BlockedByLaneHead | reasons.BlockedByOperation
 
 
 async def _order(connection: Connection, order: Order, events: list[RecordedEvent]) -> Answer:
@@ -216,6 +229,8 @@ async def _job(connection: Connection, job: Job, events: list[RecordedEvent]) ->
 async def _pending_job(connection: Connection, job: Job) -> tuple[list[Reason], Next]:
     ((now,),) = await _rows(connection, READ_CLOCK)
     why = await _queue_reasons(connection, job, now)
+    if blocked := await _lane_head(connection, job):
+        return [blocked, *why], Next(_what_frees(blocked))
     if job.run_at is not None and job.run_at > now:
         why.insert(0, _waits(job))
         return why, Next("It can be taken by a worker.", job.run_at)
@@ -233,6 +248,35 @@ async def _pending_job(connection: Connection, job: Job) -> tuple[list[Reason], 
     limited = [one.until for one in why if isinstance(one, reasons.RateLimited)]
     until = max(limited, default=None)
     return why, Next(f"A worker that knows {job.type} takes it from {job.queue}.", until)
+
+
+async def _lane_head(connection: Connection, job: Job) -> Blocked | None:
+    """Who is before it in its lane, if there is somebody."""
+    if job.entered is None:
+        return None
+    lane = {"queue": job.queue, "partition": job.partition}
+    head = await _rows(connection, READ_LANE_HEAD, lane)
+    if not head:
+        return None
+    ((head_id, status, is_behind, operation_id),) = head
+    if is_behind and operation_id is not None:
+        return reasons.BlockedByOperation(
+            queue=job.queue, partition=job.partition, operation_id=operation_id
+        )
+    if head_id == job.id:
+        return None
+    return reasons.BlockedByLaneHead(
+        queue=job.queue, partition=job.partition, head_id=head_id, head_status=status
+    )
+
+
+def _what_frees(blocked: Blocked) -> str:
+    if isinstance(blocked, reasons.BlockedByOperation):
+        return f"That is carried out: see /api/v1/operations/{blocked.operation_id}."
+    head = f"/api/jobs/{blocked.head_id}"
+    if blocked.head_status == JobStatus.DEAD:
+        return f"Somebody retries or cancels the dead job before it: POST {head}/retry or /cancel."
+    return f"It has its turn when those before it are done: see {head}/explain."
 
 
 def _waits(job: Job) -> Reason:

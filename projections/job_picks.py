@@ -22,7 +22,7 @@ READY_COUNT_MAX = 1000
 COLUMNS = """id, version, number, queue, type, priority, payload, status, attempts, attempts_max,
        lease_seconds, created_at, updated_at, life, failures, crashes, interruptions, run_at,
        claim_id, worker, started_at, lease_until, subject, unique_key, unique_scope, partition,
-       error"""
+       error, skips, entered, operation_id"""
 
 _SOURCES = """
 wanted (queue, type) AS (
@@ -31,7 +31,9 @@ wanted (queue, type) AS (
     SELECT queue, type FROM job_types WHERE queue = ANY(%(any)b::text[])
 )"""
 
-_OF_SOURCE = "jobs.queue = wanted.queue AND jobs.type = wanted.type AND jobs.status = 'PENDING'"
+# Of a lane, only the first can be taken.
+_OF_SOURCE = """jobs.queue = wanted.queue AND jobs.type = wanted.type
+          AND jobs.status = 'PENDING' AND NOT jobs.behind"""
 
 _WALKS = f"""
     SELECT * FROM (
@@ -50,10 +52,22 @@ _WALKS = f"""
         FOR UPDATE SKIP LOCKED
     ) AS delayed"""
 
-PICK_READY = f"""
+# The head of one lane, if it can be taken.
+_HEAD = f"""
+    SELECT {COLUMNS} FROM jobs
+    WHERE id = (
+        SELECT head.id FROM jobs AS head
+        WHERE head.queue = wanted.queue AND head.partition = %(partition)b::text
+          AND head.entered IS NOT NULL
+        ORDER BY head.place, head.number
+        LIMIT 1
+    ) AND {_OF_SOURCE} AND (run_at IS NULL OR run_at <= clock_timestamp())
+    FOR UPDATE SKIP LOCKED"""
+
+_PICK_READY = f"""
 WITH {_SOURCES}
 SELECT ready.*
-FROM wanted, LATERAL ({_WALKS}
+FROM wanted, LATERAL (<walks>
 ) AS ready
 WHERE NOT EXISTS (
     SELECT FROM queues WHERE queues.name = wanted.queue AND (queues.paused OR queues.limited))
@@ -73,12 +87,12 @@ FOR UPDATE
 
 # Of each subject, and of the queue as a whole, as many are taken as its concurrency and its rate
 # leave room for; the rate's clock is moved on by what was taken.
-PICK_LIMITED = f"""
+_PICK_LIMITED = f"""
 WITH {_SOURCES}, held AS MATERIALIZED (
     SELECT * FROM queues WHERE limited AND NOT paused AND name IN (SELECT queue FROM wanted)
 ), ready AS MATERIALIZED (
     SELECT ready.*
-    FROM wanted, LATERAL ({_WALKS}
+    FROM wanted, LATERAL (<walks>
     ) AS ready
     WHERE wanted.queue IN (SELECT name FROM held)
 ), queue_room AS MATERIALIZED (
@@ -123,9 +137,15 @@ WITH {_SOURCES}, held AS MATERIALIZED (
 SELECT {COLUMNS} FROM taken
 """
 
+PICK_READY, PICK_HEAD = (_PICK_READY.replace("<walks>", walks) for walks in (_WALKS, _HEAD))
+PICK_LIMITED, PICK_LIMITED_HEAD = (
+    _PICK_LIMITED.replace("<walks>", walks) for walks in (_WALKS, _HEAD)
+)
+
+# Whoever wants one lane alone gets its head or nothing, and is not told to look again.
 OVERLOOKED = f"""
 WITH {_SOURCES}
-SELECT EXISTS (
+SELECT %(partition)b::text = '' AND EXISTS (
     SELECT
     FROM wanted, LATERAL (
         (SELECT id FROM jobs WHERE {_OF_SOURCE} AND run_at IS NULL
@@ -165,6 +185,28 @@ WHERE queues.paused IS NOT TRUE
 """
 
 
+# Of each lane that somebody wants by name, whether its head could be taken, or when.
+FIND_READY_HEADS = """
+SELECT lane.queue, head.type,
+       least((head.run_at IS NULL OR head.run_at <= clock_timestamp())::integer,
+             job_room(lane.queue, NULL, concurrency),
+             job_pace(lane.queue, '', rate_count, rate_seconds)),
+       CASE WHEN head.run_at > clock_timestamp()
+            THEN extract(epoch FROM head.run_at - clock_timestamp())::float8 END,
+       lane.partition
+FROM unnest(%(queues)b::text[], %(partitions)b::text[]) AS lane (queue, partition)
+LEFT JOIN queues ON queues.name = lane.queue,
+LATERAL (
+    SELECT type, status, run_at, behind
+    FROM jobs
+    WHERE (jobs.queue, jobs.partition) = (lane.queue, lane.partition) AND entered IS NOT NULL
+    ORDER BY place, number
+    LIMIT 1
+) AS head
+WHERE head.status = 'PENDING' AND NOT head.behind AND queues.paused IS NOT TRUE
+"""
+
+
 class Ready(Struct, frozen=True, gc=False):
     """How many jobs of one kind could be taken now, and when the next one is due."""
 
@@ -172,6 +214,8 @@ class Ready(Struct, frozen=True, gc=False):
     type: str
     count: int
     next_seconds: float | None
+    partition: str | None = None
+    """Of this lane alone."""
 
 
 def selection(selectors: Iterable[Selector]) -> dict[str, PackedArray]:
@@ -193,5 +237,22 @@ def selection(selectors: Iterable[Selector]) -> dict[str, PackedArray]:
 async def find_ready(
     connection: AsyncConnection[TupleRow], selectors: Iterable[Selector]
 ) -> list[Ready]:
-    rows = await connection.execute(FIND_READY, selection(selectors), binary=True)
-    return [Ready(*row) for row in await rows.fetchall()]
+    plain: list[Selector] = []
+    lanes: set[tuple[str, str]] = set()
+    for selector in selectors:
+        if selector.partition is None:
+            plain.append(selector)
+        else:
+            lanes.update(product(selector.queues, (selector.partition,)))
+    found: list[TupleRow] = []
+    if plain:
+        rows = await connection.execute(FIND_READY, selection(plain), binary=True)
+        found += await rows.fetchall()
+    if lanes:
+        wanted = {
+            "queues": texts([queue for queue, _ in lanes]),
+            "partitions": texts([partition for _, partition in lanes]),
+        }
+        rows = await connection.execute(FIND_READY_HEADS, wanted, binary=True)
+        found += await rows.fetchall()
+    return [Ready(*row) for row in found]

@@ -22,7 +22,7 @@ _FITTING = """(%(queue)s::text IS NULL OR queue = %(queue)s)
   AND (%(type)s::text IS NULL OR type = %(type)s)"""
 
 # The index of what can be taken at once has the priority before the number, so every priority there
-# is is a walk of its own.
+# is is a walk of its own. What is behind another in its lane has an index of its own.
 READ_PENDING_JOBS = f"""{SOURCES}
 SELECT listed.*
 FROM sources, LATERAL (
@@ -30,7 +30,7 @@ FROM sources, LATERAL (
     FROM generate_series(1, 10) AS priorities (priority), LATERAL (
         SELECT {COLUMNS}
         FROM jobs
-        WHERE {OF_SOURCE} AND status = 'PENDING' AND run_at IS NULL
+        WHERE {OF_SOURCE} AND status = 'PENDING' AND run_at IS NULL AND NOT behind
           AND jobs.priority = priorities.priority AND number > %(number)s
         ORDER BY number
         LIMIT %(limit)s
@@ -43,6 +43,15 @@ FROM sources, LATERAL (
         ORDER BY number
         LIMIT %(limit)s
     ) AS postponed
+    UNION ALL
+    SELECT * FROM (
+        SELECT {COLUMNS}
+        FROM jobs
+        WHERE {OF_SOURCE} AND status = 'PENDING' AND run_at IS NULL AND behind
+          AND number > %(number)s
+        ORDER BY number
+        LIMIT %(limit)s
+    ) AS queueing
 ) AS listed
 ORDER BY number
 LIMIT %(limit)s

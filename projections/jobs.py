@@ -9,14 +9,28 @@ from msgspec import Raw
 from psycopg.rows import TupleRow
 
 from domain.job import JOB, Job, JobStatus, Lease, UniqueScope
+from domain.operation import OPERATION
 from domain.workshop import Selector
-from eventlog.arrays import bigints, byteas, doubles, integers, smallints, texts, timestamps, uuids
-from eventlog.live import LiveTable, Parameters
+from eventlog.arrays import (
+    bigints,
+    booleans,
+    byteas,
+    doubles,
+    integers,
+    smallints,
+    texts,
+    timestamps,
+    uuids,
+)
+from eventlog.live import Around, Changes, LiveTable, Parameters, Statements
+from projections import lanes
 from projections.job_picks import (
     COLUMNS,
     HOLD_LIMITED,
     OVERLOOKED,
+    PICK_HEAD,
     PICK_LIMITED,
+    PICK_LIMITED_HEAD,
     PICK_READY,
     selection,
 )
@@ -25,6 +39,7 @@ SELECT_JOBS = f"SELECT {COLUMNS}\nFROM jobs\n"
 
 HOLD_JOBS = f"{SELECT_JOBS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
+# What enters a lane is behind until its place is known: see `projections/lanes.py`.
 INSERT_JOBS = """
 WITH new AS MATERIALIZED (
     SELECT * FROM unnest(
@@ -36,11 +51,12 @@ WITH new AS MATERIALIZED (
         %(attempts)b::smallint[], %(attempts_max)b::smallint[], %(statuses)b::text[],
         %(queues)b::text[], %(types)b::text[], %(workers)b::text[], %(subjects)b::text[],
         %(keys)b::text[], %(scopes)b::text[], %(partitions)b::text[], %(errors)b::text[],
-        %(payloads)b::bytea[]
+        %(payloads)b::bytea[], %(skips)b::boolean[], %(entered)b::bigint[],
+        %(operations)b::uuid[]
     ) AS new (id, version, number, created_at, updated_at, run_at, started_at, lease_until,
               claim_id, lease_seconds, life, failures, crashes, interruptions, priority, attempts,
               attempts_max, status, queue, type, worker, subject, unique_key, unique_scope,
-              partition, error, payload)
+              partition, error, payload, skips, entered, operation_id)
 ), types AS (
     -- Sorted: two batches that insert the same in opposite order would wait for each other.
     INSERT INTO job_types (queue, type)
@@ -54,8 +70,8 @@ WITH new AS MATERIALIZED (
 INSERT INTO jobs (id, version, number, created_at, updated_at, run_at, started_at, lease_until,
                   claim_id, lease_seconds, life, failures, crashes, interruptions, priority,
                   attempts, attempts_max, status, queue, type, worker, subject, unique_key,
-                  unique_scope, partition, error, payload)
-SELECT * FROM new
+                  unique_scope, partition, error, payload, skips, entered, operation_id, behind)
+SELECT *, entered IS NOT NULL FROM new
 """
 
 UPDATE_JOBS = """
@@ -64,15 +80,17 @@ SET version = new.version, updated_at = new.updated_at, run_at = new.run_at,
     started_at = new.started_at, lease_until = new.lease_until, claim_id = new.claim_id,
     life = new.life, failures = new.failures, crashes = new.crashes,
     interruptions = new.interruptions, attempts = new.attempts, status = new.status,
-    worker = new.worker, error = new.error
+    worker = new.worker, error = new.error, entered = new.entered,
+    place = CASE WHEN new.entered IS NULL THEN NULL ELSE jobs.place END,
+    operation_id = CASE WHEN new.entered = jobs.entered THEN jobs.operation_id END
 FROM unnest(
     %(ids)b::uuid[], %(versions)b::bigint[], %(updated)b::timestamptz[],
     %(run_at)b::timestamptz[], %(started)b::timestamptz[], %(until)b::timestamptz[],
     %(claims)b::uuid[], %(lives)b::integer[], %(failures)b::integer[], %(crashes)b::integer[],
     %(interruptions)b::integer[], %(attempts)b::smallint[], %(statuses)b::text[],
-    %(workers)b::text[], %(errors)b::text[]
+    %(workers)b::text[], %(errors)b::text[], %(entered)b::bigint[]
 ) AS new (id, version, updated_at, run_at, started_at, lease_until, claim_id, life, failures,
-          crashes, interruptions, attempts, status, worker, error)
+          crashes, interruptions, attempts, status, worker, error, entered)
 WHERE jobs.id = new.id
 """
 
@@ -95,13 +113,24 @@ class LiveJobs(LiveTable[Job]):
     # Moved by heartbeats, as long as the claim holds.
     unrecorded: ClassVar[Parameters] = {"lease_until": "claim_id"}
 
-    def held_first(self, among: Selector) -> Sequence[tuple[str, Parameters]]:
+    def around(self, changes: Changes) -> Around:
+        return lanes.around(changes.get(JOB.name, ()), changes.get(OPERATION.name, ()))
+
+    def reckon(self, states: Sequence[Job]) -> Statements:
+        return lanes.reckon(states)
+
+    def settle(self) -> Statements:
+        return lanes.settle()
+
+    def held_first(self, among: Selector) -> Statements:
         wanted = self.selection(among)
         return [(HOLD_LIMITED, {name: wanted[name] for name in ("any", "queues")})]
 
-    def picks(self, among: Selector, limit: int) -> Sequence[tuple[str, Parameters]]:
+    def picks(self, among: Selector, limit: int) -> Statements:
         wanted = {**self.selection(among), "limit": limit}
-        return [(PICK_READY, wanted), (PICK_LIMITED, wanted)]
+        if among.partition is None:
+            return [(PICK_READY, wanted), (PICK_LIMITED, wanted)]
+        return [(PICK_HEAD, wanted), (PICK_LIMITED_HEAD, wanted)]
 
     def merged(self, among: Selector, picked: Sequence[list[Job]]) -> list[Job]:  # noqa: ARG002 (base)
         ready, limited = picked
@@ -110,7 +139,7 @@ class LiveJobs(LiveTable[Job]):
         return sorted([*ready, *limited], key=lambda job: (job.priority, job.number))
 
     def selection(self, among: Selector) -> Parameters:
-        return selection([among])
+        return {**selection([among]), "partition": among.partition or ""}
 
     def noted(self, state: Job) -> tuple[str, str]:
         return state.queue, state.type
@@ -142,6 +171,9 @@ class LiveJobs(LiveTable[Job]):
             unique_scope=_SCOPES[row[24]],
             partition=row[25],
             error=row[26],
+            skips=row[27],
+            entered=row[28],
+            operation_id=row[29],
             finished_at=row[12] if status is JobStatus.DEAD else None,
         )
 
@@ -160,6 +192,8 @@ class LiveJobs(LiveTable[Job]):
             "scopes": texts([job.unique_scope for job in states]),
             "partitions": texts([job.partition for job in states]),
             "payloads": byteas([bytes(job.payload) for job in states]),
+            "skips": booleans([job.skips for job in states]),
+            "operations": uuids([job.operation_id for job in states]),
         }
 
     def updated(self, states: Sequence[Job]) -> Parameters:
@@ -176,6 +210,7 @@ class LiveJobs(LiveTable[Job]):
             "attempts": smallints([job.attempts for job in states]),
             "statuses": texts([job.status for job in states]),
             "errors": texts([job.error for job in states]),
+            "entered": bigints([job.entered for job in states]),
             **_lease_columns(leases),
         }
 

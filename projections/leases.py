@@ -33,6 +33,10 @@ RETURNING jobs.id, jobs.claim_id, jobs.lease_until
 """
 
 
+# Of the claims that hold something, which are as many as there are jobs being worked on.
+FIND_CLAIMED = "SELECT id FROM jobs WHERE claim_id = %(claim)s"
+
+
 class Heartbeat(Struct, frozen=True, gc=False):
     job_id: UUID
     claim_id: UUID
@@ -62,3 +66,17 @@ async def extend_leases(
     }
     rows = await connection.execute(EXTEND_LEASES, told, binary=True)
     return [Extended(*row) for row in await rows.fetchall()]
+
+
+async def extend_claim(
+    connection: AsyncConnection[TupleRow],
+    claim_id: UUID,
+    lease_seconds: float | None,
+    *,
+    queues: Collection[str] | None = None,
+) -> Extended | None:
+    """By the claim alone; None when it holds nothing any more."""
+    rows = await connection.execute(FIND_CLAIMED, {"claim": claim_id})
+    beats = [Heartbeat(job_id, claim_id, lease_seconds) for (job_id,) in await rows.fetchall()]
+    extended = await extend_leases(connection, beats, queues=queues) if beats else []
+    return extended[0] if extended else None

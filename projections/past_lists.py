@@ -4,8 +4,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
+from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
@@ -13,7 +15,7 @@ from domain.bot import BOT, Bot
 from domain.event import Event
 from domain.job import JOB, Job, JobStatus
 from domain.order import ORDER, Order, OrderKind, OrderStatus
-from domain.queue import QUEUE, Limits, Queue
+from domain.queue import QUEUE, Lanes, Limits, Queue
 from eventlog.history import fold_histories
 from eventlog.mapper import EventMapper
 from projections.as_of import READ_INSTANT, Past
@@ -31,6 +33,14 @@ FROM (
     ORDER BY notification_id DESC
     LIMIT %(limit)s
 ) AS latest
+"""
+
+# Where those stand in their lanes that had entered them with these versions.
+READ_PLACES = """
+SELECT job_id, notification_id
+FROM unnest(%(ids)s::uuid[], %(entries)s::uuid[], %(versions)s::bigint[])
+    AS entry (job_id, id, version)
+JOIN stored_events ON (originator_id, originator_version) = (id, version)
 """
 
 _MAPPER = EventMapper(DECIDERS)
@@ -119,7 +129,31 @@ async def queues_as_of(connection: Connection, position: int) -> list[QueueStand
     jobs: dict[str, list[Job]] = {name: [] for name in settings}
     for job in past.of(Job):
         jobs.setdefault(job.queue, []).append(job)
-    return [_standing(name, settings.get(name), jobs[name], then) for name in sorted(jobs)]
+    behind = await _behind(connection, [job for job in past.of(Job) if job.entered is not None])
+    for name, of_queue in jobs.items():
+        jobs[name] = [job for job in of_queue if job.id not in behind]
+    counts = Counter(behind.values())
+    return [
+        replace(_standing(name, settings.get(name), jobs[name], then), behind=counts[name])
+        for name in sorted(jobs)
+    ]
+
+
+async def _behind(connection: Connection, members: list[Job]) -> dict[UUID, str]:
+    """Those that another is before in its lane, and the queue of each."""
+    entries = {
+        "ids": [job.id for job in members],
+        "entries": [job.operation_id or job.id for job in members],
+        "versions": [1 if job.operation_id else job.entered for job in members],
+    }
+    found = await connection.execute(READ_PLACES, entries)
+    places: dict[UUID, int] = dict(await found.fetchall())
+    heads: dict[tuple[str, str | None], Job] = {}
+    for job in sorted(members, key=lambda job: (places[job.id], job.number)):
+        heads.setdefault((job.queue, job.partition), job)
+    first = {head.id for head in heads.values()}
+    waiting = [job for job in members if job.status is JobStatus.PENDING]
+    return {job.id: job.queue for job in waiting if job.id not in first}
 
 
 def _standing(name: str, settings: Queue | None, jobs: list[Job], then: Moment) -> QueueStanding:
@@ -130,8 +164,10 @@ def _standing(name: str, settings: Queue | None, jobs: list[Job], then: Moment) 
         paused=settings.paused if settings else False,
         limits=settings.limits if settings else Limits(),
         per_subject=settings.per_subject if settings else Limits(),
+        lanes=settings.lanes if settings else Lanes.BLOCK,
         pending=len(ready),
         scheduled=counts[JobStatus.PENDING] - len(ready),
+        behind=0,
         processing=counts[JobStatus.PROCESSING],
         dead=counts[JobStatus.DEAD],
         at_least=(),

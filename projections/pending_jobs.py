@@ -11,11 +11,17 @@ from psycopg.rows import TupleRow
 COUNT_PENDING = """
 SELECT (
     SELECT count(*) FROM (
-        SELECT FROM jobs WHERE status = 'PENDING' AND run_at IS NULL LIMIT %(limit)s
+        SELECT FROM jobs
+        WHERE status = 'PENDING' AND run_at IS NULL AND NOT behind LIMIT %(limit)s
     ) AS at_once
 ) + (
     SELECT count(*) FROM (
-        SELECT FROM jobs WHERE status = 'PENDING' AND run_at IS NOT NULL LIMIT %(limit)s
+        SELECT FROM jobs WHERE status = 'PENDING' AND behind LIMIT %(limit)s
+    ) AS queueing
+) + (
+    SELECT count(*) FROM (
+        SELECT FROM jobs
+        WHERE status = 'PENDING' AND run_at IS NOT NULL AND NOT behind LIMIT %(limit)s
     ) AS later
 ), clock_timestamp()
 """

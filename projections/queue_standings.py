@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.queue import Limits
+from domain.queue import Lanes, Limits
 from projections.queues import SELECT_QUEUES, LiveQueues
 from projections.snapshot import PLAN_BY_INDEX
 
 _OF_SOURCE = "(jobs.queue, jobs.type) = (source.queue, source.type)"
-_PENDING = f"{_OF_SOURCE} AND status = 'PENDING'"
+_PENDING = f"{_OF_SOURCE} AND status = 'PENDING' AND NOT behind"
 
 # The time is that of the statement: an index cannot be asked for one that moves on while it is
 # read. What waits longest is, of those that have no time of their own, the first of every priority;
@@ -30,9 +30,11 @@ WITH known AS (
     SELECT source.queue,
            sum(at_once.count + due.count)::bigint AS pending,
            sum(scheduled.count)::bigint AS scheduled,
+           sum(queueing.count)::bigint AS behind,
            sum(dead.count)::bigint AS dead,
            bool_or(at_once.count = %(limit)s OR due.count = %(limit)s) AS more_pending,
            bool_or(scheduled.count = %(limit)s) AS more_scheduled,
+           bool_or(queueing.count = %(limit)s) AS more_behind,
            bool_or(dead.count = %(limit)s) AS more_dead,
            min(least(oldest.created_at, longest_due.run_at)) AS oldest_pending_at
     FROM known JOIN job_types AS source ON source.queue = known.name, LATERAL (
@@ -48,6 +50,11 @@ WITH known AS (
             SELECT FROM jobs WHERE {_PENDING} AND run_at > statement_timestamp() LIMIT %(limit)s
         ) AS walked
     ) AS scheduled, LATERAL (
+        SELECT count(*) FROM (
+            SELECT FROM jobs
+            WHERE {_OF_SOURCE} AND status = 'PENDING' AND behind LIMIT %(limit)s
+        ) AS walked
+    ) AS queueing, LATERAL (
         SELECT count(*) FROM (
             SELECT FROM jobs WHERE {_OF_SOURCE} AND status = 'DEAD' LIMIT %(limit)s
         ) AS walked
@@ -67,8 +74,9 @@ WITH known AS (
     ) AS longest_due
     GROUP BY source.queue
 )
-SELECT known.name, coalesce(pending, 0), coalesce(scheduled, 0), processing.count,
-       coalesce(dead, 0), coalesce(more_pending, false), coalesce(more_scheduled, false),
+SELECT known.name, coalesce(pending, 0), coalesce(scheduled, 0), coalesce(behind, 0),
+       processing.count, coalesce(dead, 0), coalesce(more_pending, false),
+       coalesce(more_scheduled, false), coalesce(more_behind, false),
        processing.count = %(limit)s, coalesce(more_dead, false), oldest_pending_at, settings.*
 FROM known
 LEFT JOIN counted ON counted.queue = known.name
@@ -88,11 +96,15 @@ class QueueStanding(Struct, frozen=True, kw_only=True):
     paused: bool = False
     limits: Limits = Limits()
     per_subject: Limits = Limits()
+    lanes: Lanes = Lanes.BLOCK
     pending: int
     """Those that could be taken now, were the queue not paused or limited."""
 
     scheduled: int
     """Those whose time has not come yet."""
+
+    behind: int
+    """Those that wait for another one in their lane."""
 
     processing: int
     dead: int
@@ -116,19 +128,21 @@ async def read_standings(
 
 
 def _standing(row: TupleRow) -> QueueStanding:
-    counts = dict(zip(("pending", "scheduled", "processing", "dead"), row[1:5], strict=True))
+    names = ("pending", "scheduled", "behind", "processing", "dead")
+    counts = dict(zip(names, row[1:6], strict=True))
     standing = QueueStanding(
         name=row[0],
         **counts,
-        at_least=tuple(name for name, is_more in zip(counts, row[5:9], strict=True) if is_more),
-        oldest_pending_at=row[9],
+        at_least=tuple(name for name, is_more in zip(counts, row[6:11], strict=True) if is_more),
+        oldest_pending_at=row[11],
     )
-    if row[10] is None:
+    if row[12] is None:
         return standing
-    settings = _load(row[10:])
+    settings = _load(row[12:])
     return replace(
         standing,
         paused=settings.paused,
         limits=settings.limits,
         per_subject=settings.per_subject,
+        lanes=settings.lanes,
     )

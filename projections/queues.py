@@ -4,26 +4,29 @@ from collections.abc import Sequence
 
 from psycopg.rows import TupleRow
 
-from domain.queue import QUEUE, Limits, Queue, Rate
+from domain.queue import QUEUE, Lanes, Limits, Queue, Rate
 from eventlog.arrays import bigints, booleans, doubles, integers, texts, timestamps, uuids
 from eventlog.live import LiveTable, Parameters
 
 SELECT_QUEUES = """
 SELECT id, version, name, paused, created_at, updated_at, concurrency, rate_count, rate_seconds,
-       subject_concurrency, subject_rate_count, subject_rate_seconds
+       subject_concurrency, subject_rate_count, subject_rate_seconds, lanes
 FROM queues
 """
+
+SEE_QUEUES = f"{SELECT_QUEUES} WHERE id = ANY(%(ids)b::uuid[])"
 
 HOLD_QUEUES = f"{SELECT_QUEUES} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 INSERT_QUEUES = """
 INSERT INTO queues (id, version, name, paused, created_at, updated_at, concurrency, rate_count,
-                    rate_seconds, subject_concurrency, subject_rate_count, subject_rate_seconds)
+                    rate_seconds, subject_concurrency, subject_rate_count, subject_rate_seconds,
+                    lanes)
 SELECT * FROM unnest(
     %(ids)b::uuid[], %(versions)b::bigint[], %(names)b::text[], %(paused)b::boolean[],
     %(created)b::timestamptz[], %(updated)b::timestamptz[], %(concurrencies)b::integer[],
     %(rate_counts)b::integer[], %(rate_seconds)b::float8[], %(subject_concurrencies)b::integer[],
-    %(subject_rate_counts)b::integer[], %(subject_rate_seconds)b::float8[])
+    %(subject_rate_counts)b::integer[], %(subject_rate_seconds)b::float8[], %(lanes)b::text[])
 """
 
 UPDATE_QUEUES = """
@@ -31,14 +34,14 @@ UPDATE queues
 SET version = new.version, paused = new.paused, updated_at = new.updated_at,
     concurrency = new.concurrency, rate_count = new.rate_count, rate_seconds = new.rate_seconds,
     subject_concurrency = new.subject_concurrency, subject_rate_count = new.subject_rate_count,
-    subject_rate_seconds = new.subject_rate_seconds
+    subject_rate_seconds = new.subject_rate_seconds, lanes = new.lanes
 FROM unnest(
     %(ids)b::uuid[], %(versions)b::bigint[], %(paused)b::boolean[], %(updated)b::timestamptz[],
     %(concurrencies)b::integer[], %(rate_counts)b::integer[], %(rate_seconds)b::float8[],
     %(subject_concurrencies)b::integer[], %(subject_rate_counts)b::integer[],
-    %(subject_rate_seconds)b::float8[]
+    %(subject_rate_seconds)b::float8[], %(lanes)b::text[]
 ) AS new (id, version, paused, updated_at, concurrency, rate_count, rate_seconds,
-          subject_concurrency, subject_rate_count, subject_rate_seconds)
+          subject_concurrency, subject_rate_count, subject_rate_seconds, lanes)
 WHERE queues.id = new.id
 """
 
@@ -47,6 +50,7 @@ class LiveQueues(LiveTable[Queue]):
     decider = QUEUE
     name = "queues"
     select = SELECT_QUEUES
+    see = SEE_QUEUES
     hold = HOLD_QUEUES
     insert = INSERT_QUEUES
     update = UPDATE_QUEUES
@@ -61,6 +65,7 @@ class LiveQueues(LiveTable[Queue]):
             updated_at=row[5],
             limits=Limits(row[6], _rate(row[7], row[8])),
             per_subject=Limits(row[9], _rate(row[10], row[11])),
+            lanes=Lanes(row[12]),
         )
 
     def inserted(self, states: Sequence[Queue]) -> Parameters:
@@ -76,6 +81,7 @@ class LiveQueues(LiveTable[Queue]):
             "versions": bigints([queue.version for queue in states]),
             "paused": booleans([queue.paused for queue in states]),
             "updated": timestamps([queue.updated_at for queue in states]),
+            "lanes": texts([queue.lanes for queue in states]),
             **_limits("", [queue.limits for queue in states]),
             **_limits("subject_", [queue.per_subject for queue in states]),
         }

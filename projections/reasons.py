@@ -179,3 +179,30 @@ class RateLimited(Reason, frozen=True, kw_only=True, tag=True):
     def sentence(self) -> str:
         of = f" of {self.subject}" if self.subject else ""
         return f"The rate of {self.queue} allows no more jobs{of} for the moment."
+
+
+class BlockedByLaneHead(Reason, frozen=True, kw_only=True, tag=True):
+    queue: str
+    partition: str | None
+    head_id: UUID
+    head_status: str
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"Job {self.head_id} ({self.head_status}) is the first in the lane {self.partition} "
+            f"of {self.queue}."
+        )
+
+
+class BlockedByOperation(Reason, frozen=True, kw_only=True, tag=True):
+    queue: str
+    partition: str | None
+    operation_id: UUID
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"Operation {self.operation_id} was accepted before it and brings messages into the "
+            f"lane {self.partition} of {self.queue}."
+        )

@@ -12,7 +12,7 @@ from eventlog.database import SCHEMA
 from eventlog.follower import ENROL_FOLLOWER, MOVE_CURSOR
 from eventlog.import_log import end_import
 from projections.rebuild.copies import Copy, find_copies, forget_cursor
-from projections.rebuild.replay import replay_chunk
+from projections.rebuild.replay import replay_chunk, settle
 from projections.rebuild.targets import TARGETS, Connection
 
 LEARN_TABLE = SQL("ANALYZE {table}")
@@ -30,6 +30,7 @@ async def refill(connection: Connection, upto: int, tick: Callable[[int], None])
     while (reached := min(copy.position for copy in copies)) < upto:
         tick(reached)
         copies = await replay_chunk(connection, copies, goals)
+    await settle(connection, copies)
     async with connection.transaction():
         for copy in copies:
             await _hand_over(connection, copy)

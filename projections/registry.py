@@ -12,6 +12,7 @@ from domain.bot import BOT
 from domain.event import Decider
 from domain.job import JOB
 from domain.key import KEY
+from domain.operation import OPERATION
 from domain.order import ORDER
 from domain.queue import QUEUE
 from domain.rebuild import REBUILD
@@ -30,6 +31,7 @@ from projections.finished_orders import FinishedOrders
 from projections.finished_tickets import FinishedTickets
 from projections.jobs import LiveJobs
 from projections.keys import LiveKeys
+from projections.operations import LiveOperations
 from projections.orders import LiveOrders
 from projections.queues import LiveQueues
 from projections.restaurants import LiveRestaurants
@@ -52,10 +54,12 @@ DECIDERS: tuple[Decider[Any], ...] = (
     RESTAURANT,
     TICKET,
     SUBJECT,
+    OPERATION,
 )
 
 # This order is the order in which every batch of every process locks rows. Two processes with
-# different orders would deadlock: append, and never swap while old processes still run.
+# different orders would deadlock: append, and never swap while old processes still run. Lanes are
+# held after all of them, in the second round trip: see `projections/lanes.py`.
 LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveOrders(),
     LiveBots(),
@@ -69,6 +73,7 @@ LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveRestaurants(),
     LiveTickets(),
     ErasedSubjects(),
+    LiveOperations(),
 )
 
 READ_MODELS: tuple[Projection, ...] = (FinishedOrders(), FinishedJobs(), FinishedTickets())

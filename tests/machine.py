@@ -49,6 +49,9 @@ class PlainDesk:
         state = self.states.get(aggregate_id)
         return state if isinstance(state, decider.state) else None
 
+    def is_tied(self, decider: Decider[Any], to: UUID) -> bool:
+        raise NotImplementedError
+
     def every(self, decider: Decider[S]) -> Sequence[S]:
         found = [state for state in self.states.values() if isinstance(state, decider.state)]
         return [state for state in found if not decider.finished(state)]

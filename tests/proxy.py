@@ -37,6 +37,9 @@ class Proxy:
         self._links: set[asyncio.StreamWriter] = set()
         self.cut: Cut | None = None
         self.refusing = False
+        self.delay_seconds = 0.0
+        """How long every request is held back: a slow server."""
+
         self.cuts_count = 0
 
     @property
@@ -81,6 +84,8 @@ class Proxy:
                         chunk += await reader.read(1 << 20)
                     await self._act(chunk, writer, server_reader, server_writer)
                     return
+                if self.delay_seconds:
+                    await asyncio.sleep(self.delay_seconds)
                 server_writer.write(chunk)
                 await server_writer.drain()
         answers.cancel()

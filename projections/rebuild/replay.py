@@ -49,7 +49,15 @@ async def replay_all(connection: Connection, copies: Sequence[Copy], goals: Goal
     """In the caller's transaction, whose snapshot then says which events there are."""
     while any(is_behind(copy, goals) for copy in copies):
         copies = await replay_chunk(connection, copies, goals)
+    await settle(connection, copies)
     return [*copies]
+
+
+async def settle(connection: Connection, copies: Sequence[Copy]) -> None:
+    async with connection.transaction():
+        await _enter(connection, copies)
+        for copy in copies:
+            await copy.target.settle(connection)
 
 
 async def replay_chunk(connection: Connection, copies: Sequence[Copy], goals: Goals) -> list[Copy]:

@@ -50,6 +50,9 @@ class Target:
         """Brings the tables from the position `after` to that of the last of these events."""
         raise NotImplementedError
 
+    async def settle(self, connection: Connection) -> None:
+        """Once this and what it depends on are at the same position."""
+
     def passed(self, cursor: Cursor, events: Events, *, upto: int) -> Cursor:  # noqa: ARG002 (subclasses)
         """Where it stands after these events."""
         return Cursor(upto)
@@ -91,6 +94,10 @@ class LiveTarget(Target):
         before = {**stored, **await self._folded(connection, firsts, stored, upto=after)}
         states = [self._fold(before, history) for history in histories.values()]
         await self._write(connection, stored, states)
+
+    async def settle(self, connection: Connection) -> None:
+        for query, given in self._table.settle():
+            await connection.execute(query, given, binary=True)
 
     async def _stored(self, connection: Connection, firsts: Events) -> dict[int, State]:
         ids = uuids([event.originator_id for event in firsts])
@@ -139,6 +146,8 @@ class LiveTarget(Target):
         if inserted := sorted([*live, *passing], key=lambda state: state.id.int):
             await connection.execute(self._table.insert, self._table.inserted(inserted))
         await self._delete(connection, [state.id for state in passing])
+        for query, given in self._table.reckon([*stored.values(), *states]):
+            await connection.execute(query, given, binary=True)
 
     def _noted(self, finished: Iterable[State]) -> list[State]:
         if not self._table.beside:

@@ -12,8 +12,8 @@ from tests.api.working import bury, claim, complete, enqueue, enqueue_many
 pytestmark = pytest.mark.anyio
 
 MEMBERS = [
-    *("name", "paused", "concurrency", "rate", "perSubject", "pending", "scheduled"),
-    *("processing", "dead", "atLeast", "oldestPendingAt"),
+    *("name", "paused", "concurrency", "rate", "perSubject", "lanes", "pending", "scheduled"),
+    *("behind", "processing", "dead", "atLeast", "oldestPendingAt"),
 ]
 
 

@@ -123,6 +123,22 @@ def the_first_in_the_lane_is_given_back(story: Story) -> None:
     claim_job(story, "second in lane")
 
 
+@breaks("I-24")
+def a_dead_job_does_not_hold_up_its_lane(story: Story) -> None:
+    claim_job(story, "first in lane")
+    fail_job(story, "first in lane", retryable=False)
+    story.then("job.moved_to_dlq", "first in lane", reason="not retryable")
+    claim_job(story, "second in lane")
+
+
+@breaks("I-24")
+def a_job_is_brought_in_by_what_nobody_accepted(story: Story) -> None:
+    created = next(
+        place for place, one in enumerate(story.log) if one.aggregate == story.cast["first in lane"]
+    )
+    story.say(created, operation_id=uuid7())
+
+
 @breaks("I-25")
 def a_retry_is_early(story: Story) -> None:
     fail_job(story, retry_at=story.log[-1].recorded_at + timedelta(seconds=60))

@@ -25,7 +25,7 @@ from domain.desk import Command
 from domain.errors import Refusal
 from domain.event import Decider, Event, S
 from domain.job import Job, JobStatus, UniqueScope
-from domain.queue import QUEUE, queue_id
+from domain.queue import QUEUE, Lanes, queue_id
 from domain.workshop import (
     CancelJob,
     ClaimJobs,
@@ -48,8 +48,22 @@ from tests.workshop import new_job
 QUEUES = ("email", "invoices")
 TYPES = ("send", "print")
 KEYS = (None, "a", "b")
+PARTITIONS = (None, "left", "right")
 
 READ_LAST_NUMBER = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM job_numbers"
+
+# The same as the statements say that move with every batch, from the log alone.
+READ_OVERTAKEN = """
+WITH members AS (
+    SELECT jobs.id, place, behind, notification_id AS logged, row_number() OVER (
+        PARTITION BY queue, partition ORDER BY notification_id) > 1 AS is_behind
+    FROM jobs
+    JOIN stored_events ON (originator_id, originator_version) = (jobs.id, entered)
+)
+SELECT place FROM members WHERE (place, behind) IS DISTINCT FROM (logged, is_behind)
+UNION ALL
+SELECT 0 FROM jobs WHERE entered IS NULL AND (behind OR place IS NOT NULL)
+"""
 
 Claim = tuple[UUID, UUID]
 
@@ -60,11 +74,16 @@ class PlainWorkshop:
     def __init__(self) -> None:
         self.now = NOON
         self.states: dict[UUID, Any] = {}
+        self.places: dict[UUID, int] = {}
+        self.events_count = 0
         self.number = 0
 
     def get(self, decider: Decider[S], aggregate_id: UUID) -> S | None:
         state = self.states.get(aggregate_id)
         return state if isinstance(state, decider.state) else None
+
+    def is_tied(self, decider: Decider[Any], to: UUID) -> bool:
+        raise NotImplementedError
 
     def every(self, decider: Decider[S]) -> Sequence[S]:
         raise NotImplementedError
@@ -82,15 +101,31 @@ class PlainWorkshop:
         return self.number
 
     def record(self, decider: Decider[S], aggregate_id: UUID, event: Event) -> S:
-        self.states[aggregate_id] = decider.evolve(self.states.get(aggregate_id), event)
+        before = self.states.get(aggregate_id)
+        self.states[aggregate_id] = decider.evolve(before, event)
         state: S = self.states[aggregate_id]
+        self.events_count += 1
+        if isinstance(state, Job) and state.entered != (before and before.entered):
+            self.places[aggregate_id] = self.events_count
         return state
+
+    def _is_head(self, job: Job) -> bool:
+        lane = [
+            one.id
+            for one in self.states.values()
+            if isinstance(one, Job)
+            and (one.queue, one.partition) == (job.queue, job.partition)
+            and one.entered is not None
+        ]
+        return job.partition is None or min(lane, key=self.places.__getitem__) == job.id
 
     def _is_ready(self, state: Any, among: Selector) -> bool:
         if not isinstance(state, Job) or state.status is not JobStatus.PENDING:
             return False
         queue = self.get(QUEUE, queue_id(state.queue))
         if queue is not None and queue.paused:
+            return False
+        if not self._is_head(state) or among.partition not in (None, state.partition):
             return False
         return state.queue in among.queues and (among.types is None or state.type in among.types)
 
@@ -135,6 +170,7 @@ class WorkshopMachine(RuleBasedStateMachine):
         key=st.sampled_from(KEYS),
         scope=st.sampled_from(UniqueScope),
         attempts_max=st.integers(1, 3),
+        partition=st.sampled_from(PARTITIONS),
     )
     def a_job_comes(
         self,
@@ -144,9 +180,11 @@ class WorkshopMachine(RuleBasedStateMachine):
         key: str | None,
         scope: UniqueScope,
         attempts_max: int,
+        partition: str | None,
     ) -> UUID:
         unique = {} if key is None else {"unique_key": key, "unique_scope": scope}
-        new = new_job(queue, type_, priority=priority, attempts_max=attempts_max, **unique)
+        fields = {"priority": priority, "attempts_max": attempts_max, "partition": partition}
+        new = new_job(queue, type_, **fields, **unique)
         self.attempt(CreateJobs([new]))
         return new.job_id
 
@@ -155,19 +193,31 @@ class WorkshopMachine(RuleBasedStateMachine):
         queues=st.sets(st.sampled_from(QUEUES), min_size=1),
         types=st.none() | st.sets(st.sampled_from(TYPES), min_size=1),
         limit=st.integers(1, 3),
+        partition=st.sampled_from(PARTITIONS),
     )
-    def a_worker_asks(self, queues: set[str], types: set[str] | None, limit: int) -> Any:
-        selector = Selector(tuple(sorted(queues)), None if types is None else tuple(sorted(types)))
+    def a_worker_asks(
+        self, queues: set[str], types: set[str] | None, limit: int, partition: str | None
+    ) -> Any:
+        of_types = None if types is None else tuple(sorted(types))
+        selector = Selector(tuple(sorted(queues)), of_types, partition)
         command = ClaimJobs(
             selector=selector, worker="w", limit=limit, claim_id=uuid7(), lease_seconds=0
         )
         taken: list[Job] = self.attempt(command)
         return multiple(*((job.id, job.lease.id) for job in taken if job.lease))
 
-    @rule(claim=claims, outcome=st.sampled_from(Outcome), follow_up=st.booleans())
-    def a_worker_reports(self, claim: Claim, outcome: Outcome, follow_up: bool) -> None:
+    @rule(
+        claim=claims,
+        outcome=st.sampled_from(Outcome),
+        follow_up=st.booleans(),
+        partition=st.sampled_from(PARTITIONS),
+    )
+    def a_worker_reports(
+        self, claim: Claim, outcome: Outcome, follow_up: bool, partition: str | None
+    ) -> None:
         job_id, claim_id = claim
-        then = (new_job("", "print"),) if follow_up and outcome is Outcome.DONE else ()
+        is_followed = follow_up and outcome is Outcome.DONE
+        then = (new_job("", "print", partition=partition),) if is_followed else ()
         result = Result(
             job_id=job_id,
             claim_id=claim_id,
@@ -196,12 +246,18 @@ class WorkshopMachine(RuleBasedStateMachine):
     def somebody_pauses(self, queue: str, paused: bool) -> None:
         self.attempt(ConfigureQueue(name=queue, paused=paused))
 
+    @rule(queue=st.sampled_from(QUEUES), lanes=st.sampled_from(Lanes))
+    def somebody_says_what_dead_jobs_mean_to_lanes(self, queue: str, lanes: Lanes) -> None:
+        self.attempt(ConfigureQueue(name=queue, lanes=lanes))
+
     @invariant()
     def the_live_tables_are_the_fold_of_the_log_and_what_the_model_says(self) -> None:
         if not hasattr(self, "_kitchen"):
             return
         live = live_rows(self.database)
         assert live == fold_of_the_log(self.database)
+        places = [place for (place,) in rows(self.database, READ_OVERTAKEN)]
+        assert places == [], "one that another is before in its lane is behind, and no other"
         unfinished = [
             one for one in self.desk.states.values() if not (isinstance(one, Job) and one.is_over)
         ]

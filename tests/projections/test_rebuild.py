@@ -70,6 +70,7 @@ NO_PROJECTIONS = {
     "spent_keys": "what was answered once",
     "imports": "how far an import is",
     "queue_paces": "losing it costs one burst",
+    "lanes": "only ever locked",
     "upstream_checks": "what polls found is no event",
     "checkpoints": "copies of live tables",
     "checkpoint_rows": "copies of live tables",

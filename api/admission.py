@@ -1,0 +1,149 @@
+"""Admission: what is taken when there is more to do than can be done.
+
+It stands before the committer and costs nothing: it looks at how long commands wait there, and at
+how many accepted operations are still to be carried out. Acknowledgments, heartbeats and whatever
+else lets work come to its end always pass. Pushes are carried out, accepted for later or turned
+away; pops are carried out or turned away.
+"""
+
+import asyncio
+import logging
+from datetime import datetime
+from enum import StrEnum
+from math import ceil
+from typing import Self
+
+import psycopg
+from msgspec import Struct
+
+from api.clock import now
+from domain.operations import Standing
+from eventlog.committer import Committer
+from eventlog.tail import Readers
+from eventlog.tasks import end
+from projections.operations import Numbers, read_numbers
+
+_log = logging.getLogger("daybook")
+
+LOOK_SECONDS = 0.25
+# Who was busy is no longer when half of what made it so is left: else it would change its mind with
+# every batch.
+CALM = 0.5
+# So many times as long as busy: what is accepted now could not be told so in time.
+OVERLOADED = 10.0
+RETRY_SECONDS_MAX = 60
+# Of the places for operations, so many are free again when those who were turned away come back.
+ROOM = 0.1
+RATE_WEIGHT = 0.3
+RATE_MIN = 1.0
+
+
+class Verdict(StrEnum):
+    EXECUTE = "execute"
+    QUEUE = "queue"
+    REJECT = "reject"
+
+
+class Thresholds(Struct, frozen=True, kw_only=True):
+    busy_seconds: float = 0.1
+    """How long commands wait for their turn at a load of 1."""
+
+    push_load_max: float = 0.7
+    """Above it pushes are accepted for later."""
+
+    push_depth_max: int = 10_000
+    """With so many of them waiting, further ones are turned away."""
+
+    pop_load_max: float = 0.95
+    """Above it pops are turned away."""
+
+
+class Admission:
+    def __init__(self, committer: Committer, readers: Readers, thresholds: Thresholds) -> None:
+        self._committer = committer
+        self._readers = readers
+        self._thresholds = thresholds
+        self._busy: set[float] = set()
+        self._numbers = Numbers(None, 0, None, None)
+        self._looked_at: float | None = None
+        self._queued_since = 0
+        self._tasks: list[asyncio.Task[None]] = []
+        self.per_second = RATE_MIN
+        self.updated_at: datetime = now()
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(self._run())]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await end(self._tasks)
+
+    @property
+    def waiting_seconds(self) -> float:
+        return self._committer.waiting_seconds
+
+    @property
+    def load(self) -> float:
+        return self.waiting_seconds / self._thresholds.busy_seconds
+
+    @property
+    def depth(self) -> int:
+        """How many operations are still to be carried out, at most."""
+        return self._numbers.depth + self._queued_since
+
+    @property
+    def numbers(self) -> Numbers:
+        return self._numbers
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(self._numbers.oldest, self.per_second)
+
+    def of_push(self) -> Verdict:
+        """Turned away first: else a busy lane would grow for ever."""
+        if self.depth >= self._thresholds.push_depth_max or self.load > OVERLOADED:
+            return Verdict.REJECT
+        return Verdict.QUEUE if self._is_above(self._thresholds.push_load_max) else Verdict.EXECUTE
+
+    def of_pop(self) -> Verdict:
+        return Verdict.REJECT if self._is_above(self._thresholds.pop_load_max) else Verdict.EXECUTE
+
+    def note_queued(self) -> None:
+        self._queued_since += 1
+
+    @property
+    def retry_seconds(self) -> int:
+        """When it is worth the while to come again: once there is some room."""
+        free_from = self._thresholds.push_depth_max * (1 - ROOM)
+        excess = max(0.0, self.depth - free_from) / self.per_second
+        return min(RETRY_SECONDS_MAX, max(1, ceil(max(excess, self.waiting_seconds))))
+
+    def _is_above(self, threshold: float) -> bool:
+        load = self.load
+        if load > threshold:
+            self._busy.add(threshold)
+        elif load < CALM * threshold:
+            self._busy.discard(threshold)
+        return threshold in self._busy
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with self._readers.connection() as reader:
+                    self._note(await read_numbers(reader))
+            except (psycopg.Error, OSError):
+                pass
+            except Exception:
+                _log.exception("The accepted operations could not be looked at.")
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _note(self, numbers: Numbers) -> None:
+        loop_time = asyncio.get_running_loop().time()
+        before = self._numbers
+        if before.oldest is not None and self._looked_at is not None:
+            reached = numbers.last_drawn + 1 if numbers.oldest is None else numbers.oldest
+            rate = (reached - before.oldest) / (loop_time - self._looked_at)
+            measured = RATE_WEIGHT * rate + (1 - RATE_WEIGHT) * self.per_second
+            self.per_second = max(RATE_MIN, measured)
+        self._numbers, self._looked_at, self._queued_since = numbers, loop_time, 0
+        self.updated_at = now()

@@ -1,0 +1,232 @@
+"""Push and acknowledge: jobs in lanes, under the names that users of message queues know."""
+
+import random
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Any
+from uuid import UUID
+
+import orjson
+from msgspec import Struct
+from starlette.routing import Route
+from uuid_utils.compat import uuid7
+
+from api.access import CLIENT, WORKER
+from api.admission import Admission, Verdict
+from api.commands import Call, RawHeaders, Write, retry_after, stored
+from api.jobs import BODY_BYTES_MAX, checked
+from api.message_shapes import (
+    AckJSON,
+    Acknowledged,
+    Acknowledgment,
+    AcksAnswer,
+    Item,
+    PushAnswer,
+    Pushed,
+    QueuedAnswer,
+    Transaction,
+    TransactionAnswer,
+    ack_json,
+    acks_json,
+    queued_json,
+    receipt_json,
+)
+from api.problems import overloaded
+from domain.desk import Desk, Reads, Together
+from domain.errors import Refusal
+from domain.job import Job, UniqueScope
+from domain.lane import lane_id
+from domain.messages import (
+    MESSAGE_TYPE,
+    PARTITION_USUAL,
+    AcknowledgeAll,
+    message_id,
+    message_key,
+)
+from domain.operations import Push, Queued
+from domain.workshop import (
+    CreateJobs,
+    Enqueued,
+    FinishJob,
+    FinishJobs,
+    NewJob,
+    Outcome,
+    Result,
+    Settled,
+)
+from eventlog.origin import StoredAnswer
+
+OUTCOMES = {"completed": Outcome.DONE, "failed": Outcome.RETRY}
+
+
+class AcknowledgeEach(Struct, frozen=True, gc=False):
+    """Each is decided by itself; remembers what they were called."""
+
+    asked: list[Acknowledgment]
+    finish: FinishJobs
+
+    @property
+    def reads(self) -> Reads:
+        return self.finish.reads
+
+    def decide(self, desk: Desk) -> tuple[list[Acknowledgment], list[Settled]]:
+        return self.asked, self.finish.decide(desk)
+
+
+def push(body: Pushed, call: Call) -> Push:
+    """Put up to 1,000 messages into their lanes, all or none; a transactionId that is known already
+    stands for the message it was pushed with. A busy service accepts them for later: 202."""
+    admission = call.service.admission
+    return Push(
+        new=_new_messages(body.items, call),
+        operation_id=uuid7(),
+        is_busy=admission.of_push() is Verdict.QUEUE,
+        standing=admission.standing,
+    )
+
+
+def acknowledge(body: Acknowledgment, _call: Call) -> FinishJob:
+    """The message is done, or failed: then it is tried again later, or dead."""
+    return FinishJob(_finish([_result(body)]))
+
+
+def acknowledge_each(body: Acknowledged, _call: Call) -> AcknowledgeEach:
+    """The same for up to 1,000 messages; each is decided by itself."""
+    asked = body.acknowledgments
+    results = [_result(one, worker=body.consumer_group) for one in asked]
+    return AcknowledgeEach(asked, _finish(results))
+
+
+def transact(body: Transaction, call: Call) -> Together:
+    """Acknowledge some messages and push others, all or none."""
+    results = [_result(one) for one in body.acknowledgments]
+    new = _new_messages(body.items, call)
+    return Together((AcknowledgeAll(_finish(results)), CreateJobs(new)))
+
+
+def pushed(outcome: list[Enqueued] | Queued) -> PushAnswer | QueuedAnswer:
+    if isinstance(outcome, Queued):
+        return queued_json(outcome)
+    return {"status": "executed", "messages": [receipt_json(one) for one in outcome]}
+
+
+class PushEndpoint(Write[Pushed, list[Enqueued] | Queued]):
+    """201 when they are in their lanes, 202 when they are accepted, 429 when there are too many."""
+
+    problems = (HTTPStatus.TOO_MANY_REQUESTS,)
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        admission = call.service.admission
+        if admission.of_push() is Verdict.REJECT:
+            return turned_away(admission)
+        answer, headers = await super().answer(call, body)
+        if answer.status == HTTPStatus.ACCEPTED:
+            admission.note_queued()
+        return answer, headers
+
+    def render(self, outcome: list[Enqueued] | Queued | Refusal) -> StoredAnswer:
+        if isinstance(outcome, Queued):
+            return StoredAnswer(HTTPStatus.ACCEPTED, orjson.dumps(pushed(outcome)))
+        return super().render(outcome)
+
+
+def turned_away(admission: Admission) -> tuple[StoredAnswer, RawHeaders]:
+    problem = overloaded(queue_depth=admission.depth, retry_seconds=admission.retry_seconds)
+    return stored(problem), retry_after(problem)
+
+
+def acknowledged(job: Job) -> AckJSON:
+    return ack_json(job)
+
+
+def each_acknowledged(outcome: tuple[list[Acknowledgment], list[Settled]]) -> AcksAnswer:
+    return {"acknowledgments": acks_json(*outcome)}
+
+
+def transacted(outcome: list[Any]) -> TransactionAnswer:
+    """The answers of both commands."""
+    jobs: Sequence[Job] = outcome[0]
+    enqueued: list[Enqueued] = outcome[1]
+    return {
+        "acknowledgments": [ack_json(job) for job in jobs],
+        "messages": [receipt_json(one) for one in enqueued],
+    }
+
+
+def _new_messages(items: Sequence[Item], call: Call) -> list[NewJob]:
+    for queue in {item.queue for item in items}:
+        call.caller.must_reach(queue)
+    return [new_message(item) for item in items]
+
+
+def new_message(item: Item) -> NewJob:
+    partition = item.partition or PARTITION_USUAL
+    transaction = item.transaction_id or str(uuid7())
+    return NewJob(
+        job_id=message_id(lane_id(item.queue, partition), transaction),
+        queue=item.queue,
+        type=MESSAGE_TYPE,
+        payload=checked(item.payload),
+        priority=item.priority,
+        attempts_max=item.attempts_max,
+        lease_seconds=item.lease_seconds,
+        run_at=item.run_at,
+        unique_key=message_key(partition, transaction),
+        unique_scope=UniqueScope.FOREVER,
+        partition=partition,
+        is_fresh=item.transaction_id is None,
+    )
+
+
+def _result(body: Acknowledgment, *, worker: str | None = None) -> Result:
+    return Result(
+        job_id=message_id(UUID(body.partition_id), body.transaction_id),
+        claim_id=UUID(body.lease_id),
+        outcome=OUTCOMES[body.status],
+        error=body.error,
+        worker=worker,
+    )
+
+
+def _finish(results: Sequence[Result]) -> FinishJobs:
+    return FinishJobs(results=results, jitter=random.random())  # noqa: S311 (spreads retries)
+
+
+PUSH = PushEndpoint(
+    "POST",
+    "/api/v1/push",
+    takes=Pushed,
+    scope=CLIENT | WORKER,
+    command=push,
+    shape=pushed,
+    status=HTTPStatus.CREATED,
+    body_bytes_max=BODY_BYTES_MAX,
+)
+ACKNOWLEDGE = Write(
+    "POST",
+    "/api/v1/ack",
+    takes=Acknowledgment,
+    scope=WORKER,
+    command=acknowledge,
+    shape=acknowledged,
+)
+ACKNOWLEDGE_EACH = Write(
+    "POST",
+    "/api/v1/ack/batch",
+    takes=Acknowledged,
+    scope=WORKER,
+    command=acknowledge_each,
+    shape=each_acknowledged,
+    body_bytes_max=BODY_BYTES_MAX,
+)
+TRANSACT = Write(
+    "POST",
+    "/api/v1/transaction",
+    takes=Transaction,
+    scope=WORKER,
+    command=transact,
+    shape=transacted,
+    body_bytes_max=BODY_BYTES_MAX,
+)
+
+routes: list[Route] = [write.route for write in (PUSH, ACKNOWLEDGE, ACKNOWLEDGE_EACH, TRANSACT)]

@@ -1,0 +1,218 @@
+"""Messages in lanes as they go over the wire, and the requests about them.
+
+A message is pushed into the lane of its queue and partition, popped under a lease, and
+acknowledged. Of each lane one is out at a time.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from msgspec.json import Decoder
+from msgspec.structs import replace
+
+from daybook.jobs import JobStatus, Wire
+from daybook.request import ANSWER_SECONDS_MAX, Request, given, reading, segment, writing
+
+MILLISECONDS = 1000
+
+
+class NewMessage(Wire, frozen=True, kw_only=True):
+    queue: str
+    payload: Any = None
+    partition: str | None = None
+    """Its lane; all without one share the lane of their queue."""
+
+    transaction_id: str | None = None
+    """Pushed twice, it is one message."""
+
+    priority: int | None = None
+    attempts_max: int | None = None
+    lease_seconds: float | None = None
+    run_at: datetime | None = None
+
+
+class Receipt(Wire, frozen=True, kw_only=True):
+    """Where a message went; it is a `duplicate` when its transaction id was known already."""
+
+    transaction_id: str
+    queue: str
+    partition: str
+    partition_id: UUID
+    status: Literal["created", "duplicate"]
+
+
+class Pushed(Wire, frozen=True, kw_only=True):
+    """Either the messages are in their lanes, or the service was busy: then they are safe, and
+    come into their lanes later, in the order in which they were pushed."""
+
+    status: Literal["executed", "queued"]
+    messages: tuple[Receipt, ...] = ()
+    operation_id: UUID | None = None
+    queue_position: int | None = None
+    estimated_wait: float | None = None
+    """In seconds."""
+
+    reason: str | None = None
+
+
+class Message(Wire, frozen=True, kw_only=True):
+    """One that was popped, and is this consumer's until its lease is over."""
+
+    transaction_id: str
+    queue: str
+    partition: str
+    partition_id: UUID
+    lease_id: UUID
+    lease_until: datetime
+    created_at: datetime
+    data: Any = None
+    retry_count: int = 0
+
+
+class Acknowledgment(Wire, frozen=True, kw_only=True):
+    transaction_id: str
+    partition_id: UUID
+    lease_id: UUID
+    status: Literal["completed", "failed"]
+    error: str | None = None
+
+    @classmethod
+    def of(cls, message: Message, error: str | None = None) -> "Acknowledgment":
+        """The message is done; or it failed, when there is an error."""
+        return cls(
+            transaction_id=message.transaction_id,
+            partition_id=message.partition_id,
+            lease_id=message.lease_id,
+            status="completed" if error is None else "failed",
+            error=error,
+        )
+
+
+class Acknowledged(Wire, frozen=True, kw_only=True):
+    """How the message stands now; or, when that was refused, why."""
+
+    transaction_id: str
+    partition_id: UUID
+    status: JobStatus | None = None
+    code: str | None = None
+    error: str | None = None
+
+
+class Transacted(Wire, frozen=True, kw_only=True):
+    acknowledgments: tuple[Acknowledged, ...]
+    messages: tuple[Receipt, ...]
+
+
+class OperationResult(Wire, frozen=True, kw_only=True):
+    messages: tuple[Receipt, ...] = ()
+
+
+class Operation(Wire, frozen=True, kw_only=True):
+    """A push that was accepted for later."""
+
+    operation_id: UUID
+    status: str
+    created_at: datetime
+    processed_at: datetime | None = None
+    retry_count: int = 0
+    error: str | None = None
+    result: OperationResult | None = None
+
+
+class _Messages(Wire, frozen=True):
+    messages: list[Message]
+
+
+class _Acknowledgments(Wire, frozen=True):
+    acknowledgments: list[Acknowledged]
+
+
+class _Lease(Wire, frozen=True):
+    lease_until: datetime
+
+
+_POPPED = Decoder(_Messages)
+_ACKNOWLEDGED = Decoder(_Acknowledgments)
+_LEASE = Decoder(_Lease)
+
+
+def push(messages: Iterable[NewMessage]) -> Request[Pushed]:
+    return writing("/api/v1/push", {"items": [*messages]}, Decoder(Pushed).decode)
+
+
+def pop(
+    queue: str,
+    partition: str | None = None,
+    *,
+    batch: int = 1,
+    wait_seconds: float = 0,
+    consumer_group: str | None = None,
+) -> Request[list[Message]]:
+    """Take the next message of each lane, up to so many; or that of one lane alone."""
+    lane = "" if partition is None else f"/partition/{segment(partition)}"
+    asked = {
+        "batch": batch,
+        "wait": "true" if wait_seconds else None,
+        "timeout": round(wait_seconds * MILLISECONDS) if wait_seconds else None,
+        "consumerGroup": consumer_group,
+    }
+    request = reading(
+        f"/api/v1/pop/queue/{segment(queue)}{lane}",
+        asked,
+        lambda content: _POPPED.decode(content).messages,
+    )
+    return replace(request, answer_seconds_max=ANSWER_SECONDS_MAX + wait_seconds)
+
+
+def ack(message: Message, *, error: str | None = None) -> Request[Acknowledged]:
+    """The message is done; or, with an error, it failed and is tried again."""
+    acknowledgment = Acknowledgment.of(message, error)
+    return writing("/api/v1/ack", acknowledgment, Decoder(Acknowledged).decode)
+
+
+def ack_many(
+    acknowledgments: Iterable[Acknowledgment], *, consumer_group: str | None = None
+) -> Request[list[Acknowledged]]:
+    """The same for up to 1,000; each is decided by itself, in the order given."""
+    body = given({"acknowledgments": [*acknowledgments], "consumerGroup": consumer_group})
+    return writing(
+        "/api/v1/ack/batch", body, lambda content: _ACKNOWLEDGED.decode(content).acknowledgments
+    )
+
+
+def transact(
+    acknowledgments: Iterable[Acknowledgment], messages: Iterable[NewMessage]
+) -> Request[Transacted]:
+    """Acknowledge some and push others, all or nothing."""
+    body = {"acknowledgments": [*acknowledgments], "items": [*messages]}
+    return writing("/api/v1/transaction", body, Decoder(Transacted).decode)
+
+
+def extend_lease(message: Message, *, seconds: float | None = None) -> Request[datetime]:
+    """Keep a message for another lease; the answer says until when."""
+    request = writing(
+        f"/api/v1/lease/{segment(message.lease_id)}/extend",
+        given({"seconds": seconds}),
+        lambda content: _LEASE.decode(content).lease_until,
+    )
+    return replace(request, needs_key=False)
+
+
+def operation(operation_id: UUID | str, *, wait_seconds: float = 0) -> Request[Operation]:
+    """How a push that was accepted stands; `wait_seconds` waits until it is carried out."""
+    asked = {
+        "wait": "true" if wait_seconds else None,
+        "timeout": round(wait_seconds * MILLISECONDS) if wait_seconds else None,
+    }
+    path = f"/api/v1/operations/{segment(operation_id)}"
+    request = reading(path, asked, Decoder(Operation).decode)
+    return replace(request, answer_seconds_max=ANSWER_SECONDS_MAX + wait_seconds)
+
+
+def carried_out(pushed: Pushed, done: Operation) -> Pushed | None:
+    """What the push would have been told had the service not been busy; None before that."""
+    if done.result is None:
+        return None
+    return replace(pushed, status="executed", messages=done.result.messages)

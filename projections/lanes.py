@@ -1,0 +1,231 @@
+"""Lanes: the jobs of one partition in one queue, done strictly one after another.
+
+The order within a lane is that of the log: a job's `place` is the position of the event with
+which it entered. All but the first are `behind`, and what is behind is in no index that claims
+walk: the head of a lane is known, never searched. It stays the head while it is claimed, rests, or
+is dead and blocks; so one of a lane is in flight at a time.
+
+An operation that was accepted holds a place in its lanes until it is carried out: whatever came
+after it stays behind, and what it brings in then stands at its place.
+
+Owns `operation_lanes`, and `lanes`, whose rows are there to be locked: whoever enters or leaves a
+lane holds its row, from before the events are appended until they are committed. So within a lane
+positions rise in the order of its locks, and nobody looks for its head while another changes it.
+Lanes are held after all rows that a command names. Who holds a lane waits for one such row at most,
+that of the next head; whoever has that in hand and wants the lane cancels it or sends its unique
+key again: PostgreSQL ends one of the two, and the committer repeats it.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from domain.job import Job
+from domain.lane import lane_id
+from domain.operation import Operation
+from eventlog.arrays import bigints, texts, uuids
+from eventlog.live import NOTHING_AROUND, Around, Change, Statements
+
+# Sorted, as everything that goes into a unique index.
+MAKE_LANES = """
+INSERT INTO lanes (id, queue, partition)
+SELECT *
+FROM unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
+    AS lane (id, queue, partition)
+WHERE NOT EXISTS (SELECT FROM lanes WHERE lanes.id = lane.id)
+ORDER BY id
+ON CONFLICT DO NOTHING
+"""
+
+HOLD_LANES = "SELECT FROM lanes WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+
+HOLD_PLACES = """
+INSERT INTO operation_lanes (queue, partition, place, operation_id)
+SELECT queue, partition, notification_id, id
+FROM unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
+    AS operation (id, queue, partition)
+JOIN stored_events ON (originator_id, originator_version) = (id, 1)
+"""
+FREE_PLACES = "DELETE FROM operation_lanes WHERE operation_id = ANY(%(ids)b::uuid[])"
+
+# Those that enter together have no place yet, so that each of them finds only those before them.
+ENTER_LANES = """
+WITH entering AS MATERIALIZED (
+    SELECT job.id, queue, partition, notification_id AS place, row_number() OVER (
+        PARTITION BY queue, partition ORDER BY notification_id, number) > 1 AS follows
+    FROM unnest(%(ids)b::uuid[], %(numbers)b::bigint[], %(entries)b::uuid[],
+                %(versions)b::bigint[], %(queues)b::text[], %(partitions)b::text[])
+        AS job (id, number, entry, version, queue, partition)
+    JOIN stored_events ON (originator_id, originator_version) = (job.entry, job.version)
+)
+UPDATE jobs
+SET place = entering.place,
+    behind = follows OR EXISTS (
+        SELECT FROM jobs AS member
+        WHERE (member.queue, member.partition) = (entering.queue, entering.partition)
+          AND member.entered IS NOT NULL AND member.place < entering.place
+    ) OR EXISTS (
+        SELECT FROM operation_lanes AS held
+        WHERE (held.queue, held.partition) = (entering.queue, entering.partition)
+          AND held.place < entering.place)
+FROM entering
+WHERE jobs.id = entering.id
+"""
+
+ADVANCE_LANES = """
+WITH heads AS MATERIALIZED (
+    SELECT head.id
+    FROM unnest(%(queues)b::text[], %(partitions)b::text[]) AS lane (queue, partition), LATERAL (
+        SELECT id, place, behind
+        FROM jobs
+        WHERE (jobs.queue, jobs.partition) = (lane.queue, lane.partition) AND entered IS NOT NULL
+        ORDER BY place, number
+        LIMIT 1
+    ) AS head
+    WHERE head.behind AND NOT EXISTS (
+        SELECT FROM operation_lanes AS held
+        WHERE (held.queue, held.partition) = (lane.queue, lane.partition)
+          AND held.place < head.place)
+)
+UPDATE jobs SET behind = false FROM heads WHERE jobs.id = heads.id
+"""
+
+# From the log alone, whatever the rows say: for tables that are made anew.
+RECKON_LANES = """
+WITH members AS MATERIALIZED (
+    SELECT jobs.id, notification_id AS place, row_number() OVER (
+        PARTITION BY queue, partition ORDER BY notification_id, number) > 1 AS behind
+    FROM unnest(%(queues)b::text[], %(partitions)b::text[]) AS lane (queue, partition)
+    JOIN jobs USING (queue, partition)
+    JOIN stored_events
+      ON originator_id = coalesce(operation_id, jobs.id)
+     AND originator_version = CASE WHEN operation_id IS NULL THEN entered ELSE 1 END
+    WHERE entered IS NOT NULL
+)
+UPDATE jobs
+SET place = members.place, behind = members.behind
+FROM members
+WHERE jobs.id = members.id
+  AND (jobs.place, jobs.behind) IS DISTINCT FROM (members.place, members.behind)
+"""
+
+# Who is first in a lane of all that is there, jobs and operations, once both are complete.
+SETTLE_LANES = """
+WITH members AS MATERIALIZED (
+    SELECT id, row_number() OVER (
+        PARTITION BY queue, partition ORDER BY place, number) > 1 OR EXISTS (
+        SELECT FROM operation_lanes AS held
+        WHERE (held.queue, held.partition) = (jobs.queue, jobs.partition)
+          AND held.place < jobs.place) AS is_behind
+    FROM jobs
+    WHERE entered IS NOT NULL
+)
+UPDATE jobs SET behind = is_behind FROM members
+WHERE jobs.id = members.id AND jobs.behind <> is_behind
+"""
+
+Lane = tuple[str, str]
+"""A queue and a partition."""
+
+
+class Moves:
+    """Who enters which lane and who leaves it, in one batch."""
+
+    def __init__(self) -> None:
+        self.entering: list[Job] = []
+        self.left: set[Lane] = set()
+        self.accepted: list[Operation] = []
+        self.ended: list[Operation] = []
+
+    def add_job(self, before: Job | None, after: Job) -> None:
+        was = None if before is None else before.entered
+        if after.entered == was:
+            return
+        if before is not None and was is not None:
+            self.left.add(_lane(before))
+        if after.entered is not None:
+            self.entering.append(after)
+
+    def add_operation(self, before: Operation | None, after: Operation) -> None:
+        if after.is_over:
+            self.ended.append(after)
+            self.left |= after.lanes
+        elif before is None:
+            self.accepted.append(after)
+
+    @property
+    def lanes(self) -> set[Lane]:
+        accepted = {lane for operation in self.accepted for lane in operation.lanes}
+        return self.left.union(accepted, map(_lane, self.entering))
+
+
+def around(jobs: Iterable[Change], operations: Iterable[Change] = ()) -> Around:
+    """What it takes that these jobs and operations enter their lanes and leave them."""
+    moves = Moves()
+    for change in jobs:
+        moves.add_job(change.before, change.state)
+    for change in operations:
+        moves.add_operation(change.before, change.state)
+    lanes = moves.lanes
+    if not lanes:
+        return NOTHING_AROUND
+    places = [*_free(moves.ended), *_hold_places(moves.accepted)]
+    return Around(_hold(lanes), [*places, *_enter(moves.entering), *_advance(moves.left)])
+
+
+def reckon(jobs: Sequence[Job]) -> Statements:
+    lanes = {_lane(job) for job in jobs if job.partition is not None}
+    return [(RECKON_LANES, _columns([*lanes]))] if lanes else []
+
+
+def settle() -> Statements:
+    return [(SETTLE_LANES, {})]
+
+
+def _hold(lanes: Iterable[Lane]) -> Statements:
+    by_id = sorted([(lane_id(*lane), lane) for lane in lanes], key=lambda one: one[0].int)
+    ids = uuids([one for one, _ in by_id])
+    return [
+        (MAKE_LANES, {"ids": ids, **_columns([lane for _, lane in by_id])}),
+        (HOLD_LANES, {"ids": ids}),
+    ]
+
+
+def _free(operations: Sequence[Operation]) -> Statements:
+    return [(FREE_PLACES, {"ids": uuids([one.id for one in operations])})] if operations else []
+
+
+def _hold_places(operations: Sequence[Operation]) -> Statements:
+    if not operations:
+        return []
+    places = [(one.id, lane) for one in operations for lane in sorted(one.lanes)]
+    ids = uuids([operation_id for operation_id, _ in places])
+    return [(HOLD_PLACES, {"ids": ids, **_columns([lane for _, lane in places])})]
+
+
+def _enter(jobs: Sequence[Job]) -> Statements:
+    if not jobs:
+        return []
+    given = {
+        "ids": uuids([job.id for job in jobs]),
+        "numbers": bigints([job.number for job in jobs]),
+        "entries": uuids([job.operation_id or job.id for job in jobs]),
+        "versions": bigints([1 if job.operation_id else job.entered for job in jobs]),
+        **_columns([_lane(job) for job in jobs]),
+    }
+    return [(ENTER_LANES, given)]
+
+
+def _advance(lanes: Iterable[Lane]) -> Statements:
+    left = [*lanes]
+    return [(ADVANCE_LANES, _columns(left))] if left else []
+
+
+def _lane(job: Job) -> Lane:
+    assert job.partition is not None, "who is in a lane has a partition"
+    return job.queue, job.partition
+
+
+def _columns(lanes: Sequence[Lane]) -> dict[str, object]:
+    return {
+        "queues": texts([queue for queue, _ in lanes]),
+        "partitions": texts([partition for _, partition in lanes]),
+    }
