@@ -37,9 +37,9 @@ class Lookup:
             return
         masked = tuple(_PARAMETER.sub("", endpoint.path).split("/"))
         places = [FIRST_SEGMENT, SECOND_SEGMENT][: len(names)]
-        found = [n for n, segment in enumerate(masked) if n and not segment]
-        assert found == places, f"{endpoint.path} has its parameters elsewhere"
-        self._named[endpoint.method, masked] = names, endpoint
+        # Those with parameters elsewhere are few, and not called often: Starlette finds them.
+        if [n for n, segment in enumerate(masked) if n and not segment] == places:
+            self._named[endpoint.method, masked] = names, endpoint
 
     def find(self, scope: Scope) -> Endpoint[Any] | None:
         method, path = scope["method"], scope["path"]

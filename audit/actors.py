@@ -8,6 +8,7 @@ from domain.claim import CompletedVia, ReleaseReason
 from domain.event import Event
 from domain.job import JOB, FailureReason, Job
 from domain.key import KEY
+from domain.operation import OPERATION, Operation
 from domain.order import ORDER, Order, OrderKind
 from domain.queue import QUEUE
 from domain.rebuild import REBUILD
@@ -35,6 +36,7 @@ PROCESSORS: dict[str, tuple[type[Event], ...]] = {
     "system:no_shows": (Ticket.NoShow,),
     "system:notifications": (Job.Created,),
     DELIVERIES: (Job.Claimed, Job.Completed, Job.Failed, Job.MovedToDLQ),
+    "system:operations": (Operation.Completed, Operation.Failed, Job.Created),
     "system:upstreams": (*UPSTREAM.events, *UPSTREAM_RECORD.events, Job.Created),
 }
 TOPICS = {actor: {kind.topic for kind in kinds} for actor, kinds in PROCESSORS.items()}
@@ -51,10 +53,10 @@ LINE = (
 SCOPES: dict[str, tuple[type[Event], ...]] = {
     # Guests, who need no key.
     "public": (Ticket.Created, Ticket.Cancelled, Restaurant.GuestJoined, Restaurant.GuestLeft),
-    "client": (Order.Created, Job.Created, Job.Cancelled),
-    "client:vip": (Order.Created, Job.Created, Job.Cancelled),
+    "client": (Order.Created, Job.Created, Job.Cancelled, Operation.Created),
+    "client:vip": (Order.Created, Job.Created, Job.Cancelled, Operation.Created),
     "bot": (*COOKING, Bot.Claimed, Bot.Completed, Bot.Failed, Bot.Released),
-    "worker": (*JOB.events,),
+    "worker": (*JOB.events, Operation.Created),
     "staff": (
         *(one for one in ORDER.events if one is not Order.Requeued),
         *BOT.events,
@@ -70,6 +72,7 @@ SCOPES: dict[str, tuple[type[Event], ...]] = {
         *TICKET.events,
         *RESTAURANT.events,
         *SUBJECT.events,
+        *OPERATION.events,
         *REBUILD.events,
     ),
     "callback": (Order.Completed, Bot.Completed),
