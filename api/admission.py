@@ -30,10 +30,10 @@ LOOK_SECONDS = 0.25
 # every batch.
 CALM = 0.5
 # So many times as long as busy: what is accepted now could not be told so in time.
-OVERLOADED = 3.0
-IN_TIME = 1.5
+OVERLOADED = 2.0
+IN_TIME = 1.0
 # So few are always let in together.
-TOGETHER_MIN = 50
+TOGETHER_MIN = 32
 RETRY_SECONDS_MAX = 60
 # Of the places for operations, so many are free again when those who were turned away come back.
 ROOM = 0.1
@@ -62,8 +62,8 @@ class Thresholds(Struct, frozen=True, kw_only=True):
     push_wait_seconds_max: float = 10.0
     """So are those that could not be carried out within this time."""
 
-    pop_load_max: float = 0.95
-    """Above it pops are turned away."""
+    pop_load_max: float = 10.0
+    """Above it pops are turned away: hardly ever, since what is popped comes to its end."""
 
 
 class Admission:

@@ -156,7 +156,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     pop_load_max: Annotated[
         float,
         Meta(gt=0, le=1000, description="Above this load, pops are turned away (429)."),
-    ] = field(default=0.95, name="DAYBOOK_POP_LOAD_MAX")
+    ] = field(default=10.0, name="DAYBOOK_POP_LOAD_MAX")
 
     app_base_url: Annotated[
         str | None,
