@@ -39,6 +39,7 @@ RETRY_SECONDS_MAX = 60
 ROOM = 0.1
 RATE_WEIGHT = 0.3
 RATE_MIN = 1.0
+BACKLOG_MIN = 200
 RATE_FIRST = 100.0
 """How many operations a second are thought to be carried out before that was measured."""
 
@@ -169,13 +170,18 @@ class Admission:
                 _log.exception("The accepted operations could not be looked at.")
             await asyncio.sleep(LOOK_SECONDS)
 
+    def _measured(self, rate: float, depth: int) -> float:
+        """Where few are left, more might have been carried out than there were."""
+        if depth < BACKLOG_MIN:
+            return max(rate, self.per_second)
+        return RATE_WEIGHT * rate + (1 - RATE_WEIGHT) * self.per_second
+
     def _note(self, numbers: Numbers) -> None:
         loop_time = asyncio.get_running_loop().time()
         before = self._numbers
         if before.oldest is not None and self._looked_at is not None:
             reached = numbers.last_drawn + 1 if numbers.oldest is None else numbers.oldest
             rate = (reached - before.oldest) / (loop_time - self._looked_at)
-            measured = RATE_WEIGHT * rate + (1 - RATE_WEIGHT) * self.per_second
-            self.per_second = max(RATE_MIN, measured)
+            self.per_second = max(RATE_MIN, self._measured(rate, numbers.depth))
         self._numbers, self._looked_at, self._queued_since = numbers, loop_time, 0
         self.updated_at = now()
