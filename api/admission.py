@@ -30,12 +30,18 @@ LOOK_SECONDS = 0.25
 # every batch.
 CALM = 0.5
 # So many times as long as busy: what is accepted now could not be told so in time.
-OVERLOADED = 10.0
+OVERLOADED = 2.0
+IN_TIME = 1.0
+# So few are always let in together.
+TOGETHER_MIN = 32
 RETRY_SECONDS_MAX = 60
 # Of the places for operations, so many are free again when those who were turned away come back.
 ROOM = 0.1
 RATE_WEIGHT = 0.3
 RATE_MIN = 1.0
+BACKLOG_MIN = 200
+RATE_FIRST = 100.0
+"""How many operations a second are thought to be carried out before that was measured."""
 
 
 class Verdict(StrEnum):
@@ -54,8 +60,11 @@ class Thresholds(Struct, frozen=True, kw_only=True):
     push_depth_max: int = 10_000
     """With so many of them waiting, further ones are turned away."""
 
-    pop_load_max: float = 0.95
-    """Above it pops are turned away."""
+    push_wait_seconds_max: float = 10.0
+    """So are those that could not be carried out within this time."""
+
+    pop_load_max: float = 10.0
+    """Above it pops are turned away: hardly ever, since what is popped comes to its end."""
 
 
 class Admission:
@@ -68,7 +77,7 @@ class Admission:
         self._looked_at: float | None = None
         self._queued_since = 0
         self._tasks: list[asyncio.Task[None]] = []
-        self.per_second = RATE_MIN
+        self.per_second = RATE_FIRST
         self.updated_at: datetime = now()
 
     async def __aenter__(self) -> Self:
@@ -101,12 +110,35 @@ class Admission:
 
     def of_push(self) -> Verdict:
         """Turned away first: else a busy lane would grow for ever."""
-        if self.depth >= self._thresholds.push_depth_max or self.load > OVERLOADED:
+        if self._is_full or self._is_overloaded:
             return Verdict.REJECT
-        return Verdict.QUEUE if self._is_above(self._thresholds.push_load_max) else Verdict.EXECUTE
+        is_above = self._is_above(self._thresholds.push_load_max, self.load)
+        return Verdict.QUEUE if is_above else Verdict.EXECUTE
+
+    @property
+    def _is_full(self) -> bool:
+        wait_seconds = self.depth / self.per_second
+        limits = self._thresholds
+        return self.depth >= limits.push_depth_max or wait_seconds > limits.push_wait_seconds_max
+
+    @property
+    def _is_overloaded(self) -> bool:
+        """What is taken now is answered as late as what was taken last. When that was late, no more
+        are taken together than could have been answered in good time: else they would all be let
+        in at one moment, and none at the next."""
+        busy_seconds = self._thresholds.busy_seconds
+        seconds = max(self.waiting_seconds, self._committer.answer_seconds)
+        if seconds <= busy_seconds:
+            return False
+        in_time = self._committer.last_count * IN_TIME * busy_seconds / seconds
+        is_crowded = self._committer.patient_count > max(TOGETHER_MIN, in_time)
+        return is_crowded or seconds > OVERLOADED * busy_seconds
 
     def of_pop(self) -> Verdict:
-        return Verdict.REJECT if self._is_above(self._thresholds.pop_load_max) else Verdict.EXECUTE
+        """They go before all pushes, so only what is as urgent counts."""
+        load = self._committer.urgent_seconds / self._thresholds.busy_seconds
+        is_above = self._is_above(self._thresholds.pop_load_max, load)
+        return Verdict.REJECT if is_above else Verdict.EXECUTE
 
     def note_queued(self) -> None:
         self._queued_since += 1
@@ -114,12 +146,13 @@ class Admission:
     @property
     def retry_seconds(self) -> int:
         """When it is worth the while to come again: once there is some room."""
-        free_from = self._thresholds.push_depth_max * (1 - ROOM)
+        limits = self._thresholds
+        room = min(limits.push_depth_max, self.per_second * limits.push_wait_seconds_max)
+        free_from = room * (1 - ROOM)
         excess = max(0.0, self.depth - free_from) / self.per_second
         return min(RETRY_SECONDS_MAX, max(1, ceil(max(excess, self.waiting_seconds))))
 
-    def _is_above(self, threshold: float) -> bool:
-        load = self.load
+    def _is_above(self, threshold: float, load: float) -> bool:
         if load > threshold:
             self._busy.add(threshold)
         elif load < CALM * threshold:
@@ -137,13 +170,18 @@ class Admission:
                 _log.exception("The accepted operations could not be looked at.")
             await asyncio.sleep(LOOK_SECONDS)
 
+    def _measured(self, rate: float, depth: int) -> float:
+        """Where few are left, more might have been carried out than there were."""
+        if depth < BACKLOG_MIN:
+            return max(rate, self.per_second)
+        return RATE_WEIGHT * rate + (1 - RATE_WEIGHT) * self.per_second
+
     def _note(self, numbers: Numbers) -> None:
         loop_time = asyncio.get_running_loop().time()
         before = self._numbers
         if before.oldest is not None and self._looked_at is not None:
             reached = numbers.last_drawn + 1 if numbers.oldest is None else numbers.oldest
             rate = (reached - before.oldest) / (loop_time - self._looked_at)
-            measured = RATE_WEIGHT * rate + (1 - RATE_WEIGHT) * self.per_second
-            self.per_second = max(RATE_MIN, measured)
+            self.per_second = max(RATE_MIN, self._measured(rate, numbers.depth))
         self._numbers, self._looked_at, self._queued_since = numbers, loop_time, 0
         self.updated_at = now()

@@ -88,6 +88,7 @@ def thresholds_of(settings: Settings) -> Thresholds:
         busy_seconds=settings.busy_seconds,
         push_load_max=settings.push_load_max,
         push_depth_max=settings.push_depth_max,
+        push_wait_seconds_max=settings.push_wait_seconds_max,
         pop_load_max=settings.pop_load_max,
     )
 

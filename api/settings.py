@@ -158,10 +158,20 @@ class Settings(Struct, frozen=True, kw_only=True):
         ),
     ] = field(default=10_000, name="DAYBOOK_PUSH_DEPTH_MAX")
 
+    push_wait_seconds_max: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=DAY_SECONDS,
+            description="Pushes that could not be carried out within so many seconds are turned "
+            "away, too.",
+        ),
+    ] = field(default=10.0, name="DAYBOOK_PUSH_WAIT_SECONDS_MAX")
+
     pop_load_max: Annotated[
         float,
         Meta(gt=0, le=1000, description="Above this load, pops are turned away (429)."),
-    ] = field(default=0.95, name="DAYBOOK_POP_LOAD_MAX")
+    ] = field(default=10.0, name="DAYBOOK_POP_LOAD_MAX")
 
     app_base_url: Annotated[
         str | None,

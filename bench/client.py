@@ -40,9 +40,15 @@ class HTTPConnection(asyncio.Protocol):
             self._answered.set_exception(error or ConnectionError("the server closed"))
 
     async def send(self, method: str, path: str, body: Any = None, *, headers: str = "") -> Any:
-        """The JSON of the answer; anything but success is an error of the measurement.
+        """The JSON of the answer; anything but success is an error of the measurement."""
+        status, answer = await self.ask(method, path, body, headers=headers)
+        assert status < 300, (status, answer)
+        return answer
 
-        `headers` are whole lines, each with its end."""
+    async def ask(
+        self, method: str, path: str, body: Any = None, *, headers: str = ""
+    ) -> tuple[int, Any]:
+        """The status and the JSON of the answer. `headers` are whole lines, each with its end."""
         content = b"" if body is None else orjson.dumps(body)
         self._answered = asyncio.get_running_loop().create_future()
         self._transport.write(
@@ -51,8 +57,7 @@ class HTTPConnection(asyncio.Protocol):
             + content
         )
         status, answer = await self._answered
-        assert status < 300, (status, answer)
-        return orjson.loads(answer) if answer else None
+        return status, orjson.loads(answer) if answer else None
 
     def close(self) -> None:
         self._transport.close()

@@ -95,8 +95,10 @@ class CarryOut(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def reads(self) -> Reads:
+        # What was accepted goes before what asks to be.
         create = CreateJobs(self._new).reads
-        return replace(create, names=((OPERATION, self.operation_id), *create.names))
+        names = ((OPERATION, self.operation_id), *create.names)
+        return replace(create, names=names, can_wait=False)
 
     @property
     def _new(self) -> list[NewJob]:

@@ -10,12 +10,11 @@ What it promises of every command, whatever happens to the connection or the ser
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from domain.desk import Command
-from eventlog.batch import Batch, Told
+from eventlog.batch import Batch
 from eventlog.database import writer_conninfo
 from eventlog.errors import UnavailableError
 from eventlog.idempotency import IdempotencyKey
@@ -23,43 +22,13 @@ from eventlog.lane import Lane
 from eventlog.live import LiveTable
 from eventlog.mapper import EventMapper
 from eventlog.origin import Origin, Receipt
-from eventlog.submission import Submission
+from eventlog.waiting import Line, Meter, Waiting
 
 DEADLINE_SECONDS = 5.0
 WEIGHT_MAX = 500
 # With so much waiting, one more connection is worth its while.
 PLENTY = 400
 REPEATS_MAX = 20
-# How much the last batch counts in what is told of how long commands wait, and for how long.
-WAITED_WEIGHT = 0.3
-WAITED_SECONDS = 1.0
-
-
-class Waiting(Submission):
-    """A submission with the caller who waits for it."""
-
-    __slots__ = ("deadline", "future", "repeats_count")
-
-    def __init__(
-        self,
-        command: Command[Any],
-        origin: Origin,
-        key: IdempotencyKey | None,
-        deadline_seconds: float,
-    ) -> None:
-        super().__init__(command, origin, key)
-        loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Receipt] = loop.create_future()
-        self.deadline = loop.time() + deadline_seconds
-        self.repeats_count = 0
-
-    def tell(self, answer: Told) -> None:
-        if self.future.done():
-            return
-        if isinstance(answer, Receipt):
-            self.future.set_result(answer)
-        else:
-            self.future.set_exception(answer)
 
 
 class Committer:
@@ -81,13 +50,15 @@ class Committer:
         self._lane_count = lanes
         self._deadline_seconds = deadline_seconds
         self._on_commit = on_commit
-        self._queue: deque[Waiting] = deque()
-        self._patient: deque[Waiting] = deque()
-        """What can wait until the queue is empty."""
+        self._urgent = Line()
+        self._patient = Line()
+        self._answered = Meter()
+        self.last_count = 0
+        """How many commands the last batch had."""
+
+        """What can wait while anything is urgent."""
 
         self._queued_weight = 0
-        self._waited_seconds = 0.0
-        self._taken_at = 0.0
         self._arrived = asyncio.Event()
         self._plenty = asyncio.Event()
         self._lanes: list[asyncio.Task[None]] = []
@@ -115,38 +86,33 @@ class Committer:
         if self._closing:
             waiting.tell(UnavailableError("The service is shutting down."))
         else:
-            (self._patient if waiting.reads.can_wait else self._queue).append(waiting)
+            (self._patient if waiting.reads.can_wait else self._urgent).append(waiting)
             self._ring(waiting.reads.weight)
         return waiting.future
 
     @property
     def waiting_seconds(self) -> float:
-        """How long commands wait for their turn: the one in front until now, or those of the last
-        batches. Measured once a batch, and never for a command."""
-        now = asyncio.get_running_loop().time()
-        fronts = [now - self._arrived_at(queue[0]) for queue in self._queues if queue]
-        is_recent = now - self._taken_at < WAITED_SECONDS
-        return max([*fronts, self._waited_seconds if is_recent else 0.0])
+        """How long commands wait for their turn. Measured once a batch, never for a command."""
+        return max(self._urgent.waiting_seconds, self._patient.waiting_seconds)
 
     @property
-    def _queues(self) -> tuple[deque[Waiting], deque[Waiting]]:
-        return self._queue, self._patient
+    def urgent_seconds(self) -> float:
+        """How long those wait that go before all others."""
+        return self._urgent.waiting_seconds
+
+    @property
+    def answer_seconds(self) -> float:
+        """From the arrival of a command to its answer: of the oldest in each batch."""
+        return self._answered.seconds
+
+    @property
+    def patient_count(self) -> int:
+        """How many wait that go after all others."""
+        return len(self._patient)
 
     @property
     def _next(self) -> Waiting | None:
-        if self._queue:
-            return self._queue[0]
-        return self._patient[0] if self._patient else None
-
-    def _arrived_at(self, waiting: Waiting) -> float:
-        return waiting.deadline - self._deadline_seconds
-
-    def _note_wait(self, first: Waiting) -> None:
-        now = asyncio.get_running_loop().time()
-        waited = now - self._arrived_at(first)
-        if now - self._taken_at < WAITED_SECONDS:
-            waited = WAITED_WEIGHT * waited + (1 - WAITED_WEIGHT) * self._waited_seconds
-        self._waited_seconds, self._taken_at = waited, now
+        return self._urgent.first or self._patient.first
 
     def _ring(self, weight: int) -> None:
         self._queued_weight += weight
@@ -179,8 +145,9 @@ class Committer:
                 return []
             bell.clear()
             await bell.wait()
+        self._urgent.note_wait()
+        self._patient.note_wait()
         batch = [self._take()]
-        self._note_wait(batch[0])
         weight = batch[0].reads.weight
         while (following := self._next) is not None:
             weight += following.reads.weight
@@ -194,7 +161,7 @@ class Committer:
         return batch
 
     def _take(self) -> Waiting:
-        waiting = (self._queue or self._patient).popleft()
+        waiting = (self._urgent if self._urgent.first else self._patient).take()
         self._queued_weight -= waiting.reads.weight
         return waiting
 
@@ -203,9 +170,9 @@ class Committer:
         while True:
             await asyncio.sleep(self._deadline_seconds / 20)
             now = asyncio.get_running_loop().time()
-            for queue in self._queues:
-                while queue and queue[0].deadline < now:
-                    late = queue.popleft()
+            for line in (self._urgent, self._patient):
+                while line.first and line.first.deadline < now:
+                    late = line.take()
                     self._queued_weight -= late.reads.weight
                     late.tell(UnavailableError("The database did not take the command in time."))
 
@@ -214,6 +181,8 @@ class Committer:
 
     def _settle(self, waiting: Sequence[Waiting], batch: Batch) -> None:
         """Tells everyone their answer; those that others were in the way of decide anew."""
+        self._answered.note_since(min([one.arrived_at for one in waiting]))
+        self.last_count = len(waiting)
         again: list[Waiting] = []
         for place, (one, answer) in enumerate(zip(waiting, batch.outcome, strict=True)):
             assert answer is not None, "a batch that has ended answers all its commands"
@@ -225,5 +194,5 @@ class Committer:
         if batch.position is not None:
             self._on_commit(batch.position)
         if again:
-            self._queue.extendleft(reversed(again))
+            self._urgent.put_back(again)
             self._ring(sum(one.reads.weight for one in again))

@@ -22,7 +22,7 @@ _log = logging.getLogger("daybook")
 ACTOR = "system:operations"
 DEED = "carry out"
 AT_ONCE_MAX = 200
-WHEN_BUSY_MAX = 20
+WHEN_BUSY_MAX = 50
 BUSY_SECONDS = 0.05
 # Others may have been waiting for this one's place: there is a look this often, bell or not.
 LOOK_SECONDS = 0.1
@@ -37,7 +37,7 @@ class Operations(Processor):
     pause_seconds: ClassVar[float] = 0.01
 
     async def work(self, runtime: Runtime, session: Session) -> float:
-        is_busy = runtime.committer.waiting_seconds > BUSY_SECONDS
+        is_busy = runtime.committer.urgent_seconds > BUSY_SECONDS
         limit = WHEN_BUSY_MAX if is_busy else AT_ONCE_MAX
         due = await find_due(
             session.connection, patience_seconds=session.patience_seconds, limit=limit

@@ -228,4 +228,4 @@ async def test_a_slow_database_is_relieved_and_nobody_waits_long(database: str) 
             of_lane = [number for number in got if number % 10 == lane]
             assert of_lane == sorted(of_lane)
         print(f"slowest answer {max(seconds):.3f} s, {statuses.count(202)} accepted for later")
-        assert max(seconds) < 2
+        assert max(seconds) < 1, "a tenth of the speed, and a noisy machine"

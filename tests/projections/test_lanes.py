@@ -3,6 +3,7 @@
 import asyncio
 import random
 from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 from typing import Any
 
 import psycopg
@@ -23,6 +24,7 @@ from domain.workshop import (
     Selector,
 )
 from eventlog.database import connect, owner_conninfo, reader_conninfo
+from projections import migrations
 from projections.explain import explain
 from projections.rebuild.rebuild import rebuilding
 from projections.rebuild.targets import TARGETS
@@ -243,6 +245,22 @@ async def test_cancelling_the_next_while_its_predecessor_finishes_ends_well(data
             (head,) = await one.claim(5)
             assert head.id == third.id
             await one.finish(head)
+    await assert_lanes_are_what_the_log_says(database)
+
+
+async def test_jobs_from_before_there_were_lanes_line_up_as_they_came(database: str) -> None:
+    async with open_workshop(database) as workshop:
+        first, *_ = await workshop.jobs(3, partition="a")
+        await workshop.jobs(2, partition="b")
+        await workshop.jobs(2)
+        await workshop.submit(CancelJob(first.id))
+        await workshop.submit(RetryJob(first.id))
+    rows(database, "UPDATE jobs SET entered = NULL, place = NULL, behind = false")
+    migration = files(migrations).joinpath("0015_lanes.sql").read_text()
+    _, _, rest = migration.partition("-- Jobs that had a partition before")
+    line_up, _, _ = rest.partition("-- What is behind")
+    for statement in f"--{line_up}".strip().rstrip(";").split(";"):
+        rows(database, statement)
     await assert_lanes_are_what_the_log_says(database)
 
 

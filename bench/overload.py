@@ -1,0 +1,187 @@
+"""`daybook bench overload`: what becomes of a service of which three times too much is asked.
+
+Consumers pop and acknowledge all the time. First a few push, for the usual latency; then as many as
+it takes to find the peak; then three times the peak arrives, whatever the answers are. What was
+accepted must be done in the end, and the service must do as much as at its peak.
+"""
+
+import asyncio
+import os
+import random
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import click
+import uvloop
+
+from bench.client import HTTPConnection
+from bench.measure import console, ratio
+from bench.scratch import describe_server, scratch_database
+from bench.service import service
+from bench.write import DatabaseChoice
+
+LANES = 200
+FEW, MANY, ARRIVING = 4, 64, 400
+CONSUMERS = 8
+TOO_MUCH = 3
+BATCH = 100
+# So many in a push: else three times too much would be more HTTP than one process answers.
+MESSAGES = 10
+DRAIN_SECONDS_MAX = 300
+TOO_MANY_REQUESTS = 429
+# What is to be reached: of the peak, and of the usual latency.
+RATE_BAR, LATENCY_BAR = 0.9, 5.0
+
+
+class Phase:
+    """What was answered to pushes, and how fast."""
+
+    def __init__(self) -> None:
+        self.statuses: dict[int, int] = {}
+        self.latencies: list[float] = []
+        self.began = time.perf_counter()
+        self.seconds = 0.0
+
+    def note(self, status: int, seconds: float) -> None:
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        if status < TOO_MANY_REQUESTS:
+            self.latencies.append(seconds)
+
+    def end(self) -> None:
+        self.seconds = time.perf_counter() - self.began
+
+    @property
+    def accepted(self) -> int:
+        return len(self.latencies)
+
+    @property
+    def p99_ms(self) -> float:
+        return sorted(self.latencies)[int((self.accepted - 1) * 0.99)] * 1000
+
+
+class Scene:
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._chance = random.Random(7)
+        self.done = 0
+        self.is_over = False
+
+    async def open(self) -> HTTPConnection:
+        return await HTTPConnection.open("127.0.0.1", self._port)
+
+    async def push(self, connection: HTTPConnection, phase: Phase) -> None:
+        lanes = [str(self._chance.randrange(LANES)) for _ in range(MESSAGES)]
+        items = [{"queue": "load", "partition": lane, "payload": 1} for lane in lanes]
+        began = time.perf_counter()
+        status, _ = await connection.ask("POST", "/api/v1/push", {"items": items})
+        phase.note(status, time.perf_counter() - began)
+
+    async def closed(self, pushers: int, seconds: float) -> tuple[Phase, float]:
+        """So many push, each the next when it is answered; and what was done meanwhile a second."""
+        connections = [await self.open() for _ in range(pushers)]
+        phase, before = Phase(), self.done
+
+        async def pusher(connection: HTTPConnection) -> None:
+            while time.perf_counter() < phase.began + seconds:
+                await self.push(connection, phase)
+
+        await asyncio.gather(*map(pusher, connections))
+        phase.end()
+        return phase, (self.done - before) / phase.seconds
+
+    async def arriving(self, rate: float, seconds: float) -> tuple[Phase, float, int]:
+        """So many arrive in a second; who finds no connection free is not counted as sent."""
+        free: asyncio.Queue[HTTPConnection] = asyncio.Queue()
+        for _ in range(ARRIVING):
+            free.put_nowait(await self.open())
+        phase, before, sending = Phase(), self.done, set[asyncio.Task[None]]()
+
+        async def one(connection: HTTPConnection) -> None:
+            await self.push(connection, phase)
+            free.put_nowait(connection)
+
+        arrived, missed = 0, 0
+        while (now := time.perf_counter() - phase.began) < seconds:
+            while arrived < now * rate:
+                arrived += 1
+                if free.empty():
+                    missed += 1
+                    continue
+                task = asyncio.create_task(one(free.get_nowait()))
+                sending.add(task)
+                task.add_done_callback(sending.discard)
+            await asyncio.sleep(0.002)
+        phase.end()
+        rate_done = (self.done - before) / phase.seconds
+        await asyncio.gather(*sending)
+        return phase, rate_done, missed
+
+    async def consume(self) -> None:
+        connection = await self.open()
+        path = f"/api/v1/pop/queue/load?batch={BATCH}&wait=true&timeout=500"
+        while not self.is_over:
+            status, answer = await connection.ask("GET", path)
+            if status == TOO_MANY_REQUESTS:
+                await asyncio.sleep(0.1)
+                continue
+            if acks := [_ack(message) for message in answer["messages"]]:
+                await connection.send("POST", "/api/v1/ack/batch", {"acknowledgments": acks})
+                self.done += len(acks)
+
+
+def _ack(message: dict[str, Any]) -> dict[str, Any]:
+    named = {name: message[name] for name in ("transactionId", "partitionId", "leaseId")}
+    return {**named, "status": "completed"}
+
+
+@click.command("overload")
+@click.option("--seconds", default=60.0, show_default=True, help="How long too much is asked.")
+@click.pass_obj
+def command(choice: DatabaseChoice, seconds: float) -> None:
+    """Three times the capacity, for a minute: throughput, latency, memory, and nothing lost."""
+    with ExitStack() as stack:
+        server = stack.enter_context(choice.conninfo(console.print))
+        console.print(describe_server(server))
+        port = stack.enter_context(service(stack.enter_context(scratch_database(server))))
+        uvloop.run(_measure(port, seconds))
+
+
+async def _measure(port: int, seconds: float) -> None:
+    scene = Scene(port)
+    consumers = [asyncio.create_task(scene.consume()) for _ in range(CONSUMERS)]
+    first, _ = await scene.closed(FEW, seconds / 12)
+    normal, normal_rate = await scene.closed(FEW, seconds / 6)
+    peak, peak_rate = await scene.closed(MANY, seconds / 4)
+    peak_rate = max(peak_rate, normal_rate)
+    memory = _memory_megabytes()
+    too_much, rate, missed = await scene.arriving(TOO_MUCH * peak.accepted / peak.seconds, seconds)
+    after = _memory_megabytes()
+    began = time.perf_counter()
+    accepted = MESSAGES * sum(phase.accepted for phase in (first, normal, peak, too_much))
+    deadline = began + DRAIN_SECONDS_MAX
+    while scene.done < accepted and time.perf_counter() < deadline:  # noqa: ASYNC110 (nobody tells)
+        await asyncio.sleep(0.1)
+    drained = time.perf_counter() - began
+    scene.is_over = True
+    await asyncio.gather(*consumers)
+    console.print(f"usual: p99 {normal.p99_ms:.1f} ms; peak: {peak_rate:,.0f} done/s")
+    told = f"{too_much.statuses}, {missed} not sent"
+    console.print(f"{TOO_MUCH} times the peak for {seconds:.0f} s: {told}")
+    console.print(f"done/s ÷ peak: {ratio(rate, peak_rate)} (to reach: {RATE_BAR:g})")
+    latency = ratio(too_much.p99_ms, normal.p99_ms)
+    console.print(f"p99 of what was admitted ÷ usual: {latency} (at most: {LATENCY_BAR:g})")
+    console.print(f"memory: {memory:.0f} MB before, {after:.0f} MB after")
+    console.print(f"accepted {accepted:,}, done {scene.done:,}, drained after {drained:.0f} s")
+
+
+def _memory_megabytes() -> float:
+    """Of the service, which is a child of this process."""
+    for status in Path("/proc").glob("[0-9]*/status"):
+        with suppress(OSError):
+            text = status.read_text()
+            command = (status.parent / "cmdline").read_bytes()
+            if f"PPid:\t{os.getpid()}\n" in text and b"--database-url" in command:
+                return int(text.split("VmRSS:")[1].split()[0]) / 1024
+    return 0.0
