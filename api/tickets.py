@@ -164,7 +164,7 @@ class DeskWrite(Write[B, Any], Generic[B]):
     ) -> tuple[StoredAnswer, RawHeaders]:
         began = time.monotonic()
         try:
-            receipt = await call.service.committer.submit(command, origin, key)
+            receipt = await call.submit(command, origin, key)
             if receipt.replayed is None and receipt.answer is not None:
                 _tell(receipt.answer, time.monotonic() - began)
             answer = receipt.replayed or self.render(receipt.answer)
