@@ -22,10 +22,10 @@ from starlette.types import Receive, Scope, Send
 from uuid_utils.compat import uuid7
 
 from api.access import Caller, unknown_key
+from api.limit_settings import BODY_BYTES_MAX, LimitSettings
 from api.parameters import NoParameters, Parameters, read_parameters
 from api.problems import KNOWN_ERRORS, BadInputError, Problem, defect, problem_of
 from api.requests import (
-    BODY_BYTES_MAX,
     Headers,
     Id,
     KeyText,
@@ -158,7 +158,8 @@ class Endpoint(ABC, Generic[B]):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             call = Call(scope, receive, self.parameters)
-            body = await read_bytes(call.headers, receive, self._body_bytes_max)
+            bytes_max = self.body_bytes_max(call.settings)
+            body = await read_bytes(call.headers, receive, bytes_max)
             answer, headers = await self.answer(call, body)
         except BadInputError as error:
             await error.problem(scope, receive, send)
@@ -176,6 +177,12 @@ class Endpoint(ABC, Generic[B]):
         await send(start)
         await send({"type": "http.response.body", "body": answer.body})
 
+    def body_bytes_max(self, limits: LimitSettings) -> int:
+        """Its own limit, or a smaller one that was set."""
+        is_batch = self._body_bytes_max > BODY_BYTES_MAX
+        set_max = limits.batch_body_bytes_max if is_batch else limits.body_bytes_max
+        return min(self._body_bytes_max, set_max)
+
     def read(self, call: Call, body: bytes) -> B:
         is_empty = not body and self.may_be_empty
         value = self.takes() if is_empty else self.read_as(call, body, self._decoder)
@@ -186,7 +193,7 @@ class Endpoint(ABC, Generic[B]):
         return value if text is None else replace(value, reason=read_reason(text))
 
     def read_as(self, call: Call, body: bytes, decoder: Decoder[T]) -> T:
-        return read_json(call.headers, body, decoder)
+        return read_json(call.headers, body, decoder, call.settings)
 
     @abstractmethod
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]: ...

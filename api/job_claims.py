@@ -16,9 +16,10 @@ from uuid_utils.compat import uuid7
 from api.access import WORKER
 from api.commands import Body, Call, Endpoint, RawHeaders, Write, origin_of, stored
 from api.job_shapes import JobJSON, job_json
-from api.jobs import BODY_BYTES_MAX, Held, LeaseSeconds, Name
+from api.jobs import Held, LeaseSeconds, Name
+from api.limit_settings import BATCH_BODY_BYTES_MAX, WAIT_SECONDS_MAX
 from api.problems import problem_of
-from api.requests import BATCH_MAX, Id
+from api.requests import BATCH_MAX, Id, unprocessable
 from api.shapes import Moment, moment
 from domain.errors import ClaimLostError
 from domain.job import Job
@@ -28,7 +29,6 @@ from eventlog.origin import StoredAnswer
 from projections.leases import Extended, Heartbeat, extend_leases
 
 NAMES_MAX = 100
-WAIT_SECONDS_MAX = 30
 # Whoever was woken and got nothing is not woken again before this time has passed.
 IN_VAIN_SECONDS = 0.1
 
@@ -86,6 +86,10 @@ class ClaimEndpoint(Write[Wish, list[Job]]):
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         wish = self.read(call, body)
+        seconds_max = call.settings.wait_seconds_max
+        if wish.wait_seconds > seconds_max:
+            sentence = f"The body does not fit: waitSeconds may be {seconds_max:g} at most."
+            raise unprocessable("schema", sentence)
         command, key = claim(wish, call), self.key(call, wish)
         if not wish.wait_seconds:
             return await self.hand_over(call, command, origin_of(call, key), key)
@@ -237,7 +241,7 @@ CLAIM = ClaimEndpoint(
     "POST", "/api/jobs/claim", takes=Wish, scope=WORKER, command=claim, shape=claimed
 )
 HEARTBEATS = HeartbeatsEndpoint(
-    "POST", "/api/jobs/heartbeat", takes=Beats, scope=WORKER, body_bytes_max=BODY_BYTES_MAX
+    "POST", "/api/jobs/heartbeat", takes=Beats, scope=WORKER, body_bytes_max=BATCH_BODY_BYTES_MAX
 )
 HEARTBEAT = HeartbeatEndpoint("POST", "/api/jobs/{id}/heartbeat", takes=Held, scope=WORKER)
 

@@ -17,9 +17,9 @@ from starlette.routing import Route
 from api.access import ANY_KEY, OPEN, PUBLIC, Caller, caller_of, declare, unknown_key
 from api.commands import Body, Call, Endpoint, Nothing, RawHeaders, stored
 from api.door import foreign
+from api.limit_settings import KILOBYTE
 from api.parameters import NoParameters
 from api.queries import Read
-from api.requests import KILOBYTE
 from domain.scope import names_of
 from eventlog.origin import StoredAnswer
 

@@ -11,15 +11,16 @@ from contextlib import contextmanager
 
 import uvicorn
 import uvloop
-from starlette.applications import Starlette
 
 from api.app import App
 from api.callbacks import standard_keys
+from api.connections import Connections
 from api.database import Say, clear_sentences, own_database, prepare
 from api.first_key import AdminKey, make_first_key
 from api.guest_key import ServiceKey, guest_key
 from api.happenings import written
 from api.listening import listen, url_of
+from api.protocol import protocol_of
 from api.service import Service
 from api.settings import Settings, refuse_open_house
 from api.stopping import StopSignals
@@ -150,10 +151,10 @@ async def _serve(
         await server.serve(sockets=[listener])
 
 
-def uvicorn_config(app: Starlette) -> uvicorn.Config:
+def uvicorn_config(app: App) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=protocol_of(Connections(app.settings)),
         ws="none",
         # Starting and stopping is ours: uvicorn would skip the stop when it is hurried.
         lifespan="off",

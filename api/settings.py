@@ -14,11 +14,12 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, ValidationError, convert, field, inspect
+from msgspec import Meta, ValidationError, convert, field, inspect
 from msgspec.structs import FieldInfo, fields
 
 from api.addresses import read_networks
 from api.allowed import allowed
+from api.limit_settings import LimitSettings
 from eventlog.errors import SetupError
 
 PREFIX = "DAYBOOK_"
@@ -31,7 +32,7 @@ KIOSK_KEY_CHARACTERS_MIN = 16
 CALLBACK_PATH = "/api/orders/complete"
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class Settings(LimitSettings, frozen=True, kw_only=True):
     database_url: Annotated[
         str | None,
         Meta(
