@@ -19,7 +19,7 @@ from api.job_shapes import JobJSON, job_json
 from api.jobs import Held, LeaseSeconds, Name
 from api.limit_settings import BATCH_BODY_BYTES_MAX, WAIT_SECONDS_MAX
 from api.problems import problem_of
-from api.requests import BATCH_MAX, Id, unprocessable
+from api.requests import BATCH_MAX, Id, KeyText, unprocessable
 from api.shapes import Moment, moment
 from domain.errors import ClaimLostError
 from domain.job import Job
@@ -83,6 +83,9 @@ _CLAIMS = Decoder(ClaimsTold)
 
 class ClaimEndpoint(Write[Wish, list[Job]]):
     """Looks, and if there is nothing waits and looks again, for as long as somebody listens."""
+
+    # What a job belongs to was said when it was created.
+    headers: ClassVar[Mapping[str, Any]] = {"Idempotency-Key": KeyText}
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         wish = self.read(call, body)

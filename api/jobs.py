@@ -253,6 +253,8 @@ def enqueued(outcome: tuple[str, list[Enqueued]]) -> JobAnswer | JobsAnswer | Id
 class CreateEndpoint(Write[NewJobs, tuple[str, list[Enqueued]]]):
     """Takes one job or many, and answers 200 when there was nothing to create."""
 
+    also = (HTTPStatus.OK,)
+
     _one = Decoder(NewJobBody)
     _members = Decoder(dict[str, Raw])
 

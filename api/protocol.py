@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from api import metrics
 from api.connections import Connections
@@ -66,7 +66,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._is_over:
             return
         self._unset_keepalive_if_required()
-        if self.owes_until is None and (self.cycle is None or self.cycle.response_complete):
+        if self.owes_until is None and not self._is_answering:
             self._begin()
         if self._is_in_head:
             self._head_bytes += len(data)
@@ -133,8 +133,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.abort()
             return
         metrics.LIMIT_HITS.labels("head_seconds" if self._is_in_head else "request_seconds").inc()
-        is_asked = self.cycle is not None and not self._is_in_head
-        if is_asked and self.cycle.response_started:
+        if self._is_answering and self.cycle.response_started:
             self.transport.abort()
         else:
             self._refuse(TOO_SLOW)
@@ -143,6 +142,12 @@ class GuardedProtocol(HttpToolsProtocol):
     def give_up(self) -> None:
         metrics.LIMIT_HITS.labels("take_seconds").inc()
         self.transport.abort()
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether there is a request that has not been answered to its end."""
+        cycle: RequestResponseCycle | None = self.cycle
+        return cycle is not None and not cycle.response_complete
 
     def _unsupported_upgrade_warning(self) -> None:
         """Nothing to warn of: anybody may ask for it, and gets an answer without."""
@@ -177,16 +182,15 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _refuse(self, refused: Refused) -> None:
         metrics.REFUSED_REQUESTS.labels(refused.code).inc()
-        is_answering = self.cycle is not None and not self.cycle.response_complete
         # An answer that is under way would be mixed up with this one.
-        if not is_answering or not self.cycle.response_started:
+        if not (self._is_answering and self.cycle.response_started):
             self.transport.write(refused.answer)
         self._hang_up()
 
     def _hang_up(self) -> None:
         """With unread data left, a connection that is just closed takes the answer back with it."""
         self._is_over = True
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._is_answering:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if self.transport.can_write_eof():

@@ -138,6 +138,8 @@ def was_opened(opened: OpenedRestaurant) -> RestaurantAnswer:
 class OpenEndpoint(Write[NewRestaurant, OpenedRestaurant]):
     """Answers 200 when there was that very restaurant before."""
 
+    also = (HTTPStatus.OK,)
+
     def render(self, outcome: OpenedRestaurant | Refusal) -> StoredAnswer:
         if isinstance(outcome, Refusal):
             return stored(problem_of(outcome))

@@ -148,6 +148,8 @@ def was_put(result: PutResult) -> ScheduleAnswer:
 class PutEndpoint(Write[NewSchedule, PutResult]):
     """Answers 200 when there was such a schedule before."""
 
+    also = (HTTPStatus.OK,)
+
     def render(self, outcome: PutResult | Refusal) -> StoredAnswer:
         if isinstance(outcome, Refusal):
             return stored(problem_of(outcome))

@@ -273,6 +273,23 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
         ),
     ] = field(default="x-forwarded-for", name="DAYBOOK_PROXY_HEADER")
 
+    otel_endpoint: Annotated[
+        str | None,
+        Meta(
+            description="Where traces go: the address of an OpenTelemetry collector that speaks "
+            "OTLP over HTTP, such as http://localhost:4318. Without it there are none."
+        ),
+    ] = field(default=None, name="OTEL_EXPORTER_OTLP_ENDPOINT")
+
+    failed_keys_per_address_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=LIMIT_MAX,
+            description="How many keys that are no good may come from an address in any minute.",
+        ),
+    ] = field(default=5, name="DAYBOOK_FAILED_KEYS_PER_ADDRESS_MAX")
+
     @property
     def kiosk_key_list(self) -> list[str]:
         return [key.strip() for key in (self.kiosk_keys or "").split(",") if key.strip()]
@@ -320,6 +337,7 @@ def load(environ: Mapping[str, str], overrides: Mapping[str, str]) -> Settings:
     _refuse_no_address("APP_BASE_URL", settings.app_base_url)
     _refuse_no_address("QSTASH_URL", settings.qstash_url)
     _refuse_no_address("DAYBOOK_NOTIFY_URL", settings.notify_url)
+    _refuse_no_address("OTEL_EXPORTER_OTLP_ENDPOINT", settings.otel_endpoint)
     _refuse_half_notify(settings)
     read_networks(settings.trusted_proxies)
     _refuse_no_calling_code(settings.calling_code)

@@ -183,6 +183,10 @@ class DeskWrite(Write[B, Any], Generic[B]):
         return StoredAnswer(self.status, orjson.dumps(self.answers(outcome)))
 
 
+class NextWrite(DeskWrite[NextCall]):
+    also = (HTTPStatus.NO_CONTENT,)
+
+
 async def _with_guest(service: Service, answer: StoredAnswer, fresh: Served | None) -> StoredAnswer:
     """What only the staff may see, and what only the line knows: where a guest stands who came
     back. What was decided is told even if that cannot be read: whoever is told of a failure
@@ -221,7 +225,7 @@ def _tell(served: Served, seconds: float) -> None:
 LINE = "/api/restaurants/{slug}"
 TICKET = f"{LINE}/tickets/{{id}}"
 
-CALL_NEXT = DeskWrite(
+CALL_NEXT = NextWrite(
     "POST", f"{LINE}/call-next", takes=NextCall, scope=STAFF, command=call_next, shape=shown
 )
 CALL = DeskWrite("POST", f"{TICKET}/call", takes=CallOf, scope=STAFF, command=call_one, shape=shown)

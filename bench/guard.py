@@ -4,10 +4,10 @@ import asyncio
 import time
 
 import click
+import uvloop
 from msgspec import Struct
 
 from bench.client import HTTPConnection
-from bench.kitchen import run
 from bench.measure import Result, Round, console, ratio, show, summary
 from bench.scratch import describe_server, scratch_database
 from bench.service import service
@@ -33,7 +33,7 @@ def command(choice: DatabaseChoice, slow: int, seconds: float) -> None:
     with choice.conninfo(console.print) as server, scratch_database(server) as database:
         console.print(describe_server(server))
         with service(database) as port:
-            outcome = run(besieged(port, slow=slow, seconds=seconds))
+            outcome = uvloop.run(besieged(port, slow=slow, seconds=seconds))
     show(f"{CALLERS} clients and {slow} slow ones", "orders/s", outcome.results, baseline=CALM)
     calm, siege = (outcome.results[name].p99_ms or 0 for name in (CALM, BESIEGED))
     console.print(

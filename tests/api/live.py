@@ -97,12 +97,12 @@ async def _ends(reader: asyncio.StreamReader) -> bool:
 @asynccontextmanager
 async def open_live(conninfo: str, **settings: Any) -> AsyncIterator[Live]:
     with listen("127.0.0.1", 0) as listener:
-        async with open_counter_api(conninfo, **settings) as api, serving(api, listener):
+        async with open_counter_api(conninfo, **settings) as api, listening(api, listener):
             yield Live(api, listener.getsockname()[1])
 
 
 @asynccontextmanager
-async def serving(api: Api, listener: Any) -> AsyncIterator[None]:
+async def listening(api: Api, listener: Any) -> AsyncIterator[None]:
     started = asyncio.Event()
     assert isinstance(api.app, App)
     server = Server(uvicorn_config(api.app), started.set)

@@ -21,7 +21,7 @@ def refusal(body: bytes, limits: LimitSettings = SMALL) -> tuple[int, str] | Non
         check_depth(body, limits)
         check_sizes(body, limits)
     except BadInputError as error:
-        return error.problem.status_code, json.loads(error.problem.body)["code"]
+        return error.problem.status_code, json.loads(bytes(error.problem.body))["code"]
     return None
 
 
