@@ -55,7 +55,7 @@ def client_address(scope: "Scope", *, trusted: Networks, header: str) -> str:
             believed = address
             if not _is_among(address, trusted):
                 break
-    return UNKNOWN if believed is None else _counted(believed)
+    return UNKNOWN if believed is None else counted(believed)
 
 
 def _told(scope: "Scope", header: str) -> Iterable[str]:
@@ -86,7 +86,8 @@ def _is_among(address: Address, networks: Networks) -> bool:
     return any(address in network for network in networks)
 
 
-def _counted(address: Address) -> str:
+def counted(address: Address) -> str:
+    """As limits count it: what one household has is one."""
     if isinstance(address, IPv6Address):
         return str(IPv6Network((address, IPV6_PREFIX), strict=False))
     return str(address)

@@ -50,6 +50,8 @@ from api import (
     upstreams,
 )
 from api.door import Door, guarded
+from api.failed_keys import FailedKeys
+from api.gauges import Gauges
 from api.lookup import Lookup
 from api.problems import (
     KNOWN_ERRORS,
@@ -61,8 +63,10 @@ from api.problems import (
     not_found,
 )
 from api.rate_limits import RateLimits
+from api.request_context import REQUEST
 from api.service import Service
 from api.settings import Settings
+from api.traffic import Noted, Traffic
 
 # Routes are tried in this order, so the busy ones come first.
 ROUTES: list[Route] = [
@@ -131,14 +135,31 @@ class App(Starlette):
         self.callback_keys = completion.callback_keys(settings)
         self.cron_access = cron.cron_access(settings)
         self.rate_limits = RateLimits(settings, service.guests, service.note)
+        self.door.failed_keys = FailedKeys(settings, self.rate_limits, service.note)
+        self.traffic = Traffic()
+        self.gauges = Gauges(service, self.traffic)
         self._lookup = Lookup(routes)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._lookup.find(scope) if scope["type"] == "http" else None
+        if scope["type"] != "http":
+            await super().__call__(scope, receive, send)
+            return
+        REQUEST.set(scope)
+        noted = Noted(send)
+        try:
+            await self._answer(scope, receive, noted)
+        finally:
+            endpoint = scope.get("endpoint")
+            self.traffic.note(scope["method"], endpoint, noted.status, noted.seconds)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._lookup.find(scope)
         if endpoint is None:
             await super().__call__(scope, receive, send)
         else:
-            scope["app"] = self
+            scope["app"], scope["endpoint"] = self, endpoint
             # What the door does not let in, it answers itself.
-            answer = self.door.check(scope, endpoint.needs) or endpoint
-            await answer(scope, receive, send)
+            answer = self.door.check(scope, endpoint.needs)
+            await (endpoint if answer is None else self.door.turn_away(answer))(
+                scope, receive, send
+            )

@@ -2,7 +2,8 @@
 other."""
 
 import asyncio
-from typing import Annotated, Any, NotRequired, TypedDict
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, NotRequired, TypedDict
 from uuid import UUID
 
 import orjson
@@ -24,7 +25,7 @@ from api.commands import (
     stored,
 )
 from api.problems import KNOWN_ERRORS, problem_of, reason_of
-from api.requests import BATCH_MAX, Id, read_idempotency_key, unprocessable
+from api.requests import BATCH_MAX, Id, KeyText, read_idempotency_key, unprocessable
 from api.shapes import OrderJSON, order_json
 from domain.desk import Together
 from domain.kitchen import Claimed
@@ -70,6 +71,8 @@ def claims_json(bodies: list[bytes]) -> ClaimsAnswer:
 class ClaimMany(Endpoint[Claimants]):
     summary = "Give the most urgent pending orders to these bots, one each."
     answers = staticmethod(claims_json)
+    # What belongs together here are the claims of one request.
+    headers: ClassVar[Mapping[str, Any]] = {"Idempotency-Key": KeyText}
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         claimants = self.read(call, body)

@@ -21,11 +21,13 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from uuid_utils.compat import uuid7
 
-from api.access import Caller, unknown_key
+from api.access import ADMIN, Caller, unknown_key
+from api.happenings import happened
+from api.limit_settings import BODY_BYTES_MAX, LimitSettings
 from api.parameters import NoParameters, Parameters, read_parameters
 from api.problems import KNOWN_ERRORS, BadInputError, Problem, defect, problem_of
+from api.request_context import COMMAND_ID
 from api.requests import (
-    BODY_BYTES_MAX,
     Headers,
     Id,
     KeyText,
@@ -38,6 +40,7 @@ from api.requests import (
 )
 from api.service import Service
 from api.settings import Settings
+from api.tracing import trace_of
 from domain.bounds import within
 from domain.desk import Command
 from domain.errors import Refusal
@@ -97,9 +100,12 @@ class Call:
 
     @property
     def correlation(self) -> UUID | None:
-        """What the caller says that this belongs to; recorded with every event."""
+        """What the caller says that this belongs to, or else the trace that it is part of;
+        recorded with every event."""
         text = self.headers.get(CORRELATION)
-        return None if text is None else read_id(text.decode("latin-1"))
+        if text is not None:
+            return read_id(text.decode("latin-1"))
+        return trace_of(self.headers.get(b"traceparent"))
 
     def must_be_known(self) -> None:
         """For who has waited: a key may have been revoked since it was shown."""
@@ -110,7 +116,10 @@ class Call:
     def submit(
         self, command: Command[A], origin: Origin, key: IdempotencyKey | None = None
     ) -> Future[Receipt]:
-        """Hands a command over, to be decided within the bounds of who is asking."""
+        """Hands a command over, to be decided within the bounds of who is asking. What an admin
+        does is written down, beside the log that has it anyway."""
+        if self.caller.scope & ADMIN and self.service.keyring is not None:
+            happened("admin.acted")
         return self.service.committer.submit(within(command, self.caller.bounds), origin, key)
 
 
@@ -127,6 +136,9 @@ class Endpoint(ABC, Generic[B]):
     }
     """Headers of the request that are looked at, with the type of each; beside them, where people
     may say why, Daybook-Reason."""
+
+    also: tuple[HTTPStatus, ...] = ()
+    """Statuses with which it answers as well when all went well."""
 
     problems: tuple[HTTPStatus, ...] = ()
     """Statuses with which only this endpoint refuses; the others are the same for every write."""
@@ -158,7 +170,8 @@ class Endpoint(ABC, Generic[B]):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             call = Call(scope, receive, self.parameters)
-            body = await read_bytes(call.headers, receive, self._body_bytes_max)
+            bytes_max = self.body_bytes_max(call.settings)
+            body = await read_bytes(call.headers, receive, bytes_max)
             answer, headers = await self.answer(call, body)
         except BadInputError as error:
             await error.problem(scope, receive, send)
@@ -176,6 +189,12 @@ class Endpoint(ABC, Generic[B]):
         await send(start)
         await send({"type": "http.response.body", "body": answer.body})
 
+    def body_bytes_max(self, limits: LimitSettings) -> int:
+        """Its own limit, or a smaller one that was set."""
+        is_batch = self._body_bytes_max > BODY_BYTES_MAX
+        set_max = limits.batch_body_bytes_max if is_batch else limits.body_bytes_max
+        return min(self._body_bytes_max, set_max)
+
     def read(self, call: Call, body: bytes) -> B:
         is_empty = not body and self.may_be_empty
         value = self.takes() if is_empty else self.read_as(call, body, self._decoder)
@@ -186,7 +205,7 @@ class Endpoint(ABC, Generic[B]):
         return value if text is None else replace(value, reason=read_reason(text))
 
     def read_as(self, call: Call, body: bytes, decoder: Decoder[T]) -> T:
-        return read_json(call.headers, body, decoder)
+        return read_json(call.headers, body, decoder, call.settings)
 
     @abstractmethod
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]: ...
@@ -279,9 +298,8 @@ def keyed(
 def origin_of(call: Call, key: IdempotencyKey | None, correlation: UUID | None = None) -> Origin:
     """With a key the command's id follows from it: the same request is the same command."""
     actor = call.caller.actor
-    if key is None:
-        return Origin(command_id=uuid7(), actor=actor, correlation=correlation)
-    command_id = uuid5(KEYED_COMMANDS, orjson.dumps(key.scope).decode())
+    command_id = uuid7() if key is None else uuid5(KEYED_COMMANDS, orjson.dumps(key.scope).decode())
+    call.scope[COMMAND_ID] = command_id
     return Origin(command_id=command_id, actor=actor, correlation=correlation)
 
 

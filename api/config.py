@@ -6,12 +6,12 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from api.access import PUBLIC
+from api.limit_settings import BODY_BYTES_MAX
 from api.parameters import NoParameters
 from api.queries import Read
 from api.requests import (
     BATCH_BODY_BYTES_MAX,
     BATCH_MAX,
-    BODY_BYTES_MAX,
     ERROR_CHARACTERS_MAX,
     IDEMPOTENCY_KEY_CHARACTERS_MAX,
     USER_ID_CHARACTERS_MAX,

@@ -8,13 +8,14 @@ ask by another site, so what changes something must come from a page of ours.
 from collections.abc import Sequence
 from copy import copy
 from http import HTTPStatus
-from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.access import ADMIN, ANYBODY, OPEN, PUBLIC, SIGNED, declared, described, unknown_key
+from api.failed_keys import FailedKeys
+from api.happenings import happened
 from api.key_text import PREFIX
 from api.keyring import Keyring
 from api.problems import Problem, unavailable
@@ -37,6 +38,7 @@ class Door:
         self._keyring = keyring
         self.cookie = SECURE_COOKIE if is_secure else COOKIE
         self.is_secure = is_secure
+        self.failed_keys: FailedKeys | None = None
 
     def check(self, scope: Scope, needs: int) -> Problem | None:
         """Lets a request in and notes who it is; or says why not. What a route needs is told as a
@@ -79,6 +81,25 @@ class Door:
             return key, False
         return key, is_foreign(scope)
 
+    def turn_away(self, refused: Problem) -> ASGIApp:
+        """Answers who was not let in, and writes it down."""
+
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            told = refused
+            is_shown = any(name in (b"authorization", b"cookie") for name, _ in scope["headers"])
+            if refused.status_code == HTTPStatus.UNAUTHORIZED and is_shown:
+                told = await self.judge(scope, refused)
+            happened("access.denied", status=told.status_code)
+            await told(scope, receive, send)
+
+        return answer
+
+    async def judge(self, scope: Scope, refused: Problem) -> Problem:
+        """What whoever has shown a key that is no good is told."""
+        if self.failed_keys is None:
+            return refused
+        return await self.failed_keys.judge(scope, refused)
+
     def is_led(self, scope: Scope) -> bool:
         """Whether a browser may have been made to ask by a page of another site: only browsers
         say where a request comes from, and others cannot be led."""
@@ -99,7 +120,8 @@ class Guard:
         self._app, self._door, self._needs = app, door, needs.value
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer: Any = self._door.check(scope, self._needs) or self._app
+        refused = self._door.check(scope, self._needs)
+        answer = self._app if refused is None else self._door.turn_away(refused)
         await answer(scope, receive, send)
 
 

@@ -1,4 +1,4 @@
-"""`GET /metrics`: what was counted, as Prometheus reads it."""
+"""`GET /metrics`: what was counted and how things stand, as Prometheus reads it."""
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
@@ -9,9 +9,10 @@ from api.access import AUDITOR, declare
 from api.metrics import REGISTRY
 
 
-async def metrics(_request: Request) -> Response:
-    """What this process has counted, as Prometheus reads it."""
-    return Response(generate_latest(REGISTRY), headers={"Content-Type": CONTENT_TYPE_LATEST})
+async def metrics(request: Request) -> Response:
+    """What this process has counted and how the service stands, as Prometheus reads it."""
+    text = generate_latest(REGISTRY) + await request.app.gauges.text()
+    return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 routes: list[Route] = [declare(Route("/metrics", metrics, methods=["GET"]), AUDITOR)]

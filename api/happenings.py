@@ -1,7 +1,8 @@
-"""What happens at the counter, as lines of JSON: `{timestamp, level, event, context}`.
+"""What happens, as lines of JSON: `{timestamp, level, event, context}`.
 
 They go through the standard library's logging: a program that has set it up gets the records, and
-for the service itself `written` prints them. No line carries a name or a number, whatever is said.
+for the service itself `written` prints them, with whatever else anybody logs in this process. A
+line says which request it belongs to. None carries a name, a number or a key, whatever is said.
 """
 
 import logging
@@ -9,17 +10,23 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from traceback import format_exception
 from typing import Any
 
 from msgspec.json import encode
 from prometheus_client import Counter
+from structlog.processors import JSONRenderer
+from structlog.stdlib import ProcessorFormatter
+from structlog.typing import EventDict
 
 from api import metrics
+from api.key_text import PREFIX
+from api.request_context import request_context
 from api.requests import CANONICAL_UUID
 
 logger = logging.getLogger("daybook.happenings")
 
-LEVELS = {"rate_limit.hit": logging.WARNING}
+LEVELS = {"rate_limit.hit": logging.WARNING, "access.denied": logging.WARNING}
 COUNTERS: Mapping[str, Counter] = {
     "queue.created": metrics.JOINS,
     "queue.called": metrics.CALLS,
@@ -27,6 +34,7 @@ COUNTERS: Mapping[str, Counter] = {
 }
 
 MASKED = "…"
+KEY = re.compile(rf"{PREFIX}\w+")
 # Fields of this name are never for a log, whoever says them.
 PERSONAL = re.compile(r"name|mobile|phone|guest|sealed|address", re.IGNORECASE)
 # Digits as people write a number, long enough for one, and not part of an id or a moment.
@@ -52,20 +60,33 @@ def masked(value: Any) -> Any:
     if isinstance(value, list | tuple | set):
         return [masked(one) for one in value]
     if isinstance(value, str) and not CANONICAL_UUID.fullmatch(value):
-        return NUMBER.sub(MASKED, value)
+        return NUMBER.sub(MASKED, KEY.sub(MASKED, value))
     return value
 
 
-class Lines(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created, UTC)
-        line = {
-            "timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            "context": getattr(record, "context", {}),
-        }
-        return encode(line, enc_hook=repr).decode(errors="replace")
+def _line(_logger: object, _name: str, told: EventDict) -> EventDict:
+    """The same four members for every record, whoever made it."""
+    record: logging.LogRecord = told["_record"]
+    at = datetime.fromtimestamp(record.created, UTC)
+    context = {**request_context(), **getattr(record, "context", {})}
+    if record.name != logger.name:
+        context["logger"] = record.name
+    if told.get("exc_info"):
+        context["exception"] = "".join(format_exception(told["exc_info"][1]))
+    return {
+        "timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "level": record.levelname.lower(),
+        "event": masked(told["event"]),
+        "context": masked(context),
+    }
+
+
+def _json(line: EventDict, **_: Any) -> str:
+    return encode(line, enc_hook=repr).decode(errors="replace")
+
+
+def lines() -> logging.Formatter:
+    return ProcessorFormatter(processors=[_line, JSONRenderer(serializer=_json)])
 
 
 @contextmanager
@@ -75,14 +96,12 @@ def written() -> Iterator[None]:
         yield
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(Lines())
-    level = logger.level
-    logger.addHandler(handler)
+    handler.setFormatter(lines())
+    level, everybody = logger.level, logging.getLogger()
+    everybody.addHandler(handler)
     logger.setLevel(logging.INFO)
-    logger.propagate = False
     try:
         yield
     finally:
-        logger.propagate = True
         logger.setLevel(level)
-        logger.removeHandler(handler)
+        everybody.removeHandler(handler)

@@ -17,9 +17,10 @@ from uuid_utils.compat import uuid7
 from api.access import WORKER
 from api.commands import B, Body, Call, Endpoint, RawHeaders, Write, origin_of, stored
 from api.job_shapes import JobJSON, job_json
-from api.jobs import BODY_BYTES_MAX, Held, LeaseSeconds, Name
+from api.jobs import Held, LeaseSeconds, Name
+from api.limit_settings import BATCH_BODY_BYTES_MAX, WAIT_SECONDS_MAX
 from api.problems import problem_of
-from api.requests import BATCH_MAX, Id
+from api.requests import BATCH_MAX, Id, KeyText, unprocessable
 from api.shapes import Moment, moment
 from domain.errors import ClaimLostError
 from domain.job import Job
@@ -29,7 +30,6 @@ from eventlog.origin import StoredAnswer
 from projections.leases import Extended, Heartbeat, extend_leases
 
 NAMES_MAX = 100
-WAIT_SECONDS_MAX = 30
 # Whoever was woken and got nothing is not woken again before this time has passed.
 IN_VAIN_SECONDS = 0.1
 
@@ -82,6 +82,9 @@ _CLAIMS = Decoder(ClaimsTold)
 class TakingEndpoint(Write[B, list[Job]]):
     """Looks, and if there is nothing waits and looks again, for as long as somebody listens."""
 
+    # What a job belongs to was said when it was created.
+    headers: ClassVar[Mapping[str, Any]] = {"Idempotency-Key": KeyText}
+
     empty: ClassVar[bytes]
     """What is answered when there is nothing."""
 
@@ -96,6 +99,10 @@ class TakingEndpoint(Write[B, list[Job]]):
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         wish = self.read(call, body)
         command, wait_seconds = self.take(call, wish)
+        seconds_max = call.settings.wait_seconds_max
+        if wait_seconds > seconds_max:
+            sentence = f"The body does not fit: waitSeconds may be {seconds_max:g} at most."
+            raise unprocessable("schema", sentence)
         key = self.key(call, wish)
         if not wait_seconds:
             return await self.hand_over(call, command, origin_of(call, key), key)
@@ -257,7 +264,7 @@ CLAIM = ClaimEndpoint(
     "POST", "/api/jobs/claim", takes=Wish, scope=WORKER, command=claim, shape=claimed
 )
 HEARTBEATS = HeartbeatsEndpoint(
-    "POST", "/api/jobs/heartbeat", takes=Beats, scope=WORKER, body_bytes_max=BODY_BYTES_MAX
+    "POST", "/api/jobs/heartbeat", takes=Beats, scope=WORKER, body_bytes_max=BATCH_BODY_BYTES_MAX
 )
 HEARTBEAT = HeartbeatEndpoint("POST", "/api/jobs/{id}/heartbeat", takes=Held, scope=WORKER)
 

@@ -17,8 +17,9 @@ from uuid_utils.compat import uuid7
 from api.access import ADMIN, CLIENT, WORKER, Caller
 from api.commands import Body, Call, Stated, Write, stored
 from api.job_shapes import JobJSON, job_json
+from api.limit_settings import BATCH_BODY_BYTES_MAX, KILOBYTE
 from api.problems import problem_of, reason_of
-from api.requests import BATCH_MAX, ERROR_CHARACTERS_MAX, KILOBYTE, Id, unprocessable
+from api.requests import BATCH_MAX, ERROR_CHARACTERS_MAX, Id, unprocessable
 from domain.desk import Desk, Reads
 from domain.errors import Refusal
 from domain.job import NULL, Job, JobStatus, UniqueScope
@@ -43,7 +44,6 @@ from eventlog.origin import StoredAnswer
 NAME_CHARACTERS_MAX = 100
 KEY_CHARACTERS_MAX = 200
 PAYLOAD_BYTES_MAX = 64 * KILOBYTE
-BODY_BYTES_MAX = 4096 * KILOBYTE
 FOLLOW_UPS_MAX = 20
 LEASE_SECONDS_MAX = 24 * 3600
 REST_SECONDS_MAX = 30 * 24 * 3600
@@ -253,6 +253,8 @@ def enqueued(outcome: tuple[str, list[Enqueued]]) -> JobAnswer | JobsAnswer | Id
 class CreateEndpoint(Write[NewJobs, tuple[str, list[Enqueued]]]):
     """Takes one job or many, and answers 200 when there was nothing to create."""
 
+    also = (HTTPStatus.OK,)
+
     _one = Decoder(NewJobBody)
     _members = Decoder(dict[str, Raw])
 
@@ -371,7 +373,7 @@ CREATE = CreateEndpoint(
     command=create,
     shape=enqueued,
     status=HTTPStatus.CREATED,
-    body_bytes_max=BODY_BYTES_MAX,
+    body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
 REPORT = Write(
     "POST",
@@ -380,7 +382,7 @@ REPORT = Write(
     scope=WORKER,
     command=report,
     shape=reported,
-    body_bytes_max=BODY_BYTES_MAX,
+    body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
 COMPLETE = Write(
     "POST",

@@ -15,9 +15,10 @@ from starlette.routing import Route
 from api.access import ANY_KEY, OPEN, PUBLIC, Caller, caller_of, unknown_key
 from api.commands import Body, Call, Endpoint, Nothing, RawHeaders, stored
 from api.door import foreign
+from api.happenings import happened
+from api.limit_settings import KILOBYTE
 from api.parameters import NoParameters
 from api.queries import Read
-from api.requests import KILOBYTE
 from domain.scope import names_of
 from eventlog.origin import StoredAnswer
 
@@ -66,7 +67,12 @@ class LogIn(Endpoint[Credentials]):
             return StoredAnswer(self.status, orjson.dumps(me_json(OPEN))), []
         caller = keyring.caller(key.encode("utf-8", "replace"), ANY_KEY.value)
         if caller is None:
-            raise unknown_key()
+            refused = unknown_key()
+            refused.problem = await door.judge(call.scope, refused.problem)
+            happened("access.denied", status=refused.problem.status_code)
+            raise refused
+        call.scope["caller"] = caller
+        happened("access.login")
         cookie = door.set_cookie(key, SESSION_SECONDS)
         return StoredAnswer(self.status, orjson.dumps(me_json(caller))), [cookie, NO_STORE]
 

@@ -14,7 +14,8 @@ from uuid_utils.compat import uuid7
 from api.access import CLIENT, WORKER
 from api.admission import Admission, Verdict
 from api.commands import Call, RawHeaders, Write, retry_after, stored
-from api.jobs import BODY_BYTES_MAX, checked
+from api.jobs import checked
+from api.limit_settings import BATCH_BODY_BYTES_MAX
 from api.message_shapes import (
     AckJSON,
     Acknowledged,
@@ -200,7 +201,7 @@ PUSH = PushEndpoint(
     command=push,
     shape=pushed,
     status=HTTPStatus.CREATED,
-    body_bytes_max=BODY_BYTES_MAX,
+    body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
 ACKNOWLEDGE = Write(
     "POST",
@@ -217,7 +218,7 @@ ACKNOWLEDGE_EACH = Write(
     scope=WORKER,
     command=acknowledge_each,
     shape=each_acknowledged,
-    body_bytes_max=BODY_BYTES_MAX,
+    body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
 TRANSACT = Write(
     "POST",
@@ -226,7 +227,7 @@ TRANSACT = Write(
     scope=WORKER,
     command=transact,
     shape=transacted,
-    body_bytes_max=BODY_BYTES_MAX,
+    body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
 
 routes: list[Route] = [write.route for write in (PUSH, ACKNOWLEDGE, ACKNOWLEDGE_EACH, TRANSACT)]

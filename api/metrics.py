@@ -4,7 +4,7 @@ Counters are this process's own; whoever collects adds those of all processes up
 line here, and one where it happens.
 """
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 REGISTRY = CollectorRegistry()
 
@@ -18,6 +18,13 @@ LIMIT_HITS = Counter(
 )
 ERRORS = Counter(
     "daybook_errors", "Answers that are the service's own fault.", ["status"], registry=REGISTRY
+)
+CONNECTIONS = Gauge("daybook_connections", "Connections that are open.", registry=REGISTRY)
+REFUSED_REQUESTS = Counter(
+    "daybook_refused_requests",
+    "Requests that were refused before anybody read them.",
+    ["code"],
+    registry=REGISTRY,
 )
 
 

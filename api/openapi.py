@@ -15,11 +15,13 @@ from starlette.routing import Route
 
 from api.access import PUBLIC, declared, described
 from api.commands import Endpoint
+from api.jobs import Name, Text
 from api.key_text import KEY_PATTERN
 from api.parameters import NoParameters
 from api.problems import RETRY_AFTER, JSONAnswer, Problem, ProblemJSON
 from api.queries import NDJSON, Read
 from api.requests import Id, Reason
+from api.restaurants import Slug
 from api.version import version
 
 Described = Endpoint[Any] | Read
@@ -34,6 +36,15 @@ ANSWER_HEADERS = {
     },
     "Idempotent-Replayed": {"schema": {"const": "true"}},
 }
+# What stands for one thing in a path.
+IN_PATHS: dict[str, Any] = {
+    "id": Id,
+    "leaseId": Id,
+    "name": Name,
+    "queue": Name,
+    "partition": Text,
+    "slug": Slug,
+}
 RETRY_HEADERS = {name: {"schema": {"type": "integer"}} for name in RETRY_AFTER}
 
 
@@ -47,7 +58,9 @@ KEY_SCHEME = {
 
 def describe(routes: Iterable[Any]) -> Description:
     ours = [route for route in routes if isinstance(route, Route) and route.include_in_schema]
-    types = dict.fromkeys([ProblemJSON, Id, *(kind for route in ours for kind in _types(route))])
+    types = dict.fromkeys(
+        [ProblemJSON, *IN_PATHS.values(), *(kind for route in ours for kind in _types(route))]
+    )
     references, components = schema_components(types, ref_template="#/components/schemas/{name}")
     schemas = dict(zip(types, references, strict=True))
     paths: dict[str, Description] = {}
@@ -108,8 +121,7 @@ def _has_body(endpoint: Described) -> TypeGuard[Endpoint[Any]]:
 
 def _parameters(endpoint: Described, schemas: Schemas) -> Iterator[Description]:
     for name in re.findall(r"\{(\w+)\}", endpoint.path):
-        schema = schemas[Id] if name == "id" else {"type": "string"}
-        yield {**_parameter("path", name, schema), "required": True}
+        yield {**_parameter("path", name, schemas[IN_PATHS[name]]), "required": True}
     for field in fields(endpoint.parameters):
         default = None if field.default is NODEFAULT else field.default
         yield _parameter("query", field.encode_name, schemas[field.type], default)
@@ -149,14 +161,21 @@ def _responses(endpoint: Described, schemas: Schemas) -> Description:
 
 def _answer(endpoint: Described, schema: Description, schemas: Schemas) -> Description:
     if isinstance(endpoint, Endpoint):
-        status, headers = endpoint.status, {"headers": ANSWER_HEADERS}
-        content = {JSONAnswer.media_type: {"schema": schema}}
-    else:
-        status, headers = HTTPStatus.OK, {}
-        content = {endpoint.media_type: {"schema": _within(endpoint.media_type, schema)}}
-        if endpoint.lines is not None:
-            content[NDJSON] = {"schema": _within(NDJSON, schemas[endpoint.lines])}
-    return {str(int(status)): {"description": status.phrase, **headers, "content": content}}
+        return {
+            str(int(status)): _written(status, schema)
+            for status in (endpoint.status, *endpoint.also)
+        }
+    content = {endpoint.media_type: {"schema": _within(endpoint.media_type, schema)}}
+    if endpoint.lines is not None:
+        content[NDJSON] = {"schema": _within(NDJSON, schemas[endpoint.lines])}
+    return {"200": {"description": HTTPStatus.OK.phrase, "content": content}}
+
+
+def _written(status: HTTPStatus, schema: Description) -> Description:
+    told = {"description": status.phrase, "headers": ANSWER_HEADERS}
+    if status is HTTPStatus.NO_CONTENT:
+        return told
+    return {**told, "content": {JSONAnswer.media_type: {"schema": schema}}}
 
 
 def _within(media_type: str, schema: Description) -> Description:

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from api.access import AUDITOR, CLIENT, WORKER, sees
-from api.job_claims import WAIT_SECONDS_MAX
+from api.limit_settings import WAIT_SECONDS_MAX
 from api.message_shapes import ReceiptJSON
 from api.parameters import NoParameters, Parameters
 from api.queries import DatabaseRead

@@ -60,6 +60,7 @@ from eventlog.errors import (
     KeySpentError,
     NoGuestKeyError,
     OutcomeUnknownError,
+    StorageFullError,
     UnavailableError,
 )
 
@@ -137,6 +138,11 @@ TROUBLES: dict[type[Exception], Trouble] = {
         HTTPStatus.SERVICE_UNAVAILABLE,
         "unavailable",
         "The database does not take commands at the moment; nothing was done, so send it again.",
+    ),
+    StorageFullError: Trouble(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "storage_full",
+        "The disk of the database is full; nothing was done. Make room there, then send it again.",
     ),
     OutcomeUnknownError: Trouble(
         HTTPStatus.SERVICE_UNAVAILABLE,

@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from api.parameters import NoParameters, Parameters, read_parameters
 from api.problems import RETRY_AFTER, JSONAnswer, Problem, unavailable
 from api.read_position import AT_LEAST, PositionNotReachedError, read_at_least
-from api.requests import Position
+from api.requests import Position, bad_request
 from domain.scope import Scope as KeyScope
 from eventlog.errors import UnavailableError
 from projections.snapshot import ListBehindError
@@ -76,7 +76,12 @@ class Read:
         return JSONAnswer(await self.answers(self.read(request), request))
 
     def read(self, request: Request) -> Any:
-        return read_parameters(request.scope["query_string"], self.parameters)
+        asked = read_parameters(request.scope["query_string"], self.parameters)
+        page_max = request.app.settings.page_max
+        if (getattr(asked, "limit", None) or 0) > page_max:
+            sentence = f"The parameter limit may be {page_max} at most: ask for several pages."
+            raise bad_request("bad_parameter", sentence)
+        return asked
 
 
 class DatabaseRead(Read):

@@ -9,19 +9,21 @@ from hashlib import sha256
 from hmac import compare_digest
 from http import HTTPStatus
 from math import ceil
+from secrets import token_bytes
 from uuid import UUID
 
 from msgspec import Struct
 from starlette.types import Scope
 
 from api import metrics
-from api.addresses import client_address, read_networks
+from api.addresses import UNKNOWN, client_address, read_networks
 from api.guests import GuestBook, Note
 from api.happenings import happened
 from api.problems import BadInputError
 from api.requests import Headers
 from api.settings import Settings
 from eventlog.admissions import Asked, Limit, Standing, admit
+from eventlog.errors import NoGuestKeyError
 
 PER_PHONE = "per-phone"
 PER_ADDRESS = "per-address"
@@ -72,10 +74,22 @@ class RateLimits:
         self._kiosks = [sha256(key.encode()).digest() for key in settings.kiosk_key_list]
         self._guests = guests
         self._note = note
+        self._salt = token_bytes(16)
 
     def address_of(self, scope: Scope) -> str:
         """The client's, as far as it can be believed."""
         return client_address(scope, trusted=self._trusted, header=self._proxy_header)
+
+    def pseudonym_of(self, scope: Scope) -> str | None:
+        """What stands for the client's address where it is counted; None for a peer without one.
+        Where no key makes pseudonyms for all processes, each has its own."""
+        address = self.address_of(scope)
+        if address == UNKNOWN:
+            return None
+        try:
+            return self._guests.address_pseudonym(address)
+        except NoGuestKeyError:
+            return sha256(self._salt + address.encode()).hexdigest()
 
     def is_kiosk(self, headers: Headers) -> bool:
         """Whether the request shows a kiosk's key: all guests of a kiosk share its address."""
@@ -97,7 +111,7 @@ class RateLimits:
             key = f"{route} {self._guests.address_pseudonym(address)}"
             asked.append(Asked(self._per_address, key))
         standings = await self._note(partial(admit, asked=asked))
-        admission = _admission(asked, standings)
+        admission = admission_of(asked, standings)
         if admission.limit is not None:
             metrics.LIMIT_HITS.labels(admission.limit).inc()
             happened(
@@ -110,7 +124,7 @@ class RateLimits:
         return admission
 
 
-def _admission(asked: list[Asked], standings: list[Standing]) -> Admission:
+def admission_of(asked: list[Asked], standings: list[Standing]) -> Admission:
     headers = {
         "RateLimit-Policy": ", ".join(
             f'"{one.limit.name}";q={one.limit.count_max};w={one.limit.seconds}' for one in asked

@@ -7,12 +7,12 @@ repetition comes to what was told the first time, or goes on where the first att
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from hashlib import blake2s
 from http import HTTPStatus
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, ClassVar, TypedDict
 from uuid import UUID
 
 import orjson
@@ -38,7 +38,7 @@ from api.job_reads import PageCursor
 from api.jobs import Instant, Name
 from api.problems import KNOWN_ERRORS, Problem, problem_of, unavailable
 from api.queries import AWAY
-from api.requests import ERROR_CHARACTERS_MAX, bad_request, read_idempotency_key
+from api.requests import ERROR_CHARACTERS_MAX, KeyText, bad_request, read_idempotency_key
 from domain.job import Job
 from domain.workshop import RetryJobs, Settled
 from eventlog.errors import OutcomeUnknownError
@@ -248,6 +248,8 @@ def _problem(error: Exception) -> Problem:
 
 class RedriveEndpoint(Endpoint[Redrive]):
     summary = "Start dead jobs over, as many as a few seconds allow; or only count them."
+    # What belongs together here are the jobs of one redrive.
+    headers: ClassVar[Mapping[str, Any]] = {"Idempotency-Key": KeyText}
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         asked = self.read(call, body)

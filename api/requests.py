@@ -16,10 +16,10 @@ from msgspec import DecodeError, Meta, ValidationError
 from msgspec.json import Decoder
 from starlette.types import Receive, Scope
 
+from api.limit_settings import KILOBYTE, STANDARD_LIMITS, LimitSettings
 from api.problems import BadInputError
+from api.structure import check_depth, check_sizes
 
-KILOBYTE = 1024
-BODY_BYTES_MAX = 256 * KILOBYTE
 BATCH_BODY_BYTES_MAX = 1024 * KILOBYTE
 BATCH_MAX = 1000
 USER_ID_CHARACTERS_MAX = 200
@@ -115,8 +115,11 @@ async def read_bytes(headers: Headers, receive: Receive, bytes_max: int) -> byte
     return body
 
 
-def read_json(headers: Headers, body: bytes, decoder: Decoder[T]) -> T:
+def read_json(
+    headers: Headers, body: bytes, decoder: Decoder[T], limits: LimitSettings = STANDARD_LIMITS
+) -> T:
     _check_media_type(headers)
+    check_depth(body, limits)
     if b"\\u0000" in body:
         _refuse_nul(body)
     try:
@@ -130,6 +133,7 @@ def read_json(headers: Headers, body: bytes, decoder: Decoder[T]) -> T:
     except RecursionError:
         raise bad_request("too_deep", "The body is nested too deeply.") from None
     _look_closely(body)
+    check_sizes(body, limits)
     return value
 
 
@@ -173,7 +177,6 @@ def _refuse_size(bytes_max: int) -> NoReturn:
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         "body_too_large",
         f"The body may have {bytes_max // KILOBYTE} KB at most.",
-        headers={"Connection": "close"},
     )
 
 

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import ADMIN, AUDITOR, PUBLIC, STAFF, sees
+from api.access import ADMIN, AUDITOR, PUBLIC, STAFF, caller_of, sees
 from api.commands import Body, Call, Write, stored
 from api.job_reads import PageCursor
 from api.parameters import NoParameters, Parameters
@@ -140,6 +140,8 @@ def was_opened(opened: OpenedRestaurant) -> RestaurantAnswer:
 class OpenEndpoint(Write[NewRestaurant, OpenedRestaurant]):
     """Answers 200 when there was that very restaurant before."""
 
+    also = (HTTPStatus.OK,)
+
     def render(self, outcome: OpenedRestaurant | Refusal) -> StoredAnswer:
         if isinstance(outcome, Refusal):
             return stored(problem_of(outcome))
@@ -150,14 +152,19 @@ class OpenEndpoint(Write[NewRestaurant, OpenedRestaurant]):
 async def list_restaurants(asked: RestaurantListing, request: Request) -> RestaurantPageAnswer:
     """All restaurants, by slug."""
     service: Service = request.app.service
-    after = _after(asked.cursor)
+    after, own = _after(asked.cursor), caller_of(request).bounds.restaurant
+    if own is not None:
+        # Pages are cut from all there are: where one ends would tell of others.
+        alone = await service.read(lambda reader: one_restaurant(reader, own))
+        shown = [restaurant_json(alone)] if alone is not None and own > after else []
+        return {"restaurants": shown, "nextCursor": None}
     found = await service.read(
         lambda reader: read_restaurants(reader, after=after, limit=asked.limit + 1)
     )
     page = found[: asked.limit]
     is_more = len(found) > asked.limit
     return {
-        "restaurants": [restaurant_json(one) for one in page if sees(request, one)],
+        "restaurants": [restaurant_json(one) for one in page],
         "nextCursor": write_cursor(Place(page[-1].slug)) if is_more else None,
     }
 

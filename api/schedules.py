@@ -12,10 +12,11 @@ from api.access import ADMIN, AUDITOR
 from api.commands import Body, Call, Stated, Write, stored
 from api.job_reads import PageCursor
 from api.jobs import NAME_PATTERN, PAYLOAD_BYTES_MAX, LeaseSeconds, Name, Text
+from api.limit_settings import KILOBYTE
 from api.parameters import NoParameters, Parameters
 from api.problems import problem_of
 from api.queries import DatabaseRead
-from api.requests import KILOBYTE, bad_request, unprocessable
+from api.requests import bad_request, unprocessable
 from api.schedule_shapes import ScheduleJSON, schedule_json
 from api.service import Service
 from domain.errors import NotFoundError, Refusal
@@ -146,6 +147,8 @@ def was_put(result: PutResult) -> ScheduleAnswer:
 
 class PutEndpoint(Write[NewSchedule, PutResult]):
     """Answers 200 when there was such a schedule before."""
+
+    also = (HTTPStatus.OK,)
 
     def render(self, outcome: PutResult | Refusal) -> StoredAnswer:
         if isinstance(outcome, Refusal):

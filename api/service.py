@@ -67,6 +67,13 @@ READY_SECONDS_MAX = 1.0
 # A database that is away is noticed by the pool, after less than a second. This is for one that
 # is there and does not answer.
 READ_SECONDS_MAX = 2.0
+# It is away, slow, full, or takes no writes.
+CANNOT_NOTE = (
+    psycopg.OperationalError,
+    psycopg.errors.ReadOnlySqlTransaction,
+    TimeoutError,
+    OSError,
+)
 
 USUAL_THRESHOLDS = Thresholds()
 
@@ -164,7 +171,7 @@ class Service:
         in, the key of a guest. What the command makes durable it makes durable, too."""
         try:
             return await _in_time(_ask(self._noters, self._noting, query))
-        except (psycopg.OperationalError, TimeoutError, OSError) as error:
+        except CANNOT_NOTE as error:
             raise UnavailableError("The database does not take notes at the moment.") from error
 
     async def _read_at_least(

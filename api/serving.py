@@ -8,22 +8,26 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import uvicorn
 import uvloop
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from api.admission import Thresholds
 from api.app import App
 from api.callbacks import standard_keys
+from api.connections import Connections
 from api.database import Say, clear_sentences, own_database, prepare
 from api.first_key import AdminKey, make_first_key
 from api.guest_key import ServiceKey, guest_key
 from api.happenings import written
 from api.listening import listen, url_of
+from api.protocol import protocol_of
 from api.service import Service
 from api.settings import Settings, refuse_open_house
 from api.stopping import StopSignals
+from api.tracing import Traced, exporting
 from eventlog.collector import spare_the_collector
 from eventlog.committer import DEADLINE_SECONDS
 from eventlog.import_log import refuse_unfinished_import
@@ -70,10 +74,15 @@ def serve(settings: Settings, signals: StopSignals, *, say: Say, announce: Say) 
         admin_key = None if settings.auth == "open" else make_first_key(conninfo, settings.data_dir)
         with clear_sentences(conninfo):
             key = guest_key(settings, conninfo)
-        with written(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with (
+            exporting(settings.otel_endpoint) as tracer,
+            written(),
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        ):
             runner.run(
                 _serve(
                     settings,
+                    tracer=tracer,
                     conninfo=conninfo,
                     key=key,
                     listener=listener,
@@ -131,6 +140,7 @@ def _webhook(settings: Settings) -> Webhook | None:
 async def _serve(
     settings: Settings,
     *,
+    tracer: Any,
     conninfo: str,
     key: ServiceKey | None,
     listener: socket.socket,
@@ -148,7 +158,8 @@ async def _serve(
         thresholds=thresholds_of(settings),
     )
     app = App(service, settings)
-    server = Server(uvicorn_config(app), lambda: announce(url_of(listener)))
+    config = uvicorn_config(app, app if tracer is None else Traced(app, tracer))
+    server = Server(config, lambda: announce(url_of(listener)))
 
     def stop() -> None:
         # Streams have no end of their own, and the server waits for every answer to end.
@@ -162,10 +173,11 @@ async def _serve(
         await server.serve(sockets=[listener])
 
 
-def uvicorn_config(app: Starlette) -> uvicorn.Config:
+def uvicorn_config(app: App, entrance: ASGIApp | None = None) -> uvicorn.Config:
+    """`entrance`, if there is one, stands before the application."""
     return uvicorn.Config(
-        app,
-        http="httptools",
+        entrance or app,
+        http=protocol_of(Connections(app.settings)),
         ws="none",
         # Starting and stopping is ours: uvicorn would skip the stop when it is hurried.
         lifespan="off",
@@ -173,6 +185,8 @@ def uvicorn_config(app: Starlette) -> uvicorn.Config:
         # What proxies say about the client is for api/addresses.py to believe.
         proxy_headers=False,
         access_log=False,
+        # What it has to say is written like everything else.
+        log_config=None,
         log_level="warning",
         timeout_graceful_shutdown=FINISH_SECONDS_MAX,
     )

@@ -14,11 +14,12 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct, ValidationError, convert, field, inspect
+from msgspec import Meta, ValidationError, convert, field, inspect
 from msgspec.structs import FieldInfo, fields
 
 from api.addresses import read_networks
 from api.allowed import allowed
+from api.limit_settings import LimitSettings
 from eventlog.errors import SetupError
 
 PREFIX = "DAYBOOK_"
@@ -31,7 +32,7 @@ KIOSK_KEY_CHARACTERS_MIN = 16
 CALLBACK_PATH = "/api/orders/complete"
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class Settings(LimitSettings, frozen=True, kw_only=True):
     database_url: Annotated[
         str | None,
         Meta(
@@ -314,6 +315,23 @@ class Settings(Struct, frozen=True, kw_only=True):
         ),
     ] = field(default="x-forwarded-for", name="DAYBOOK_PROXY_HEADER")
 
+    otel_endpoint: Annotated[
+        str | None,
+        Meta(
+            description="Where traces go: the address of an OpenTelemetry collector that speaks "
+            "OTLP over HTTP, such as http://localhost:4318. Without it there are none."
+        ),
+    ] = field(default=None, name="OTEL_EXPORTER_OTLP_ENDPOINT")
+
+    failed_keys_per_address_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=LIMIT_MAX,
+            description="How many keys that are no good may come from an address in any minute.",
+        ),
+    ] = field(default=5, name="DAYBOOK_FAILED_KEYS_PER_ADDRESS_MAX")
+
     @property
     def kiosk_key_list(self) -> list[str]:
         return [key.strip() for key in (self.kiosk_keys or "").split(",") if key.strip()]
@@ -361,6 +379,7 @@ def load(environ: Mapping[str, str], overrides: Mapping[str, str]) -> Settings:
     _refuse_no_address("APP_BASE_URL", settings.app_base_url)
     _refuse_no_address("QSTASH_URL", settings.qstash_url)
     _refuse_no_address("DAYBOOK_NOTIFY_URL", settings.notify_url)
+    _refuse_no_address("OTEL_EXPORTER_OTLP_ENDPOINT", settings.otel_endpoint)
     _refuse_half_notify(settings)
     read_networks(settings.trusted_proxies)
     _refuse_no_calling_code(settings.calling_code)

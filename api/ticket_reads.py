@@ -56,7 +56,8 @@ async def get_ticket(_: NoParameters, request: Request) -> TicketAnswer:
     ticket_id = read_id(request.path_params["id"])
     service: Service = request.app.service
     standing = await service.read(lambda reader: one_ticket(reader, ticket_id))
-    if standing is None or not _was_at(slug, standing.ticket):
+    is_here = standing is not None and _was_at(slug, standing.ticket)
+    if standing is None or not is_here or not sees(request, standing.ticket):
         raise NotFoundError("ticket", ticket_id)
     return {"ticket": standing_json(standing)}
 

@@ -164,7 +164,7 @@ class DeskWrite(Write[B, Any], Generic[B]):
     ) -> tuple[StoredAnswer, RawHeaders]:
         began = time.monotonic()
         try:
-            receipt = await call.service.committer.submit(command, origin, key)
+            receipt = await call.submit(command, origin, key)
             if receipt.replayed is None and receipt.answer is not None:
                 _tell(receipt.answer, time.monotonic() - began)
             answer = receipt.replayed or self.render(receipt.answer)
@@ -181,6 +181,10 @@ class DeskWrite(Write[B, Any], Generic[B]):
         if outcome is None:
             return StoredAnswer(HTTPStatus.NO_CONTENT, b"")
         return StoredAnswer(self.status, orjson.dumps(self.answers(outcome)))
+
+
+class NextWrite(DeskWrite[NextCall]):
+    also = (HTTPStatus.NO_CONTENT,)
 
 
 async def _with_guest(service: Service, answer: StoredAnswer, fresh: Served | None) -> StoredAnswer:
@@ -221,7 +225,7 @@ def _tell(served: Served, seconds: float) -> None:
 LINE = "/api/restaurants/{slug}"
 TICKET = f"{LINE}/tickets/{{id}}"
 
-CALL_NEXT = DeskWrite(
+CALL_NEXT = NextWrite(
     "POST", f"{LINE}/call-next", takes=NextCall, scope=STAFF, command=call_next, shape=shown
 )
 CALL = DeskWrite("POST", f"{TICKET}/call", takes=CallOf, scope=STAFF, command=call_one, shape=shown)

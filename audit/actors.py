@@ -79,6 +79,8 @@ SCOPES: dict[str, tuple[type[Event], ...]] = {
     "operator": (*KEY.events, *REBUILD.events),
 }
 SCOPE_TOPICS = {scope: {kind.topic for kind in kinds} for scope, kinds in SCOPES.items()}
+# What needs no key, whoever comes with one may do too.
+KEY_SCOPES = {"client", "client:vip", "bot", "worker", "staff", "auditor", "admin", "cron"}
 
 # What time alone brings about: only a process manager records it, and of these nothing else.
 BY_TIME: dict[type, Callable[[Any], bool]] = {
@@ -100,7 +102,9 @@ def may_record(actor: str, topic: str, event: object) -> bool:
     if isinstance(event, Order.Created) and event.kind is OrderKind.VIP:
         return actor == OPEN or _scope(actor) in ("client:vip", "admin")
     # Anybody with the database may put jobs into it, under a name of their own.
-    is_by_scope = topic in SCOPE_TOPICS.get(_scope(actor), ())
+    scope = _scope(actor)
+    is_public = scope in KEY_SCOPES and topic in SCOPE_TOPICS["public"]
+    is_by_scope = is_public or topic in SCOPE_TOPICS.get(scope, ())
     return actor == OPEN or topic == Job.Created.topic or is_by_scope
 
 

@@ -54,10 +54,10 @@ def measure(contenders: Sequence[Contender], *, rounds: int, seconds: float) -> 
                 progress.update(task, description=contender.name)
                 taken[contender.name].append(contender.run(seconds))
                 progress.advance(task)
-    return {name: _summary(of_contender) for name, of_contender in taken.items()}
+    return {name: summary(of_contender) for name, of_contender in taken.items()}
 
 
-def _summary(rounds: Sequence[Round]) -> Result:
+def summary(rounds: Sequence[Round]) -> Result:
     sorted_rounds = [sorted(one.latencies) for one in rounds if one.latencies]
     return Result(
         rate=median(one.rate for one in rounds),

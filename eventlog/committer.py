@@ -10,6 +10,7 @@ What it promises of every command, whatever happens to the connection or the ser
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -21,14 +22,17 @@ from eventlog.idempotency import IdempotencyKey
 from eventlog.lane import Lane
 from eventlog.live import LiveTable
 from eventlog.mapper import EventMapper
+from eventlog.meter import Meter
 from eventlog.origin import Origin, Receipt
-from eventlog.waiting import Line, Meter, Waiting
+from eventlog.waiting import Lately, Line, Waiting
 
 DEADLINE_SECONDS = 5.0
 WEIGHT_MAX = 500
 # With so much waiting, one more connection is worth its while.
 PLENTY = 400
 REPEATS_MAX = 20
+BATCH_BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+WAIT_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 class Committer:
@@ -52,17 +56,25 @@ class Committer:
         self._on_commit = on_commit
         self._urgent = Line()
         self._patient = Line()
-        self._answered = Meter()
+        """What can wait while anything is urgent."""
+
+        self._answered = Lately()
         self.last_count = 0
         """How many commands the last batch had."""
-
-        """What can wait while anything is urgent."""
 
         self._queued_weight = 0
         self._arrived = asyncio.Event()
         self._plenty = asyncio.Event()
         self._lanes: list[asyncio.Task[None]] = []
         self._closing = False
+        # For whoever looks at how it is doing.
+        self.batch_sizes = Meter(BATCH_BOUNDS)
+        self.waits = Meter(WAIT_BOUNDS)
+        self.events_count: Counter[str] = Counter()
+
+    @property
+    def waiting_count(self) -> int:
+        return self._urgent.count + self._patient.count
 
     async def __aenter__(self) -> Self:
         bells = [self._arrived] + [self._plenty] * (self._lane_count - 1)
@@ -158,7 +170,14 @@ class Committer:
             self._arrived.clear()
         if self._queued_weight < PLENTY and not self._closing:
             self._plenty.clear()
+        self._measure(batch)
         return batch
+
+    def _measure(self, batch: Sequence[Waiting]) -> None:
+        self.batch_sizes.observe(len(batch))
+        began_at = asyncio.get_running_loop().time() + self._deadline_seconds
+        for waiting in batch:
+            self.waits.observe(began_at - waiting.deadline)
 
     def _take(self) -> Waiting:
         waiting = (self._urgent if self._urgent.first else self._patient).take()
@@ -192,6 +211,9 @@ class Committer:
             else:
                 one.tell(answer)
         if batch.position is not None:
+            self.events_count.update(
+                decided.event.topic for one in waiting for decided in one.events
+            )
             self._on_commit(batch.position)
         if again:
             self._urgent.put_back(again)

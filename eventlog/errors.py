@@ -18,6 +18,10 @@ class UnavailableError(Exception):
     """The command was not executed and never will be: it is safe to send it again."""
 
 
+class StorageFullError(UnavailableError):
+    """The same, until somebody makes room on the database's disk."""
+
+
 class OutcomeUnknownError(Exception):
     """The connection was lost at COMMIT and nobody could be asked in time.
 

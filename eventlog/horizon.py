@@ -32,6 +32,16 @@ WHERE locktype = 'relation'
   AND mode = 'RowExclusiveLock'
   AND granted
 """
+# How long the oldest of them has been at it: so long nobody reads past it.
+READ_HORIZON_AGE = """
+SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8
+FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE locktype = 'relation'
+  AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND relation = 'stored_events'::regclass
+  AND mode = 'RowExclusiveLock'
+  AND granted
+"""
 
 
 class Horizon:

@@ -11,7 +11,12 @@ from psycopg import errors
 
 from eventlog.batch import Batch, Told
 from eventlog.database import connect, cut_off
-from eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
+from eventlog.errors import (
+    ConflictError,
+    OutcomeUnknownError,
+    StorageFullError,
+    UnavailableError,
+)
 from eventlog.link import Connection, Link
 from eventlog.origin import Origin
 
@@ -46,7 +51,12 @@ TRY_AGAIN = (
     errors.QueryCanceled,
 )
 # The server is there but cannot write: no disk, no memory, or it has become a standby.
-CANNOT_WRITE = (errors.InsufficientResources, errors.ReadOnlySqlTransaction)
+CANNOT_WRITE = (
+    errors.InsufficientResources,
+    errors.DiskFull,
+    errors.OutOfMemory,
+    errors.ReadOnlySqlTransaction,
+)
 
 
 class Caller(Protocol):
@@ -118,7 +128,8 @@ class Lane(Generic[C]):
         if isinstance(error, CANNOT_WRITE):
             # A server that has become a standby never writes again: the next try connects anew.
             await self._disconnect()
-            return _tell(callers, UnavailableError(f"The database cannot write: {error}"))
+            kind = StorageFullError if isinstance(error, errors.DiskFull) else UnavailableError
+            return _tell(callers, kind(f"The database cannot write: {error}"))
         if len(callers) > 1:
             # One command spoils it for the others: find it by halves.
             middle = len(callers) // 2

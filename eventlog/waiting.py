@@ -44,7 +44,7 @@ class Waiting(Submission):
             self.future.set_exception(answer)
 
 
-class Meter:
+class Lately:
     """A duration as it was lately: 0 when nothing was measured within the last second."""
 
     def __init__(self) -> None:
@@ -71,7 +71,11 @@ class Line:
 
     def __init__(self) -> None:
         self._waiting: deque[Waiting] = deque()
-        self._waited = Meter()
+        self._waited = Lately()
+
+    @property
+    def count(self) -> int:
+        return len(self._waiting)
 
     @property
     def first(self) -> Waiting | None:

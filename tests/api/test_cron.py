@@ -1,6 +1,5 @@
 """The call that has jobs run: who may make it, and what it tells."""
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,12 +11,12 @@ import pytest
 
 from api.cron import cron_access
 from api.listening import listen, url_of
-from api.serving import Server, uvicorn_config
 from api.settings import load
 from daybook import Fail, Worker
 from daybook.jobs import ClaimedJob
 from eventlog.errors import SetupError
 from tests.api.http import Api, open_api, some_settings
+from tests.api.live import listening
 from tests.kitchen import rows
 from tests.proxy import proxy_to
 
@@ -112,14 +111,8 @@ async def test_a_real_worker_does_the_jobs_in_the_process_that_answers(
 @asynccontextmanager
 async def serving(conninfo: str, listener: socket, **settings: Any) -> AsyncIterator[Api]:
     """An application that really listens: the worker in it talks to it as any other does."""
-    async with open_api(conninfo, **SECRETS, **settings) as api:
-        started = asyncio.Event()
-        server = Server(uvicorn_config(api.app), started.set)
-        task = asyncio.create_task(server.serve(sockets=[listener]))
-        await started.wait()
+    async with open_api(conninfo, **SECRETS, **settings) as api, listening(api, listener):
         yield api
-        server.stop()
-        await task
 
 
 @pytest.mark.parametrize("secret", [SECRET, NEXT])

@@ -1,7 +1,7 @@
 """Who may do what: every route, with every method and every kind of key, on one's own and on
 others' things. What is expected is what the routes declare."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -14,8 +14,9 @@ from api.app import ROUTES, App
 from audit.actors import may_record
 from domain.scope import NAMES, Scope
 from eventlog.errors import SetupError
+from tests.api.counter import join, open_counter_api, open_restaurant, party
 from tests.api.holding import Holder, holder, name_of
-from tests.api.http import Answer, Api, open_api, some_settings
+from tests.api.http import Answer, Api, some_settings
 from tests.kitchen import MAPPER, rows
 
 pytestmark = pytest.mark.anyio
@@ -47,13 +48,21 @@ BODIES: dict[str, Any] = {
         "job": {"queue": "own", "type": "t"},
     },
     "PATCH /api/schedules/{name}": {"paused": False},
+    "POST /api/restaurants": {"slug": "third", "name": "Third"},
+    "PATCH /api/restaurants/{slug}": {"name": "Another name"},
+    "POST /api/restaurants/{slug}/tickets": party(),
+    "POST /api/restaurants/{slug}/tickets/{id}/transfer": {"toRestaurant": "third"},
+    "POST /api/subjects/find": {"restaurant": "own", "mobileNumber": "+491700000001"},
+    "POST /api/subjects/{id}/erase": {"reason": "asked for"},
     "POST /login": {"key": "no key"},
 }
+KINDS = ("orders", "bots", "jobs", "queues", "restaurants")
 # Whoever is bound to queues lists one at a time.
 QUERIES = {"GET /api/jobs": "?queue=own", "GET /api/dlq": "?queue=own"}
 EVERY = [*NAMES]
 UNBOUND = ("/api/stream",)
 BOUND = (Scope.CLIENT, Scope.VIP, Scope.BOT, Scope.WORKER, Scope.STAFF)
+OF_A_RESTAURANT = (Scope.CLIENT, Scope.VIP, Scope.STAFF)
 
 
 class World:
@@ -65,10 +74,13 @@ class World:
         self._database = database
         self.holders: dict[Scope, Holder] = {}
         self.bots: dict[str, str] = {}
+        self._guests_count = 0
 
     async def open(self) -> None:
         admin = self.holders[Scope.ADMIN] = await holder(self.api, self._database, "admin")
         self.bots = {whose: (await admin.bot())["id"] for whose in ("own", "other")}
+        for slug in ("own", "other"):
+            await open_restaurant(admin, slug)
         bindings: dict[Scope, dict[str, Any]] = {
             Scope.CLIENT: {"queues": ("own",), "restaurant": "own"},
             Scope.VIP: {"queues": ("own",), "restaurant": "own"},
@@ -82,9 +94,20 @@ class World:
                 self.holders[scope] = await holder(self.api, self._database, name, **binding)
         self._other = await holder(self.api, self._database, "client", restaurant="other")
 
+    async def places(self, kind: str, whose: str) -> dict[str, str]:
+        """What stands in a path for a new thing of that kind."""
+        thing = await self.thing(kind, whose)
+        if kind == "restaurants":
+            return {"{slug}": whose, "{id}": thing}
+        return {"{name}" if kind == "queues" else "{id}": thing}
+
     async def thing(self, kind: str, whose: str) -> str:
-        """A new one, so that nothing that was done before matters."""
+        """A new one, so that nothing that was done before matters; of a restaurant, a ticket."""
         admin = self.holders[Scope.ADMIN]
+        if kind == "restaurants":
+            self._guests_count += 1
+            line = f"/api/restaurants/{whose}"
+            return str((await join(admin, self._guests_count, line=line))["id"])
         if kind == "queues":
             await admin.ask("PUT", f"/api/queues/{whose}", {"paused": False})
             return whose
@@ -104,7 +127,9 @@ class World:
 @pytest.fixture
 async def world(database: str) -> AsyncIterator[World]:
     secret = {"cron_secret": "the-secret-of-today"}
-    async with open_api(database, auth="keys", **secret) as api:
+    async with open_counter_api(
+        database, auth="keys", tickets_per_mobile_max=1000, **secret
+    ) as api:
         world = World(api, database)
         await world.open()
         yield world
@@ -118,7 +143,14 @@ async def ask(asker: Api, method: str, path: str, operation: str) -> Answer:
 
 
 def missing(path: str) -> str:
-    return path.replace("{id}", str(uuid7())).replace("{name}", "nothing-of-this-name")
+    never = "nothing-of-this-name"
+    return path.replace("{id}", str(uuid7())).replace("{name}", never).replace("{slug}", never)
+
+
+def at(path: str, places: Mapping[str, str]) -> str:
+    for place, thing in places.items():
+        path = path.replace(place, thing)
+    return path
 
 
 def cells() -> list[tuple[str, str, Scope]]:
@@ -178,27 +210,54 @@ async def test_what_is_another_s_is_as_missing_as_what_never_was(world: World) -
     compared = 0
     for method, path, needs in cells():
         kind = path.split("/")[2] if path.startswith("/api/") and "{" in path else ""
-        if kind not in ("orders", "bots", "jobs", "queues"):
+        if kind not in KINDS:
             continue
         for scope in BOUND:
-            if not needs & (scope | (Scope.CLIENT if scope is Scope.VIP else scope)):
+            # What is public is shown to everybody, but to a key of another restaurant.
+            is_hidden = PUBLIC in needs and kind == "restaurants" and scope in OF_A_RESTAURANT
+            acting = scope | Scope.CLIENT if scope is Scope.VIP else scope
+            if not (needs & acting or is_hidden):
                 continue
             if kind == "bots" and scope is Scope.STAFF:
                 continue  # The kitchen is everybody's at the counter.
             operation, asker = f"{method} {path}", world.holders[scope]
-            other = await world.thing(kind, "other")
-            never = "never-was" if kind == "queues" else str(uuid7())
-            place = "{name}" if kind == "queues" else "{id}"
-            hidden = await ask(asker, method, path.replace(place, other), operation)
-            absent = await ask(asker, method, path.replace(place, never), operation)
+            other = await world.places(kind, "other")
+            never = {place: missing(place) for place in other}
+            hidden = await ask(asker, method, at(path, other), operation)
+            absent = await ask(asker, method, at(path, never), operation)
             assert hidden.status == absent.status, (operation, scope, hidden.body)
-            assert hidden.body.replace(other.encode(), never.encode()) == absent.body
+            told = hidden.body.decode()
+            for place, thing in other.items():
+                told = told.replace(thing, never[place])
+            assert told == absent.body.decode()
             assert hidden.status in (404, 409), (operation, scope, hidden.body)
-            own = await world.thing(kind, "own")
-            seen = await ask(asker, method, path.replace(place, own), operation)
-            assert seen.status not in (*DENIED, 404), (operation, scope, seen.body)
+            own = await world.places(kind, "own")
+            seen = await ask(asker, method, at(path, own), operation)
+            is_elsewhere = path.endswith("/transfer")
+            assert is_elsewhere or seen.status not in (*DENIED, 404), (operation, scope, seen.body)
             compared += 1
-    assert compared >= 15
+    assert compared >= 40
+
+
+async def test_a_desk_sees_and_calls_nobody_of_another_restaurant(world: World) -> None:  # SEC-03
+    staff, ticket = world.holders[Scope.STAFF], await world.thing("restaurants", "other")
+    line, own = "/api/restaurants/other", "/api/restaurants/own"
+    for path in (f"{line}/tickets", f"{line}/tickets?asOf=1", f"{own}/tickets/{ticket}"):
+        assert (await staff.get(path)).problem == (404, "not-found"), path
+    for path in (f"{line}/call-next", f"{own}/tickets/{ticket}/call", f"{line}/tickets"):
+        body = party() if path.endswith("/tickets") else {}
+        assert (await staff.post(path, body)).problem == (404, "not-found"), path
+    guest = await world.thing("restaurants", "own")
+    sent_on = await staff.post(f"{own}/tickets/{guest}/transfer", {"toRestaurant": "other"})
+    assert sent_on.problem == (404, "not-found")
+    listed = (await staff.get("/api/restaurants?limit=1")).json
+    assert [one["slug"] for one in listed["restaurants"]] == ["own"]
+    assert listed["nextCursor"] is None
+    for about in ("history", "explain"):
+        asked = await staff.get(f"/api/tickets/{ticket}/{about}")
+        assert asked.problem == (403, "forbidden")
+    called = await staff.post(f"{own}/call-next")
+    assert called.json["ticket"]["id"] == guest
 
 
 def test_a_route_that_does_not_say_for_whom_it_is_keeps_the_application_from_starting() -> None:
@@ -298,16 +357,13 @@ async def test_nobody_recorded_what_their_scope_does_not_allow(world: World, dat
         cells(), key=lambda cell: cell[:2] == ("DELETE", "/api/bots/{id}")
     ):
         kind = path.split("/")[2] if path.startswith("/api/") else ""
-        own = kind in ("orders", "bots", "jobs", "queues") and "{" in path
+        own = kind in KINDS and "{" in path
         for asker in world.holders.values():
-            where = path
-            if own:
-                thing = await world.thing(kind, "own")
-                where = path.replace("{id}", thing).replace("{name}", thing)
+            where = at(path, await world.places(kind, "own")) if own else path
             if method != "GET":
                 await ask(asker, method, missing(where), f"{method} {path}")
     found = rows(database, "SELECT actor, topic, state FROM stored_events")
     for actor, topic, state in found:
         assert may_record(actor, topic, MAPPER.decode(topic, state)), (actor, topic)
     scopes = {actor.rpartition(":")[0] for actor, _, _ in found}
-    assert scopes == {"client", "client:vip", "bot", "worker", "staff", "admin", "operator"}
+    assert scopes == {*NAMES.values(), "operator"}

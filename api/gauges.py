@@ -1,0 +1,153 @@
+"""The numbers of a service as Prometheus reads them, beside what is counted where it happens.
+
+What stands in the database is read at most every few seconds, however often somebody asks, and is
+left out while it cannot be read.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from time import monotonic
+
+import psycopg
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from api.clock import now
+from api.service import Service
+from api.traffic import Traffic
+from eventlog.errors import UnavailableError
+from eventlog.meter import Meter
+from projections.readings import Readings, take_readings
+
+KEEP_SECONDS = 5.0
+
+
+class Gauges(Collector):
+    def __init__(self, service: Service, traffic: Traffic) -> None:
+        self._service, self._traffic = service, traffic
+        self._readings: Readings | None = None
+        self._read_at = -KEEP_SECONDS
+        self._looking = asyncio.Lock()
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+
+    async def text(self) -> bytes:
+        async with self._looking:
+            if monotonic() - self._read_at >= KEEP_SECONDS:
+                self._readings = await self._look()
+                self._read_at = monotonic()
+        return generate_latest(self._registry)
+
+    async def _look(self) -> Readings | None:
+        try:
+            return await self._service.read(take_readings)
+        except (psycopg.Error, OSError, TimeoutError, UnavailableError):
+            return None
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._of_requests()
+        yield from self._of_committer()
+        is_up = GaugeMetricFamily(
+            "daybook_database_up", "Whether the database could be read a moment ago."
+        )
+        is_up.add_metric([], self._readings is not None)
+        yield is_up
+        if self._readings is not None:
+            yield from _of_log(self._readings)
+            yield from _of_queues(self._readings)
+
+    def _of_requests(self) -> Iterable[Metric]:
+        answers = CounterMetricFamily(
+            "daybook_http_requests",
+            "Requests by their route and answer.",
+            labels=["route", "status"],
+        )
+        for (route, status), count in self._traffic.answers.items():
+            answers.add_metric([route, str(status)], count)
+        yield answers
+        yield _histogram(
+            "daybook_http_seconds",
+            "How long requests took.",
+            self._traffic.seconds,
+            label="route",
+        )
+
+    def _of_committer(self) -> Iterable[Metric]:
+        committer = self._service.committer
+        events = CounterMetricFamily(
+            "daybook_events", "Events that this process has recorded.", labels=["topic"]
+        )
+        for topic, count in committer.events_count.items():
+            events.add_metric([topic], count)
+        yield events
+        waiting = GaugeMetricFamily("daybook_commands_waiting", "Commands that wait for a batch.")
+        waiting.add_metric([], committer.waiting_count)
+        yield waiting
+        sizes = {"": committer.batch_sizes}
+        yield _histogram("daybook_batch_commands", "Commands of a batch.", sizes)
+        waits = {"": committer.waits}
+        yield _histogram("daybook_wait_seconds", "How long commands waited for a batch.", waits)
+
+
+def _of_log(readings: Readings) -> Iterable[Metric]:
+    position = GaugeMetricFamily("daybook_log_position", "Where the log ends.")
+    position.add_metric([], readings.position)
+    yield position
+    lag = GaugeMetricFamily(
+        "daybook_follower_lag", "Positions that a follower has not read yet.", labels=["follower"]
+    )
+    for name, reached in readings.followers.items():
+        lag.add_metric([name], max(0, readings.position - reached))
+    yield lag
+    age = GaugeMetricFamily(
+        "daybook_horizon_age_seconds", "For how long the oldest writer has kept readers waiting."
+    )
+    age.add_metric([], readings.horizon_age_seconds)
+    yield age
+
+
+def _of_queues(readings: Readings) -> Iterable[Metric]:
+    depth = GaugeMetricFamily(
+        "daybook_queue_depth",
+        "What waits, runs and is dead, of jobs by queue and of orders; counted to a thousand of "
+        "each type.",
+        labels=["kind", "queue", "status"],
+    )
+    age = GaugeMetricFamily(
+        "daybook_queue_age_seconds",
+        "For how long the oldest has waited that could be taken.",
+        labels=["kind", "queue"],
+    )
+    depth.add_metric(["order", "", "pending"], readings.orders_pending)
+    age.add_metric(["order", ""], _age(readings.orders_oldest_at))
+    for queue in readings.queues:
+        for status in ("pending", "scheduled", "processing", "dead"):
+            depth.add_metric(["job", queue.name, status], getattr(queue, status))
+        age.add_metric(["job", queue.name], _age(queue.oldest_pending_at))
+    yield depth
+    yield age
+
+
+def _age(since: datetime | None) -> float:
+    return 0.0 if since is None else max(0.0, (now() - since).total_seconds())
+
+
+def _histogram(
+    name: str, text: str, meters: Mapping[str, Meter], label: str | None = None
+) -> HistogramMetricFamily:
+    family = HistogramMetricFamily(name, text, labels=[label] if label else [])
+    for value, meter in meters.items():
+        total, buckets = 0, []
+        bounds = [*(f"{bound:g}" for bound in meter.bounds), "+Inf"]
+        for bound, count in zip(bounds, meter.counts, strict=True):
+            total += count
+            buckets.append((bound, total))
+        family.add_metric([value] if label else [], buckets, sum_value=meter.sum)
+    return family

@@ -1,0 +1,50 @@
+"""What is asked for and how it is answered, counted by route."""
+
+from collections import Counter
+from time import perf_counter
+from typing import Any
+
+from starlette.types import Message, Send
+
+from eventlog.meter import Meter
+
+SECONDS_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+# What no route takes is one: whoever tries addresses out must not make up names of metrics.
+NO_ROUTE = "none"
+
+
+class Traffic:
+    def __init__(self) -> None:
+        self.answers: Counter[tuple[str, int]] = Counter()
+        self.seconds: dict[str, Meter] = {}
+        self._routes: dict[tuple[str, int], str] = {}
+
+    def note(self, method: str, endpoint: Any, status: int, seconds: float) -> None:
+        place = method, id(endpoint)
+        route = self._routes.get(place)
+        if route is None:
+            path = getattr(endpoint, "path", None)
+            route = self._routes[place] = NO_ROUTE if path is None else f"{method} {path}"
+            self.seconds.setdefault(route, Meter(SECONDS_BOUNDS))
+        self.answers[route, status] += 1
+        self.seconds[route].observe(seconds)
+
+
+class Noted:
+    """Hands an answer on, and remembers how it began."""
+
+    __slots__ = ("_send", "began_at", "status")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.began_at = perf_counter()
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if not self.status:
+            self.status = message.get("status", 0)
+        await self._send(message)
+
+    @property
+    def seconds(self) -> float:
+        return perf_counter() - self.began_at

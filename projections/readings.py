@@ -1,0 +1,53 @@
+"""How the service stands, in numbers, for whoever watches it. Counting stops at a limit: however
+much there is, a look takes a few milliseconds."""
+
+from datetime import datetime
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from eventlog.horizon import READ_HORIZON_AGE, READ_LAST_POSITION
+from projections.queue_standings import QueueStanding, read_standings
+
+COUNT_MAX = 1000
+
+READ_FOLLOWERS = "SELECT name, position FROM followers ORDER BY name"
+# Orders are taken by rank and number, and of each rank the lowest has waited longest.
+READ_ORDERS = """
+SELECT (SELECT count(*) FROM (
+            SELECT FROM orders WHERE status = 'PENDING' LIMIT %(limit)s
+        ) AS walked),
+       (SELECT min(created_at) FROM (
+            SELECT created_at FROM orders WHERE status = 'PENDING'
+            ORDER BY rank, number LIMIT %(limit)s
+        ) AS walked)
+"""
+
+
+class Readings(Struct, frozen=True, kw_only=True):
+    position: int
+    followers: dict[str, int]
+    """The position up to which each has read."""
+
+    horizon_age_seconds: float
+    orders_pending: int
+    orders_oldest_at: datetime | None
+    queues: list[QueueStanding]
+
+
+async def take_readings(connection: AsyncConnection[TupleRow]) -> Readings:
+    # Before the end of the log: nobody can then be ahead of it.
+    followers = await (await connection.execute(READ_FOLLOWERS)).fetchall()
+    ((position,),) = await (await connection.execute(READ_LAST_POSITION)).fetchall()
+    ((age,),) = await (await connection.execute(READ_HORIZON_AGE)).fetchall()
+    orders = await connection.execute(READ_ORDERS, {"limit": COUNT_MAX})
+    ((pending, oldest_at),) = await orders.fetchall()
+    return Readings(
+        position=position,
+        followers={row[0]: row[1] for row in followers},
+        horizon_age_seconds=age,
+        orders_pending=pending,
+        orders_oldest_at=oldest_at,
+        queues=await read_standings(connection, count_max=COUNT_MAX),
+    )

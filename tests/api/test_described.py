@@ -1,0 +1,62 @@
+"""Schemathesis asks for what nobody would think of, by our own description of the API."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import reachable_directory
+from tests.processes import Running
+
+HERE = Path(__file__).parent
+SCHEMATHESIS = Path(sys.executable).with_name("st")
+EXAMPLES_MAX = 5
+SECONDS_MAX = 900
+# So many come from one address here that these would be in the way.
+ROOMY = {
+    "DAYBOOK_AUTH": "keys",
+    "DAYBOOK_FAILED_KEYS_PER_ADDRESS_MAX": "1000",
+    "DAYBOOK_REQUESTS_PER_ADDRESS_MAX": "1000",
+}
+
+
+@pytest.fixture
+def service() -> Iterator[tuple[str, str, Running]]:
+    directory = reachable_directory()
+    running = Running("serve", "--port", "0", "--data-dir", directory, **ROOMY)
+    try:
+        url = running.url
+        yield url, (directory / "admin.key").read_text().strip(), running
+    finally:
+        running.end()
+        shutil.rmtree(directory)
+
+
+@pytest.mark.slow
+def test_whatever_is_asked_by_the_description_is_answered_by_it(
+    service: tuple[str, str, Running], tmp_path: Path
+) -> None:  # SEC-25
+    url, key, running = service
+    report = tmp_path / "report.ndjson"
+    asked = subprocess.run(
+        [
+            *(str(SCHEMATHESIS), "--config-file", str(HERE / "schemathesis.toml"), "run"),
+            *(f"{url}/openapi.json", "--checks", "all", "--header", f"Authorization: Bearer {key}"),
+            *("--phases", "examples,coverage,fuzzing", "--max-examples", str(EXAMPLES_MAX)),
+            # A stream has no end.
+            *("--exclude-path", "/api/stream", "--no-shrink", "--suppress-health-check", "all"),
+            *("--seed", "1", "--report-ndjson-path", str(report)),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert asked.returncode == 0, asked.stdout[-20_000:]
+    # Nothing went wrong that nobody was told of.
+    assert "Traceback" not in running.output
+    assert '"internal_error"' not in report.read_text(encoding="utf-8")

@@ -1,0 +1,88 @@
+"""How a body may be built: each limit just kept and just broken."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.limit_settings import STANDARD_LIMITS, LimitSettings
+from api.problems import BadInputError
+from api.structure import INTEGER_MAX, check_depth, check_sizes
+
+SMALL = LimitSettings(
+    json_depth_max=8, json_items_max=1000, json_members_max=100, json_text_characters_max=1024
+)
+
+
+def refusal(body: bytes, limits: LimitSettings = SMALL) -> tuple[int, str] | None:
+    try:
+        check_depth(body, limits)
+        check_sizes(body, limits)
+    except BadInputError as error:
+        return error.problem.status_code, json.loads(bytes(error.problem.body))["code"]
+    return None
+
+
+def nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
+
+
+@pytest.mark.parametrize(
+    ("kept", "broken", "refused"),
+    [
+        (nested(8), nested(9), (400, "too_deep")),
+        (b'{"a":' * 7 + b"[]" + b"}" * 7, b'{"a":' * 8 + b"[]" + b"}" * 8, (400, "too_deep")),
+        (json.dumps([0] * 1000), json.dumps([0] * 1001), (422, "too_many_items")),
+        (
+            json.dumps(dict.fromkeys(map(str, range(100)))),
+            json.dumps({"deep": [dict.fromkeys(map(str, range(101)))]}),
+            (422, "too_many_items"),
+        ),
+        (json.dumps("x" * 1024), json.dumps({"a": ["x" * 1025]}), (422, "text_too_long")),
+        (json.dumps("ü" * 1024), json.dumps({"ü" * 1025: 1}), (422, "text_too_long")),
+        (json.dumps(INTEGER_MAX), json.dumps([INTEGER_MAX + 1]), (422, "out_of_range")),
+        (json.dumps(-INTEGER_MAX - 1), json.dumps(-INTEGER_MAX - 2), (422, "out_of_range")),
+        (json.dumps("1" * 500), b"1" * 500, (422, "out_of_range")),
+    ],
+)
+def test_a_limit_may_be_reached_and_not_be_broken(
+    kept: str | bytes, broken: str | bytes, refused: tuple[int, str]
+) -> None:  # SEC-14
+    assert refusal(kept if isinstance(kept, bytes) else kept.encode()) is None
+    assert refusal(broken if isinstance(broken, bytes) else broken.encode()) == refused
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100, '"' + "[" * 100, '\\"' + "[" * 100, "\\\\" * 50 + "{" * 99]
+)
+def test_brackets_within_a_text_are_no_depth(text: str) -> None:
+    assert refusal(json.dumps({"a": [text]}).encode()) is None
+
+
+def depth_of(value: Any) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(depth_of, value.values()), default=0)
+    return 1 + max(map(depth_of, value), default=0) if isinstance(value, list) else 0
+
+
+TEXTS = st.text(alphabet='a"\\[]{},:é', max_size=8)
+VALUES = st.recursive(
+    st.none() | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=60,
+)
+
+
+@given(VALUES)
+def test_what_is_too_deep_is_what_really_is(value: Any) -> None:
+    deep = [[[value]]]
+    is_refused = refusal(json.dumps(deep).encode()) == (400, "too_deep")
+    assert is_refused == (depth_of(deep) > SMALL.json_depth_max)
+
+
+@given(st.binary(max_size=200).map(lambda some: some * 20))
+def test_no_bytes_are_more_than_it_can_take(body: bytes) -> None:
+    refusal(body)
+    refusal(body, STANDARD_LIMITS)
