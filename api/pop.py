@@ -14,8 +14,9 @@ from uuid_utils.compat import uuid7
 from api.access import WORKER
 from api.admission import Verdict
 from api.commands import Body, Call, Endpoint, Nothing, RawHeaders, stored
+from api.job_claims import TakingEndpoint
 from api.jobs import LeaseSeconds, Text
-from api.limit_settings import WAIT_SECONDS_MAX, TakingEndpoint
+from api.limit_settings import WAIT_SECONDS_MAX
 from api.message_shapes import PopAnswer, message_json
 from api.messages import turned_away
 from api.parameters import Parameters

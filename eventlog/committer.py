@@ -74,7 +74,7 @@ class Committer:
 
     @property
     def waiting_count(self) -> int:
-        return self._urgent.count + self._patient.count
+        return len(self._urgent) + len(self._patient)
 
     async def __aenter__(self) -> Self:
         bells = [self._arrived] + [self._plenty] * (self._lane_count - 1)

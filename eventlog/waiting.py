@@ -74,10 +74,6 @@ class Line:
         self._waited = Lately()
 
     @property
-    def count(self) -> int:
-        return len(self._waiting)
-
-    @property
     def first(self) -> Waiting | None:
         return self._waiting[0] if self._waiting else None
 
