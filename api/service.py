@@ -185,7 +185,8 @@ def _readers(conninfo: str) -> Readers:
         name="readers",
         kwargs={"autocommit": True},
         min_size=READERS_MIN,
-        max_size=READERS_MAX,
+        # Reads have a limit of their own; one more is for looking at what was accepted.
+        max_size=READERS_MAX + 1,
         timeout=READER_WAIT_SECONDS,
         reconnect_timeout=RECONNECT_SECONDS,
         configure=configure,

@@ -7,6 +7,7 @@ from domain.bot import Bot
 from domain.claim import CompletedVia, ReleaseReason
 from domain.event import Event
 from domain.job import FailureReason, Job
+from domain.operation import Operation
 from domain.order import Order
 from domain.schedule import Schedule
 from domain.upstream import UPSTREAM
@@ -23,6 +24,7 @@ PROCESSORS: dict[str, tuple[type[Event], ...]] = {
     "system:recovery": (Order.Released, Order.MovedToDLQ, Bot.Released),
     DISPATCH: (Order.Claimed, Bot.Claimed),
     "system:leases": (Job.Failed, Job.MovedToDLQ),
+    "system:operations": (Operation.Failed, Operation.Completed, Job.Created),
     "system:schedules": (Schedule.Fired, Schedule.Missed, Job.Created),
     "system:upstreams": (*UPSTREAM.events, *UPSTREAM_RECORD.events, Job.Created),
 }
