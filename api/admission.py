@@ -29,10 +29,6 @@ LOOK_SECONDS = 0.25
 # Who was busy is no longer when half of what made it so is left: else it would change its mind with
 # every batch.
 CALM = 0.5
-# So many times as long as busy: what is accepted now could not be told so in time.
-OVERLOADED = 2.0
-IN_TIME = 1.0
-# So few are always let in together.
 TOGETHER_MIN = 32
 RETRY_SECONDS_MAX = 60
 # Of the places for operations, so many are free again when those who were turned away come back.
@@ -124,15 +120,14 @@ class Admission:
     @property
     def _is_overloaded(self) -> bool:
         """What is taken now is answered as late as what was taken last. When that was late, no more
-        are taken together than could have been answered in good time: else they would all be let
-        in at one moment, and none at the next."""
+        are taken together than could have been answered in good time; a few are always, so that a
+        hitch turns nobody away."""
         busy_seconds = self._thresholds.busy_seconds
         seconds = max(self.waiting_seconds, self._committer.answer_seconds)
         if seconds <= busy_seconds:
             return False
-        in_time = self._committer.last_count * IN_TIME * busy_seconds / seconds
-        is_crowded = self._committer.patient_count > max(TOGETHER_MIN, in_time)
-        return is_crowded or seconds > OVERLOADED * busy_seconds
+        in_time = self._committer.last_count * busy_seconds / seconds
+        return self._committer.patient_count > max(TOGETHER_MIN, in_time)
 
     def of_pop(self) -> Verdict:
         """They go before all pushes, so only what is as urgent counts."""

@@ -111,7 +111,8 @@ class Service:
             conninfo, tables=LIVE_TABLES, mapper=mapper, on_commit=self.wakeups.announce
         )
         self.keyring = Keyring(conninfo) if with_keys else None
-        self.readers = _pool("readers", reader_conninfo(conninfo), size_max=READERS_MAX)
+        # Reads have a limit of their own; one more is for looking at what was accepted.
+        self.readers = _pool("readers", reader_conninfo(conninfo), size_max=READERS_MAX + 1)
         self._reading = asyncio.Semaphore(READERS_MAX)
         self._noters = _pool("noters", noting_conninfo(conninfo), size_max=NOTERS_MAX)
         self._noting = asyncio.Semaphore(NOTERS_MAX)

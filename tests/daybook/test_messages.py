@@ -2,8 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TypeVar
 
 import pytest
 from uuid_utils.compat import uuid7
@@ -22,6 +24,8 @@ from daybook import (
 from tests.processes import Running
 from tests.proxy import proxy_to
 
+T = TypeVar("T")
+
 # Whoever had to wait at all within the last second is busy.
 BUSY = {"DAYBOOK_BUSY_SECONDS": "10", "DAYBOOK_PUSH_LOAD_MAX": "0.000000001"}
 
@@ -39,6 +43,23 @@ def message(payload: object, partition: str = "a", transaction_id: str | None = 
     return NewMessage(
         queue="mail", partition=partition, payload=payload, transaction_id=transaction_id
     )
+
+
+def one_that_waited(call: Callable[[], T], is_one: Callable[[T], bool]) -> T:
+    """Of several at once some have to wait for another: the answer of one of them."""
+    with ThreadPoolExecutor(8) as pool:
+        while True:
+            answers = [one.result() for one in [pool.submit(call) for _ in range(8)]]
+            if found := [one for one in answers if is_one(one)]:
+                return found[0]
+
+
+def refusal_of(client: Client) -> Unavailable | None:
+    try:
+        client.pop("mail", "elsewhere")
+    except Unavailable as refused:
+        return refused
+    return None
 
 
 def test_messages_are_pushed_popped_and_acknowledged(database: str) -> None:
@@ -70,9 +91,10 @@ def test_messages_are_pushed_popped_and_acknowledged(database: str) -> None:
 def test_what_was_accepted_for_later_is_a_success_and_can_be_waited_for(database: str) -> None:
     # S3-51, S3-54, S3-56: 202
     with service(database, **BUSY) as url, Client(url) as client:
-        client.push([message(0)])
-        pushed = client.push([message(1)])
-        assert (pushed.status, pushed.reason) == ("queued", "system_busy")
+        pushed = one_that_waited(
+            lambda: client.push([message(1)]), lambda one: one.status == "queued"
+        )
+        assert pushed.reason == "system_busy"
         assert pushed.operation_id is not None
         assert client.operation(pushed.operation_id, wait_seconds=10).status == "completed"
         polled = client.push([message(2)], queued="poll")
@@ -96,11 +118,12 @@ def test_too_many_requests_are_waited_out_unless_somebody_says_otherwise(databas
     with service(database, **variables) as url:
         with Client(url, retry_on_429=False) as impatient:
             impatient.push([message(1)])
-            impatient.push([message(2)])
-            with pytest.raises(Unavailable) as refused:
-                impatient.pop("mail")
-            assert (refused.value.status, refused.value.code) == (429, "overloaded")
-            assert refused.value.retry_after_seconds == 1
+            refused = one_that_waited(
+                lambda: refusal_of(impatient), lambda one: isinstance(one, Unavailable)
+            )
+            assert isinstance(refused, Unavailable)
+            assert (refused.status, refused.code) == (429, "overloaded")
+            assert refused.retry_after_seconds == 1
         with Client(url) as client:
             began = time.monotonic()
             assert len(client.pop("mail")) == 1
