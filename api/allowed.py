@@ -11,6 +11,8 @@ def allowed(kind: inspect.Type) -> str:
             return allowed(kind.types[0])
         case inspect.IntType():
             return f"a whole number from {kind.ge} to {kind.le}"
+        case inspect.FloatType(ge=int() | float(), le=int() | float()):
+            return f"a number from {kind.ge:g} to {kind.le:g}"
         case inspect.FloatType():
             return f"a number over {kind.gt} and up to {kind.le}"
         case inspect.BoolType():

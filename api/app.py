@@ -145,7 +145,7 @@ class App(Starlette):
             await super().__call__(scope, receive, send)
             return
         REQUEST.set(scope)
-        noted = Noted(send)
+        noted = Noted(scope, send)
         try:
             await self._answer(scope, receive, noted)
         finally:

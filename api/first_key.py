@@ -7,6 +7,7 @@ finds it made. A key that is in the file already is used again: a new database t
 import asyncio
 import os
 import sys
+from hmac import compare_digest
 from pathlib import Path
 
 from msgspec import Struct
@@ -46,7 +47,9 @@ def make_first_key(conninfo: str, data_dir: Path) -> AdminKey | None:
     known = asyncio.run(_find(conninfo))
     if known is None:
         return _make(conninfo, path, shown)
-    if shown is None or shown.digest.hex() != known.digest or known.revoked_at is not None:
+    if shown is None or known.revoked_at is not None:
+        return None
+    if not compare_digest(shown.digest.hex(), known.digest):
         return None
     return AdminKey(path, shown.write() if sys.stderr.isatty() else None)
 

@@ -159,7 +159,11 @@ class Keyring:
     def knows(self, caller: Caller) -> bool:
         """Whether what was good when it was shown still is."""
         held = self._held.get(caller.id)
-        shown = [one for one in held.secrets if one.digest == caller.digest] if held else []
+        shown = (
+            [one for one in held.secrets if compare_digest(one.digest, caller.digest)]
+            if held
+            else []
+        )
         return any(one.is_good(now()) for one in shown)
 
     async def gone(self, caller: Caller) -> None:

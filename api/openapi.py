@@ -98,7 +98,8 @@ def _operation(route: Route, schemas: Schemas) -> Description:
     endpoint = route.endpoint
     if not isinstance(endpoint, Endpoint | Read):
         summary = (getdoc(endpoint) or "").partition("\n")[0]
-        return {"summary": summary, "responses": {"200": {"description": "OK"}}, **_needs(route)}
+        responses = {"200": {"description": "OK"}, "default": _any_problem(schemas)}
+        return {"summary": summary, "responses": responses, **_needs(route)}
     body = {"requestBody": _body(endpoint, schemas)} if _has_body(endpoint) else {}
     return {
         "summary": endpoint.summary,
@@ -155,8 +156,13 @@ def _responses(endpoint: Described, schemas: Schemas) -> Description:
     return {
         **_answer(endpoint, answers[0] if len(answers) == 1 else {"anyOf": answers}, schemas),
         **{str(int(status)): _problem(status, problem) for status in endpoint.problems},
-        "default": {"description": "A problem, as RFC 9457 describes it.", "content": problem},
+        "default": _any_problem(schemas),
     }
+
+
+def _any_problem(schemas: Schemas) -> Description:
+    content = {Problem.media_type: {"schema": schemas[ProblemJSON]}}
+    return {"description": "A problem, as RFC 9457 describes it.", "content": content}
 
 
 def _answer(endpoint: Described, schema: Description, schemas: Schemas) -> Description:

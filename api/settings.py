@@ -349,7 +349,7 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Without secrets: what is printed ends up in logs."""
         values = ((setting, getattr(self, setting.name)) for setting in fields(self))
-        return [(one.name, "…" if value and _is_secret(one) else value) for one, value in values]
+        return [(one.name, "…" if value and is_secret(one) else value) for one, value in values]
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in self.__rich_repr__())
@@ -394,10 +394,14 @@ def flag_of(name: str) -> str:
 def help_of(name: str) -> str:
     """What a setting is for, with its name in the environment and its default."""
     setting = next(setting for setting in fields(Settings) if setting.name == name)
-    text = (_about(setting).extra_json_schema or {})["description"]
+    text = description_of(setting)
     has_default = isinstance(setting.default, str | int | float)
     default = f"; {setting.default} by default" if has_default else ""
     return f"{text} [{setting.encode_name}{default}]"
+
+
+def description_of(setting: FieldInfo) -> str:
+    return str((_about(setting).extra_json_schema or {})["description"])
 
 
 def _about(setting: FieldInfo) -> inspect.Metadata:
@@ -408,7 +412,7 @@ def _about(setting: FieldInfo) -> inspect.Metadata:
     return about
 
 
-def _is_secret(setting: FieldInfo) -> bool:
+def is_secret(setting: FieldInfo) -> bool:
     return _about(setting).extra == SECRET
 
 

@@ -1,16 +1,24 @@
 """What is asked for and how it is answered, counted by route."""
 
 from collections import Counter
+from collections.abc import Iterable
+from http import HTTPStatus
 from time import perf_counter
 from typing import Any
 
-from starlette.types import Message, Send
+from starlette.types import Message, Scope, Send
 
+from api.request_context import request_id
 from eventlog.meter import Meter
 
 SECONDS_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 # What no route takes is one: whoever tries addresses out must not make up names of metrics.
 NO_ROUTE = "none"
+ALWAYS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
 
 
 class Traffic:
@@ -31,19 +39,30 @@ class Traffic:
 
 
 class Noted:
-    """Hands an answer on, and remembers how it began."""
+    """Hands an answer on with the headers that every answer has, and remembers how it began."""
 
-    __slots__ = ("_send", "began_at", "status")
+    __slots__ = ("_scope", "_send", "began_at", "status")
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._scope, self._send = scope, send
         self.began_at = perf_counter()
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
         if not self.status:
-            self.status = message.get("status", 0)
+            self.status = message["status"]
+            message = {**message, "headers": self._headers(message.get("headers", ()))}
         await self._send(message)
+
+    def _headers(self, given: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """What an answer says itself stands; others may keep nothing of it, and guess nothing."""
+        headers = [*given]
+        names = {name for name, _ in headers}
+        headers += [pair for pair in ALWAYS if pair[0] not in names]
+        if self.status >= HTTPStatus.BAD_REQUEST:
+            # By which its lines are found.
+            headers.append((b"daybook-request-id", request_id(self._scope).encode()))
+        return headers
 
     @property
     def seconds(self) -> float:

@@ -32,7 +32,6 @@ PROCESSORS: dict[str, tuple[type[Event], ...]] = {
     "system:recovery": (Order.Released, Order.MovedToDLQ, Bot.Released),
     DISPATCH: (Order.Claimed, Bot.Claimed),
     "system:leases": (Job.Failed, Job.MovedToDLQ),
-    "system:operations": (Operation.Failed, Operation.Completed, Job.Created),
     "system:schedules": (Schedule.Fired, Schedule.Missed, Job.Created),
     "system:no_shows": (Ticket.NoShow,),
     "system:notifications": (Job.Created,),

@@ -1,0 +1,45 @@
+"""The role for auditors reads the log and what is derived from it, and nothing else."""
+
+import psycopg
+import pytest
+from psycopg.errors import InsufficientPrivilege
+
+LOG = ("stored_events", "log", "orders", "jobs", "tickets", "followers", "finished_orders")
+CLOSED = ("guest_keys", "guest_service_key", "admissions", "keys", "idempotency_keys", "spent_keys")
+AS_AUDITOR = "-c role=daybook_auditor -c search_path=daybook"
+LIST_TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'daybook'"
+
+
+@pytest.mark.parametrize("table", LOG)
+def test_an_auditor_reads_what_happened_and_what_came_of_it(database: str, table: str) -> None:
+    # SEC-08
+    with psycopg.connect(database, options=AS_AUDITOR) as auditor:
+        assert auditor.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,)
+
+
+@pytest.mark.parametrize("table", CLOSED)
+def test_an_auditor_sees_no_key(database: str, table: str) -> None:  # SEC-08
+    with (
+        psycopg.connect(database, options=AS_AUDITOR) as auditor,
+        pytest.raises(InsufficientPrivilege),
+    ):
+        auditor.execute(f"SELECT count(*) FROM {table}")
+
+
+def test_an_auditor_changes_nothing_anywhere(database: str) -> None:  # SEC-08
+    with psycopg.connect(database) as owner:
+        tables = [row[0] for row in owner.execute(LIST_TABLES)]
+    assert set(CLOSED) <= set(tables)
+    with psycopg.connect(database, options=AS_AUDITOR, autocommit=True) as auditor:
+        for table in tables:
+            for attempt in (
+                f"DELETE FROM {table}",
+                f"TRUNCATE {table}",
+                f"INSERT INTO {table} DEFAULT VALUES",
+            ):
+                with pytest.raises(InsufficientPrivilege):
+                    auditor.execute(attempt)
+        with pytest.raises(InsufficientPrivilege):
+            auditor.execute("CREATE TABLE daybook.mine (n integer)")
+        with pytest.raises(InsufficientPrivilege):
+            auditor.execute("SELECT nextval('stored_events_notification_id_seq')")
