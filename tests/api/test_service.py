@@ -114,7 +114,7 @@ async def test_what_was_accepted_is_committed_before_the_service_ends(database: 
     assert len({receipt.position for receipt in receipts}) == 20
 
 
-@pytest.mark.parametrize("path", ["/", "/nothing", "/health", "/health/live/"])
+@pytest.mark.parametrize("path", ["/nothing", "/health", "/health/live/"])
 async def test_an_unknown_path_is_a_problem(path: str) -> None:
     async with Service("host=/nonexistent dbname=none") as service:
         answer = await ask(service, path)
