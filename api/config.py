@@ -6,7 +6,6 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from api.access import PUBLIC
-from api.limit_settings import BODY_BYTES_MAX
 from api.parameters import NoParameters
 from api.queries import Read
 from api.requests import (
@@ -37,14 +36,15 @@ class ConfigJSON(TypedDict):
     version: str
 
 
-LIMITS: LimitsJSON = {
-    "bodyBytesMax": BODY_BYTES_MAX,
-    "batchBodyBytesMax": BATCH_BODY_BYTES_MAX,
-    "batchMax": BATCH_MAX,
-    "userIdCharactersMax": USER_ID_CHARACTERS_MAX,
-    "errorCharactersMax": ERROR_CHARACTERS_MAX,
-    "idempotencyKeyCharactersMax": IDEMPOTENCY_KEY_CHARACTERS_MAX,
-}
+def limits_json(settings: Settings) -> LimitsJSON:
+    return {
+        "bodyBytesMax": settings.body_bytes_max,
+        "batchBodyBytesMax": min(BATCH_BODY_BYTES_MAX, settings.batch_body_bytes_max),
+        "batchMax": BATCH_MAX,
+        "userIdCharactersMax": USER_ID_CHARACTERS_MAX,
+        "errorCharactersMax": ERROR_CHARACTERS_MAX,
+        "idempotencyKeyCharactersMax": IDEMPOTENCY_KEY_CHARACTERS_MAX,
+    }
 
 
 def config_json(settings: Settings) -> ConfigJSON:
@@ -52,7 +52,7 @@ def config_json(settings: Settings) -> ConfigJSON:
         "botProcessingDelaySeconds": settings.processing_delay_seconds,
         "attemptsMax": settings.attempts_max,
         "vipAgingSeconds": settings.vip_aging_seconds,
-        "limits": LIMITS,
+        "limits": limits_json(settings),
         "version": version(),
     }
 

@@ -1,15 +1,17 @@
 """Whose request it is, for every line that is written while it is answered."""
 
 from contextvars import ContextVar
+from itertools import count
+from secrets import token_hex
 from typing import Any
-from uuid import UUID
 
 from starlette.types import Scope
-from uuid_utils.compat import uuid7
 
 from api.tracing import trace_of
 
 REQUEST: ContextVar[Scope | None] = ContextVar("REQUEST", default=None)
+_PROCESS = f"r{token_hex(6)}"
+_NUMBERS = count(1)
 # Where a request remembers which command came of it.
 COMMAND_ID = "daybook.command_id"
 
@@ -35,8 +37,11 @@ def request_context() -> dict[str, Any]:
 
 
 def request_id(scope: Scope) -> str:
-    made: UUID = scope.setdefault("daybook.request_id", uuid7())
-    return str(made)
+    """One for each request of every process; with a letter in front, so that it is no number."""
+    found: str | None = scope.get("daybook.request_id")
+    if found is None:
+        found = scope["daybook.request_id"] = f"{_PROCESS}-{next(_NUMBERS)}"
+    return found
 
 
 def _route(scope: Scope) -> str:

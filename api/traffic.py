@@ -1,7 +1,7 @@
 """What is asked for and how it is answered, counted by route."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from http import HTTPStatus
 from time import perf_counter
 from typing import Any
@@ -19,6 +19,9 @@ ALWAYS = (
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
 )
+# A number, because every answer is compared with it.
+PROBLEMS_FROM = int(HTTPStatus.BAD_REQUEST)
+ALWAYS_NAMES = frozenset(name for name, _ in ALWAYS)
 
 
 class Traffic:
@@ -54,12 +57,13 @@ class Noted:
             message = {**message, "headers": self._headers(message.get("headers", ()))}
         await self._send(message)
 
-    def _headers(self, given: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    def _headers(self, given: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         """What an answer says itself stands; others may keep nothing of it, and guess nothing."""
-        headers = [*given]
-        names = {name for name, _ in headers}
-        headers += [pair for pair in ALWAYS if pair[0] not in names]
-        if self.status >= HTTPStatus.BAD_REQUEST:
+        headers = [*given, *ALWAYS]
+        said = [name for name, _ in given if name in ALWAYS_NAMES]
+        if said:
+            headers = [*given, *(pair for pair in ALWAYS if pair[0] not in said)]
+        if self.status >= PROBLEMS_FROM:
             # By which its lines are found.
             headers.append((b"daybook-request-id", request_id(self._scope).encode()))
         return headers
