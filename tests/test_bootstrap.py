@@ -90,7 +90,7 @@ class Repository:
     def stop_while_installing(self, script: str, signal_number: int) -> int:
         """Send a signal to the script, not to the installer, and return the exit code."""
         installs = self.install_count()
-        start = subprocess.Popen(**self.command(script, UV_SECONDS="1"))
+        start = subprocess.Popen(**self.command(script, UV_SECONDS="3"))
         while self.install_count() == installs:
             assert start.poll() is None
             time.sleep(0.01)
@@ -193,7 +193,7 @@ def test_an_environment_without_interpreter_is_made_anew(repository: Repository)
 
 
 def test_two_starts_at_once_make_one_environment(repository: Repository) -> None:
-    starts = [subprocess.Popen(**repository.command("run", UV_SECONDS="1")) for _ in range(2)]
+    starts = [subprocess.Popen(**repository.command("run", UV_SECONDS="3")) for _ in range(2)]
     said = [start.communicate()[1] for start in starts]
 
     assert [start.returncode for start in starts] == [0, 0]

@@ -46,7 +46,7 @@ def test_a_stream_that_says_nothing_counts_as_cut(visit: Visit, house: House) ->
     house.freeze()
     try:
         freshness = board.locator("daybook-freshness")
-        expect(freshness).not_to_have_attribute("data-state", "live", timeout=15_000)
+        expect(freshness).not_to_have_attribute("data-state", "live", timeout=40_000)
     finally:
         house.thaw()
 

@@ -125,7 +125,7 @@ def test_anything_is_explained_and_has_its_timeline(visit: Visit, house: House) 
         (second, "order", "NoIdleBot", ["created"]),
         (bot, "bot", "WorksOn", ["created", "claimed"]),
         (job, "job", "BehindPriority", ["created"]),
-        (ticket, "ticket", "BehindPriority", ["created"]),
+        (ticket, "ticket", "InLine", ["created"]),
     ):
         look_up(page, thing["id"])
         expect(page.locator("main h2").first).to_have_text(f"{kind} {thing['id']}")
