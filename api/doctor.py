@@ -1,7 +1,8 @@
 """What may be wrong, and what to do next, as `daybook doctor` finds it."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Literal, TypedDict
+from typing import Any, ClassVar, Literal, TypedDict
 
 import orjson
 from starlette.requests import Request
@@ -74,6 +75,7 @@ def _finding_json(found: Found) -> FindingJSON:
 class ExamineEndpoint(Endpoint[Nothing]):
     summary = "Look for what may be wrong; whoever asks meanwhile looks at the same examination."
     answers = staticmethod(answer_of)
+    headers: ClassVar[Mapping[str, Any]] = {}
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         self.read(call, body)

@@ -95,6 +95,8 @@ class BulkEndpoint(Endpoint[B]):
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         asked = self.read(call, body)
+        # A dry run has no use for a key, but a bad one is bad all the same.
+        read_idempotency_key(call.scope)
         page = await _page(call, asked)
         if asked.dry_run:
             return StoredAnswer(HTTPStatus.OK, orjson.dumps(_counted(page))), []

@@ -132,6 +132,8 @@ class RebuildEndpoint(Endpoint[Body]):
         self._act = act
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        # To stop has no use for a key, but a bad one is bad all the same.
+        read_idempotency_key(call.scope)
         errand = await self._act(self.read(call, body), call)
         return StoredAnswer(self.status, orjson.dumps(self.answers(errand))), []
 
