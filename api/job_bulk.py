@@ -95,8 +95,9 @@ class BulkEndpoint(Endpoint[B]):
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         asked = self.read(call, body)
-        # A dry run has no use for a key, but a bad one is bad all the same.
+        # A dry run has no use for them, but what is bad is bad all the same.
         read_idempotency_key(call.scope)
+        correlation = call.correlation
         page = await _page(call, asked)
         if asked.dry_run:
             return StoredAnswer(HTTPStatus.OK, orjson.dumps(_counted(page))), []
@@ -104,7 +105,7 @@ class BulkEndpoint(Endpoint[B]):
         key = self._key(call, asked, render)
         ids, seen = [job.id for job in page.jobs], JobStatus(asked.filter.status)
         command = self._change(ids, seen, asked.reason)
-        origin = origin_of(call, key, call.correlation)
+        origin = origin_of(call, key, correlation)
         receipt = await call.submit(command, origin, key)
         return receipt.replayed or render(receipt.answer), told_by(receipt)
 

@@ -4,9 +4,9 @@ One at a time, and known to the process that was asked; the database itself lets
 work at once, wherever they were started.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, ClassVar, Literal, TypedDict
 
 import orjson
 from msgspec import Meta
@@ -19,7 +19,7 @@ from api.errands.errand import Asked, Errand
 from api.errands.words import Compared
 from api.parameters import NoParameters
 from api.queries import Read
-from api.requests import read_idempotency_key, unprocessable
+from api.requests import KeyText, read_idempotency_key, unprocessable
 from api.service import Service
 from api.shapes import Moment, moment
 from eventlog.origin import StoredAnswer
@@ -126,6 +126,8 @@ Act = Callable[[Any, Call], Awaitable[Errand | None]]
 
 
 class RebuildEndpoint(Endpoint[Body]):
+    headers: ClassVar[Mapping[str, Any]] = {"Idempotency-Key": KeyText}
+
     def __init__(self, path: str, *, takes: type[Body], act: Act, status: HTTPStatus) -> None:
         super().__init__("POST", path, takes=takes, scope=ADMIN, status=status)
         self.summary = act.__doc__ or ""
