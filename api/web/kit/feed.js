@@ -117,13 +117,14 @@ export class Feed {
     if (this.#held !== null) return;
     this.#held = [];
     let isRead = false;
-    while (this.#isWanted) {
+    // Once it fails it is left to the next tick: those who want it must not keep this from telling.
+    do {
       this.#isWanted = false;
       isRead = await this.whom.refresh().then(
         () => true,
         () => false,
       );
-    }
+    } while (isRead && this.#isWanted);
     const held = this.#held;
     this.#held = null;
     if (held.length > 0) this.whom.onHeard(held, held[held.length - 1].position);
@@ -167,6 +168,7 @@ export class Feed {
   #tick() {
     if (this.#isOpen && performance.now() - this.#heardAt > SILENCE_MS) this.#cut();
     if (!this.#isOpen) {
+      if (this.state === "live") this.#to("polling");
       this.#open();
       void this.refresh();
     } else if (this.state !== "live") {
