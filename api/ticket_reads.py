@@ -72,7 +72,7 @@ async def list_tickets(asked: TicketListing, request: Request) -> TicketPageAnsw
     if page is None or not sees(request, page.restaurant):
         raise NotFoundError("restaurant", slug)
     return {
-        "tickets": await _with_guests(service, page.tickets),
+        "tickets": await with_guests(service, page.tickets),
         "nextCursor": page.next_cursor,
         "waiting": page.restaurant.waiting_count,
     }
@@ -93,14 +93,14 @@ async def _past_tickets(asked: TicketListing, then: str, request: Request) -> Ti
     )
     listed = [one for one in found if asked.status in (None, one.ticket.status)]
     return {
-        "tickets": await _with_guests(request.app.service, listed[: asked.limit]),
+        "tickets": await with_guests(request.app.service, listed[: asked.limit]),
         "nextCursor": None,
         "waiting": sum(one.ticket.is_waiting for one in found),
         "asOf": then_json(moment_then),
     }
 
 
-async def _with_guests(service: Service, standings: Sequence[Standing]) -> list[StaffTicketJSON]:
+async def with_guests(service: Service, standings: Sequence[Standing]) -> list[StaffTicketJSON]:
     guests = [one.ticket.guest for one in standings]
     opened = await service.guests.open_each([(one.subject_id, one.sealed) for one in guests])
     return [

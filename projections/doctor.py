@@ -16,6 +16,7 @@ from domain.rebuild import RebuildAction
 from eventlog.history import fold_histories
 from eventlog.live import LiveTable
 from eventlog.mapper import EventMapper
+from projections.indexes import READ_INDEXES, expected_indexes
 from projections.registry import DECIDERS, LIVE_TABLES
 from projections.running_rebuilds import REBUILD_LOCK
 from projections.snapshot import begin_snapshot
@@ -258,8 +259,18 @@ async def _operations(connection: Connection) -> Finding:
     return Finding("operations", Health.BAD, sentence, step)
 
 
+async def _indexes(connection: Connection) -> Finding:
+    there = {name for (name,) in await _rows(connection, READ_INDEXES)}
+    missing = [create for name, create in expected_indexes().items() if name not in there]
+    if not missing:
+        return Finding("indexes", Health.GOOD, "All that the migrations made are there.")
+    sentence = f"{len(missing)} are missing or unfinished: reads are right, and slow."
+    return Finding("indexes", Health.BAD, sentence, f"As owner of the schema: {missing[0]};")
+
+
 EXAMINATIONS: Sequence[Examination] = (
     _server,
+    _indexes,
     _horizon,
     _followers,
     _duty,

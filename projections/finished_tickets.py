@@ -17,10 +17,10 @@ from eventlog.history import fold_histories
 from eventlog.mapper import EventMapper, FollowedEvent
 
 UPSERT_FINISHED_TICKETS = """
-INSERT INTO finished_tickets (id, restaurant_id, place, status, ticket)
+INSERT INTO finished_tickets (id, restaurant_id, subject_id, place, status, ticket)
 SELECT * FROM unnest(
-    %(ids)b::uuid[], %(restaurants)b::uuid[], %(places)b::bigint[], %(statuses)b::text[],
-    %(tickets)b::bytea[])
+    %(ids)b::uuid[], %(restaurants)b::uuid[], %(subjects)b::uuid[], %(places)b::bigint[],
+    %(statuses)b::text[], %(tickets)b::bytea[])
 ON CONFLICT (id) DO UPDATE
 SET restaurant_id = excluded.restaurant_id, place = excluded.place, status = excluded.status,
     ticket = excluded.ticket
@@ -34,6 +34,16 @@ READ_FINISHED_TICKETS = """
 SELECT ticket
 FROM finished_tickets
 WHERE restaurant_id = %(restaurant)s AND status = %(status)s AND place < %(before)s
+  AND id <> ALL(%(except)s::uuid[])
+ORDER BY place DESC
+LIMIT %(limit)s
+"""
+
+# The same of one guest, whatever became of them.
+READ_GUESTS_FINISHED_TICKETS = """
+SELECT ticket
+FROM finished_tickets
+WHERE restaurant_id = %(restaurant)s AND subject_id = %(subject)s
   AND id <> ALL(%(except)s::uuid[])
 ORDER BY place DESC
 LIMIT %(limit)s
@@ -98,6 +108,7 @@ def _columns(tickets: Sequence[Ticket]) -> dict[str, bytes]:
     return {
         "ids": uuids([one.id for one in tickets]),
         "restaurants": uuids([one.restaurant_id for one in tickets]),
+        "subjects": uuids([one.guest.subject_id for one in tickets]),
         "places": bigints([one.token.place for one in tickets]),
         "statuses": texts([one.status for one in tickets]),
         "tickets": byteas([json.encode(one) for one in tickets]),

@@ -20,6 +20,7 @@ from eventlog.history import fold_histories
 from eventlog.mapper import EventMapper
 from projections.finished_tickets import (
     READ_FINISHED_TICKETS,
+    READ_GUESTS_FINISHED_TICKETS,
     READ_TAIL,
     FinishedTickets,
     fold_tickets,
@@ -52,6 +53,16 @@ READ_LINE = f"""{SELECT_TICKETS}
 WHERE restaurant_id = %(restaurant)s AND status = %(status)s AND place > %(after)s
 ORDER BY place
 LIMIT %(limit)s
+"""
+
+READ_GUESTS_TICKETS = f"""
+SELECT asked.*, CASE WHEN asked.status = 'WAITING' THEN {AHEAD} + 1 END
+FROM (
+    {SELECT_TICKETS}
+    WHERE restaurant_id = %(restaurant)s AND subject_id = %(subject)s
+    ORDER BY place DESC
+    LIMIT %(limit)s
+) AS asked
 """
 
 READ_NEXT_TOKENS = """
@@ -151,6 +162,25 @@ async def read_tickets(
     return TicketPage(page, write_cursor(Place(only, last.status, last.token.place)), restaurant)
 
 
+async def tickets_of_guest(
+    connection: Connection, restaurant: Restaurant, subject_id: UUID, *, limit: int
+) -> list[Standing]:
+    """All that this guest ever had here, newest first: in the line or over."""
+    wanted = {"restaurant": restaurant.id, "subject": subject_id, "limit": limit}
+    async with connection.transaction():
+        _, position = await enter_snapshot(connection, FinishedTickets.name)
+        rows = await connection.execute(READ_GUESTS_TICKETS, wanted, binary=True)
+        found = [_stands(restaurant, _load(row), row[-1]) for row in await rows.fetchall()]
+        tail = [one for one in await fold_tail(connection, position) if one.status.is_over]
+        wanted["except"] = [one.id for one in tail]
+        rows = await connection.execute(READ_GUESTS_FINISHED_TICKETS, wanted, binary=True)
+        over = [load_finished(row) for row in await rows.fetchall()]
+    asked = (restaurant.id, subject_id)
+    over += [one for one in tail if (one.restaurant_id, one.guest.subject_id) == asked]
+    found += [_stands(restaurant, one) for one in over]
+    return nlargest(limit, found, key=lambda one: one.ticket.token.place)
+
+
 def _beginning(only: TicketStatus | None) -> Place:
     section = only or IN_THE_LINE[0]
     return Place(only, section, NUMBER_MAX if section.is_over else 0)
@@ -197,7 +227,7 @@ async def _read_over(
     connection: Connection, restaurant: Restaurant, begin: Place, limit: int, position: int
 ) -> list[Standing]:
     """Of read model and tail together, the newest behind a place."""
-    tail = await _fold_tail(connection, position)
+    tail = await fold_tail(connection, position)
     wanted = {
         "restaurant": restaurant.id,
         "status": begin.section.value,
@@ -215,7 +245,7 @@ async def _read_over(
     return [_stands(restaurant, one) for one in newest]
 
 
-async def _fold_tail(connection: Connection, position: int) -> list[Ticket]:
+async def fold_tail(connection: Connection, position: int) -> list[Ticket]:
     wanted = {"after": position, "topics": tail_topics(), "limit": TAIL_MAX + 1}
     rows = await (await connection.execute(READ_TAIL, wanted, binary=True)).fetchall()
     if len(rows) > TAIL_MAX:

@@ -12,6 +12,8 @@ from domain.desk import Command
 from domain.restaurant import Profile, Reset, Restaurant, restaurant_id
 from domain.ticket import Guest, Ticket
 from eventlog.committer import Committer
+from eventlog.follower import Follower
+from projections.finished_tickets import FinishedTickets
 from projections.registry import LIVE_TABLES
 from tests.kitchen import MAPPER, origin, rows
 
@@ -55,6 +57,13 @@ class Counter:
     async def call_next(self, **says: Any) -> Ticket | None:
         ticket: Ticket | None = await self.do(CallNext(slug=self.slug, **says))
         return ticket
+
+
+async def fold_finished_tickets(conninfo: str) -> None:
+    """What a service does for itself, a moment later."""
+    follower = Follower(conninfo, FinishedTickets(), MAPPER)
+    await follower.catch_up()
+    await follower.close()
 
 
 def _fields(profile: Profile) -> dict[str, Any]:

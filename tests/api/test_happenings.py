@@ -46,7 +46,7 @@ def told(said: io.StringIO) -> list[dict[str, Any]]:
 
 
 def test_a_line_is_json_with_these_four_members(lines: io.StringIO) -> None:
-    # S2-46
+    # S2-07 S2-46
     happened("queue.created", restaurantId=TICKET, tokenNumber="RDEMO123-000123", position=5)
 
     (line,) = told(lines)

@@ -18,6 +18,7 @@ from tests.api.counter import (
     party,
 )
 from tests.api.http import Api
+from tests.counter import fold_finished_tickets
 from tests.kitchen import fold_of_the_log, live_rows, rows
 
 pytestmark = pytest.mark.anyio
@@ -205,7 +206,7 @@ async def test_fifty_joins_with_one_key_are_one_ticket(api: Api, database: str, 
     assert (await join(api, 2))["tokenNumber"] == "RDEMO123-000002"
 
 
-# D-34
+# S2-25 D-34
 async def test_another_guest_s_key_returns_nothing_of_theirs(api: Api) -> None:
     await open_restaurant(api, "osteria")
     mine = await api.post(f"{LINE}/tickets", party(1, idempotencyKey="k"))
@@ -274,6 +275,31 @@ async def test_the_staff_s_list_shows_who_was_called_and_who_waits(api: Api) -> 
     over = (await api.get(f"{LINE}/tickets?status=CANCELLED")).json
     assert [one["id"] for one in over["tickets"]] == [line[2]["id"]]
     assert (await api.get(f"{LINE}/tickets?cursor=abc")).problem == (400, "bad-cursor")
+
+
+# S2-24 D-36
+async def test_the_staff_find_a_guest_s_tickets_by_number_wherever_they_are(
+    api: Api, database: str
+) -> None:
+    await join(api, 2)
+    first, second = await join(api, 1), await join(api, 1)
+    await act(api, first, "cancel")
+    await open_restaurant(api, "osteria")
+    await join(api, 1, line="/api/restaurants/osteria")
+
+    for _ in ("as it lies in the log", "as it was folded"):
+        answer = await api.post(f"{LINE}/tickets/search", {"mobileNumber": "+49 170 0000001"})
+        assert [(one["id"], one["status"], one["position"]) for one in answer.json["tickets"]] == [
+            (second["id"], "WAITING", 2),
+            (first["id"], "CANCELLED", None),
+        ]
+        assert answer.json["tickets"][0]["guest"]["mobileNumber"] == "+491700000001"
+        await fold_finished_tickets(database)
+    newest = {"mobileNumber": "+491700000001", "limit": 1}
+    answer = await api.post(f"{LINE}/tickets/search", newest)
+    assert [one["id"] for one in answer.json["tickets"]] == [second["id"]]
+    nobody = await api.post(f"{LINE}/tickets/search", {"mobileNumber": "+49 170 9999999"})
+    assert nobody.json == {"tickets": []}
 
 
 async def test_the_board_shows_the_last_calls_and_the_wait(api: Api) -> None:

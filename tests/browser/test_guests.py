@@ -62,6 +62,16 @@ def test_a_guest_and_the_desk_see_the_same_in_two_windows(visits: Callable[..., 
     expect(staff.get_by_text("Nobody is on the way to the desk.")).to_be_visible()
 
 
+# S2-O1
+def test_the_desk_sums_up_the_day(visit: Visit, corner: House) -> None:
+    ticket = add_guest(corner, "Ada", 1)
+    add_guest(corner, "Charles", 2)
+    corner.ask("POST", f"{LINE}/tickets/{ticket['id']}/cancel")
+    desk = visit.open("/desk/corner")
+
+    expect(desk.locator("#day")).to_have_text("Today 2 joined · 0 seated · 1 left the line.")
+
+
 def test_a_guest_sees_the_line_get_shorter(visit: Visit, corner: House) -> None:
     for number in range(2):
         add_guest(corner, f"Guest {number}", number)
@@ -112,6 +122,7 @@ def test_a_guest_who_reloads_still_has_the_ticket_and_can_leave_the_line(
     assert corner.get(f"{LINE}/board")["board"]["waiting"] == 0
 
 
+# S2-34
 def test_a_join_whose_answer_is_lost_is_one_ticket(visit: Visit, corner: House) -> None:
     visit.is_server_away_expected = True
     guest = visit.open("/r/corner")

@@ -58,6 +58,25 @@ async def test_the_doctor_names_what_is_wrong_and_the_next_step(database: str) -
     assert "PostgreSQL" in told.stdout
 
 
+# S2-50
+async def test_the_doctor_finds_an_index_that_is_not_there_and_says_how_to_make_it(
+    own_database: str,
+) -> None:
+    assert "All that the migrations made are there." in doctor(own_database)
+    rows(own_database, "DROP INDEX daybook.tickets_line_idx")
+    told = doctor(own_database)
+    assert "1 are missing or unfinished" in told
+    create = "CREATE UNIQUE INDEX tickets_line_idx ON tickets (restaurant_id, status, place)"
+    assert create in told
+    rows(own_database, create)
+    assert "All that the migrations made are there." in doctor(own_database)
+
+
+def doctor(conninfo: str) -> str:
+    """In one line, however wide the table is that it prints."""
+    return " ".join(daybook("doctor", DATABASE_URL=conninfo).stdout.split())
+
+
 async def test_the_doctor_mentions_what_was_begun_and_never_ended(database: str) -> None:
     healthy = daybook("doctor", DATABASE_URL=database).stdout
     assert "None is unfinished." in healthy

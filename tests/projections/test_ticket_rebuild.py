@@ -14,11 +14,9 @@ from domain.counter import (
 )
 from domain.desk import Command
 from domain.errors import Refusal
-from eventlog.follower import Follower
-from projections.finished_tickets import FinishedTickets
 from projections.rebuild import replay
-from tests.counter import SLUG, Counter, counts, open_counter
-from tests.kitchen import MAPPER, fold_of_the_log, live_rows, rows
+from tests.counter import SLUG, Counter, counts, fold_finished_tickets, open_counter
+from tests.kitchen import fold_of_the_log, live_rows, rows
 from tests.projections.rebuilds import make_anew, verify, wrong
 
 pytestmark = pytest.mark.anyio
@@ -53,9 +51,7 @@ async def test_every_ticket_and_every_count_is_what_the_log_says(
     monkeypatch.setattr(replay, "CHUNK", chunk)
     async with open_counter(own_database) as counter, open_counter(own_database, OTHER):
         await an_evening(counter, random.Random(1))
-    follower = Follower(own_database, FinishedTickets(), MAPPER)
-    await follower.catch_up()
-    await follower.close()
+    await fold_finished_tickets(own_database)
 
     comparisons = await verify(own_database)
     assert wrong(comparisons) == []

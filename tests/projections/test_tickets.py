@@ -22,7 +22,7 @@ async def position_of(connection: AsyncConnection[TupleRow], ticket: Ticket) -> 
     return standing.position
 
 
-# S2-03 S2-11 S2-12 S2-13
+# S2-03 S2-11 S2-12 S2-13 S2-36
 async def test_joins_at_the_same_time_draw_numbers_without_gaps(database: str) -> None:
     async with open_counter(database) as one, open_counter(database) as other:
         joined = await asyncio.gather(
@@ -37,7 +37,7 @@ async def test_joins_at_the_same_time_draw_numbers_without_gaps(database: str) -
     assert kept == counted
 
 
-# S2-17 S2-18 D-30 D-31
+# S2-08 S2-10 S2-17 S2-18 D-30 D-31
 async def test_two_desks_call_everybody_once_and_in_order(database: str) -> None:
     async with open_counter(database) as one, open_counter(database) as other:
         for _ in range(60):

@@ -11,6 +11,7 @@ import { keepUp, line, notices, sayToken, slug } from "./line.js";
 
 const DESK_KEY = "feedme-desk";
 const SHOWN_MAX = 200;
+const DAY_MS = 30_000;
 const ACTIONS = {
   CALLED: { seat: "Seat", recall: "Recall", "no-show": "No-show", return: "Return to line" },
   WAITING: { call: "Call", cancel: "Cancel" },
@@ -41,6 +42,22 @@ async function show() {
   showTickets("WAITING", of("WAITING"));
   showTickets("NO_SHOW", missed.tickets);
   find("#call-next").disabled = listed.waiting === 0;
+}
+
+/** All that happened today is summed up for it: not with every change. */
+async function showDay() {
+  const { figures } = await read(`${line}/figures`);
+  say(find("#day"), dayOf(figures));
+}
+
+/** @param {any} figures */
+function dayOf(figures) {
+  const { SEATED: seated, NO_SHOW: missed, CANCELLED: cancelled } = figures.byStatus;
+  const parts = [`Today ${count(figures.joined)} joined`, `${count(seated)} seated`];
+  if (missed > 0) parts.push(`${count(missed)} did not show up`);
+  if (cancelled > 0) parts.push(`${count(cancelled)} left the line`);
+  if (figures.averageWaitMinutes !== null) parts.push(`called after ${figures.averageWaitMinutes} min on average`);
+  return `${parts.join(" · ")}.`;
 }
 
 /** @param {keyof ACTIONS} status @param {Ticket[]} tickets */
@@ -113,4 +130,6 @@ for (const link of document.querySelectorAll("nav a")) {
   link.setAttribute("href", (link.getAttribute("href") ?? "").replace("{slug}", encodeURIComponent(slug)));
 }
 
+void showDay().catch(() => {});
+setInterval(() => void showDay().catch(() => {}), DAY_MS);
 const feed = keepUp(new StreamSource(["restaurant", "ticket"]), show, (change) => ids.has(change.id));

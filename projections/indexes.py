@@ -1,0 +1,30 @@
+"""Which indexes the migrations leave behind: without one, a read is right, and far too slow."""
+
+import re
+
+from eventlog.migrate import migrations_in
+from projections.registry import MIGRATIONS
+
+# An index that is being made, or whose making was cut off, is there and serves nobody.
+READ_INDEXES = """
+SELECT made.relname
+FROM pg_index JOIN pg_class AS made ON made.oid = indexrelid
+WHERE made.relnamespace = current_schema()::regnamespace AND indisvalid
+"""
+
+_CHANGES = re.compile(
+    r"^(?P<create>CREATE (?:UNIQUE )?INDEX (?P<name>\w+)[^;]+);|^DROP INDEX (?P<dropped>[\w, ]+);",
+    re.M,
+)
+
+
+def expected_indexes() -> dict[str, str]:
+    """By name, with the statement that makes it."""
+    expected: dict[str, str] = {}
+    for migration in migrations_in(MIGRATIONS):
+        for change in _CHANGES.finditer(migration.text):
+            if change["create"]:
+                expected[change["name"]] = " ".join(change["create"].split())
+            for dropped in (change["dropped"] or "").split(","):
+                expected.pop(dropped.strip(), None)
+    return expected
