@@ -20,7 +20,7 @@ from domain.event import Event
 from eventlog.database import connect, follower_conninfo
 from eventlog.horizon import Horizon
 from eventlog.mapper import EventMapper, FollowedEvent
-from eventlog.wakeups import Wakeups
+from eventlog.wakeups import COURTESY_SECONDS, Wakeups
 
 BATCH_MAX = 2000
 POLL_SECONDS = 1.0
@@ -111,7 +111,7 @@ class Follower:
 
     async def run(self, wakeups: Wakeups) -> None:
         """Follows until it is stopped. A lost database is waited for."""
-        with wakeups.listener() as wake:
+        with wakeups.listener(COURTESY_SECONDS) as wake:
             while not self._stopping:
                 try:
                     await self.catch_up()

@@ -25,13 +25,27 @@ RECONNECT_SECONDS = 0.5
 SILENCE_SECONDS = 5.0
 
 
+# Whoever keeps a read model or looks after due times lets those go first for whom somebody waits.
+COURTESY_SECONDS = 0.01
+
+
 class Wake:
     """One waiter's bell. A ring between two waits is not lost."""
 
-    def __init__(self) -> None:
+    def __init__(self, courtesy_seconds: float = 0.0) -> None:
+        self._courtesy_seconds = courtesy_seconds
         self._bell = asyncio.Event()
+        self._ringing: asyncio.TimerHandle | None = None
 
     def ring(self) -> None:
+        if not self._courtesy_seconds:
+            self._bell.set()
+        elif self._ringing is None and not self._bell.is_set():
+            loop = asyncio.get_running_loop()
+            self._ringing = loop.call_later(self._courtesy_seconds, self._ring_now)
+
+    def _ring_now(self) -> None:
+        self._ringing = None
         self._bell.set()
 
     async def wait(self, seconds: float) -> None:
@@ -47,6 +61,9 @@ class Wakeups:
         self._conninfo = reader_conninfo(conninfo)
         self._wakes: set[Wake] = set()
         self._committed = asyncio.Event()
+        self._own_pid: int | None = None
+        """Of the connection that tells the others: what it says, this process knows."""
+
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
 
@@ -59,8 +76,8 @@ class Wakeups:
         await end(self._tasks)
 
     @contextmanager
-    def listener(self) -> Iterator[Wake]:
-        wake = Wake()
+    def listener(self, courtesy_seconds: float = 0.0) -> Iterator[Wake]:
+        wake = Wake(courtesy_seconds)
         self._wakes.add(wake)
         try:
             yield wake
@@ -84,9 +101,10 @@ class Wakeups:
                     self._ring()  # Whatever was announced while nobody listened.
                     while not self._closing:
                         heard = connection.notifies(timeout=SILENCE_SECONDS, stop_after=1)
-                        if [_ async for _ in heard]:
+                        senders = {one.pid async for one in heard}
+                        if senders - {self._own_pid}:
                             self._ring()
-                        else:
+                        elif not senders:
                             await connection.execute("SELECT 1")
             await asyncio.sleep(RECONNECT_SECONDS)
 
@@ -94,6 +112,7 @@ class Wakeups:
         while not self._closing:
             with suppress(psycopg.Error, OSError):
                 async with await connect(self._conninfo) as connection:
+                    self._own_pid = connection.info.backend_pid
                     while not self._closing:
                         await self._committed.wait()
                         self._committed.clear()

@@ -18,7 +18,7 @@ from psycopg.rows import TupleRow
 
 from eventlog.database import connect, cut_off, reader_conninfo
 from eventlog.tasks import end
-from eventlog.wakeups import Wake
+from eventlog.wakeups import COURTESY_SECONDS, Wake
 from processors.runtime import POLL_SECONDS, Processor, Runtime, Session
 
 _log = logging.getLogger("daybook")
@@ -69,7 +69,7 @@ class Duty:
 
     async def _run(self, processor: Processor) -> None:
         """A lost database is waited for; a defect is told and outlived."""
-        with self._runtime.wakeups.listener() as wake:
+        with self._runtime.wakeups.listener(COURTESY_SECONDS) as wake:
             # A cancellation that meets a lost connection in psycopg is gone: hence the question.
             while not self._closing:
                 try:

@@ -197,7 +197,10 @@ async def test_no_secret_is_in_the_log_or_any_table(shut: Api, database: str) ->
     for (table,) in tables:
         text = str(rows(database, f"SELECT t::text, t.* FROM daybook.{table} AS t"))
         assert not [secret for secret in secrets if secret in text], table
-    log = rows(database, "SELECT topic, actor FROM daybook.log WHERE starts_with(topic, 'key.')")
+    log = rows(
+        database,
+        "SELECT topic, actor FROM daybook.log WHERE starts_with(topic, 'key.') ORDER BY position",
+    )
     assert [topic for topic, _ in log] == ["key.issued", "key.rotated", "key.revoked"]
     assert {actor for _, actor in log} == {"operator:test"}
 

@@ -235,7 +235,8 @@ async def test_an_upstream_that_is_busy_is_asked_less_and_less(
     times = [request.at for request in upstream.requests[:4]]
     rests = [after - before for before, after in pairwise(times)]
     for rest, wanted in zip(rests, (0.2, 0.4, 0.8), strict=True):
-        assert wanted <= rest < wanted + 0.5
+        # It is as late as the machine is busy, and never too early.
+        assert wanted <= rest < wanted + 3
     assert count(database, "upstream.poll_failed") == 1
     assert error(database) is None
 
