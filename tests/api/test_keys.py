@@ -86,6 +86,7 @@ async def test_whatever_is_no_good_key_gets_the_same_answer(shut: Api, database:
     ).status == 200
 
 
+@pytest.mark.alone
 async def test_an_unknown_key_takes_as_long_to_refuse_as_a_wrong_secret(
     shut: Api, database: str
 ) -> None:

@@ -96,6 +96,7 @@ def own_server() -> Iterator[tuple[Path, EmbeddedPostgres]]:
         shutil.rmtree(directory)
 
 
+@pytest.mark.alone
 async def test_a_server_that_is_stopped_is_told_of_and_found_again() -> None:
     with own_server() as (directory, postgres):
         async with kitchen(postgres.conninfo) as api:
@@ -151,6 +152,7 @@ async def test_a_full_disk_is_named_and_reading_goes_on(own_database: str) -> No
     assert orders_count(own_database) == 2
 
 
+@pytest.mark.alone
 async def test_a_database_that_is_too_slow_is_given_up_in_time(own_database: str) -> None:
     async with kitchen(own_database) as api:
         with psycopg.connect(own_database) as holder:

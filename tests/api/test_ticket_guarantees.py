@@ -89,6 +89,7 @@ async def test_every_step_of_a_guest_may_be_taken_at_another_instance(
 
 
 # S2-16 S2-20 S2-27
+@pytest.mark.alone
 async def test_joining_and_calling_take_less_than_the_source_allows(api: Api) -> None:
     """The source's bars; `./run bench tickets` measures against ours, which are lower."""
     joins, calls = [], []

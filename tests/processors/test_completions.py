@@ -43,6 +43,7 @@ WHERE claim.topic = 'order.claimed'
 """
 
 
+@pytest.mark.alone
 async def test_an_order_is_complete_within_150_ms_of_its_due_time(database: str) -> None:
     # S0-20, S0-76
     async with running(database) as kitchen:
@@ -92,6 +93,7 @@ async def test_a_claim_that_was_made_before_the_start_waits_for_its_due_time(
     assert 0 <= lateness(database)[order.id] < PROMPT_SECONDS
 
 
+@pytest.mark.alone
 async def test_two_services_complete_every_order_once_and_on_time(database: str) -> None:
     # S0-27, S0-83
     async with running(database) as kitchen, running(database):

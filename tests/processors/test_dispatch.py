@@ -38,6 +38,7 @@ def taken(conninfo: str) -> list[UUID]:
     return [event[0] for event in events(conninfo, "order.claimed")]
 
 
+@pytest.mark.alone
 async def test_an_idle_bot_takes_a_new_order_within_100_ms(database: str) -> None:
     # S0-O2
     async with running(database) as kitchen:

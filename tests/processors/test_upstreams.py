@@ -222,6 +222,7 @@ async def test_a_feed_that_seems_to_have_lost_most_of_its_records_is_not_believe
 
 
 @pytest.mark.anyio
+@pytest.mark.alone
 async def test_an_upstream_that_is_busy_is_asked_less_and_less(
     database: str, upstream: Upstream
 ) -> None:

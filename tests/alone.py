@@ -1,0 +1,51 @@
+"""Tests that measure time have the machine to themselves: while one marked `alone` runs, the other
+processes of the run wait with their next test.
+
+Each test holds a lock, a measuring one against all others. Whoever wants it takes his place at the
+gate first, so that nobody who measures is passed by for ever.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+# By this the processes of a run know where they meet.
+PLACE = "DAYBOOK_TEST_LOCKS"
+
+
+def is_alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alone") is not None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if PLACE in os.environ:
+        return
+    os.environ[PLACE] = tempfile.mkdtemp(prefix="daybook-test-locks-")
+    config.add_cleanup(lambda: shutil.rmtree(os.environ.pop(PLACE)))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """To the end: each of them lets the others wait."""
+    items.sort(key=is_alone)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    with ExitStack() as floor:
+        with _locked("gate", fcntl.LOCK_EX):
+            kind = fcntl.LOCK_EX if is_alone(item) else fcntl.LOCK_SH
+            floor.enter_context(_locked("floor", kind))
+        return (yield)
+
+
+@contextmanager
+def _locked(name: str, kind: int) -> Iterator[None]:
+    with Path(os.environ[PLACE], name).open("a") as file:
+        fcntl.flock(file, kind)
+        yield
