@@ -6,8 +6,9 @@ free; whoever is let in is sealed before there is a command, so nothing personal
 
 import asyncio
 import time
+from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -51,6 +52,10 @@ TWIN_SECONDS = 0.25
 
 NameText = Annotated[str, Meta(min_length=1, max_length=200)]
 MobileText = Annotated[str, Meta(min_length=1, max_length=40)]
+KioskKey = Annotated[
+    str,
+    Meta(max_length=200, description="A kiosk's: its guests are not limited by its address."),
+]
 SeatingText = Annotated[str, Meta(min_length=1, max_length=40, pattern=PLAIN_PATTERN)]
 
 
@@ -78,6 +83,7 @@ class JoinEndpoint(Endpoint[NewTicket]):
     summary = "Join a restaurant's line."
     answers = staticmethod(joined)
     problems = (HTTPStatus.TOO_MANY_REQUESTS,)
+    headers: ClassVar[Mapping[str, Any]] = {**Endpoint.headers, "Daybook-Kiosk-Key": KioskKey}
 
     def __init__(self) -> None:
         super().__init__(
