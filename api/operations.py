@@ -1,14 +1,16 @@
-"""What was accepted for later: how it stands, and what came of it."""
+"""What was accepted for later: how it stands, what came of it, and what to do when it failed."""
 
 import asyncio
-from typing import Annotated, Literal, NotRequired, TypedDict
+from typing import Annotated, NotRequired, TypedDict
 from uuid import UUID
 
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import AUDITOR, CLIENT, WORKER, sees
+from api.access import ADMIN, AUDITOR, CLIENT, WORKER, sees
+from api.admission import Admission
+from api.commands import Call, Stated, Write
 from api.limit_settings import WAIT_SECONDS_MAX
 from api.message_shapes import ReceiptJSON
 from api.parameters import NoParameters, Parameters
@@ -19,13 +21,18 @@ from api.shapes import Moment, moment
 from domain.errors import NotFoundError
 from domain.lane import lane_id
 from domain.operation import Operation, OperationKind, OperationStatus
+from domain.operations import CancelOperation, RetryOperation
+from projections.ended_operations import Ended, read_ended
 from projections.history import read_history
+from projections.operations import Failed, count_failed
 
 TIMEOUT_MILLISECONDS_MAX = WAIT_SECONDS_MAX * 1000
 LOOK_SECONDS = 1.0
 PAUSE_SECONDS = 0.05
 # 1 is the most urgent. Only pushes are ever put off.
 PRIORITIES = {OperationKind.PUSH: 5}
+STATS_MINUTES = 5
+FAILED_MAX = 10_000
 
 
 class Waiting(Parameters, frozen=True):
@@ -48,20 +55,24 @@ class OperationJSON(TypedDict):
     createdAt: Moment
     processedAt: Moment | None
     retryCount: int
-    error: str | None
+    attemptsMax: int
+    errorMessage: str | None
+    lastErrorAt: Moment | None
     latencySeconds: float | None
     result: NotRequired[ResultJSON]
 
 
 class KindJSON(TypedDict):
-    """`count` is at most so many."""
+    """Of those that are pending, `count` is at most so many; of those that ended, it is how many
+    did within the last five minutes."""
 
     operationType: OperationKind
     priority: int
-    status: Literal["pending"]
+    status: OperationStatus
     count: int
     oldestAt: Moment | None
     newestAt: Moment | None
+    averageLatencySeconds: float | None
 
 
 class HealthJSON(TypedDict):
@@ -80,27 +91,62 @@ class StatsJSON(TypedDict):
 
 
 async def stats(_: NoParameters, request: Request) -> StatsJSON:
-    """How many operations are still to be carried out, and how busy the service is."""
-    admission = _service(request).admission
+    """How many operations are still to be carried out, failed, or ended lately; and how busy the
+    service is."""
+    service = _service(request)
+    failed = await service.read(lambda reader: count_failed(reader, limit=FAILED_MAX))
+    ended = await service.read(lambda reader: read_ended(reader, minutes=STATS_MINUTES))
+    waiting = [_pending_json(service.admission), _failed_json(failed)]
+    return {
+        "operations": [*waiting, *(_ended_json(*one) for one in ended)],
+        "systemHealth": _health_json(service.admission),
+    }
+
+
+def _pending_json(admission: Admission) -> KindJSON:
     numbers = admission.numbers
     return {
-        "operations": [
-            {
-                "operationType": OperationKind.PUSH,
-                "priority": PRIORITIES[OperationKind.PUSH],
-                "status": "pending",
-                "count": admission.depth,
-                "oldestAt": moment(numbers.oldest_at) if numbers.oldest_at else None,
-                "newestAt": moment(numbers.newest_at) if numbers.newest_at else None,
-            }
-        ],
-        "systemHealth": {
-            "load": round(admission.load, 3),
-            "waitingSeconds": round(admission.waiting_seconds, 4),
-            "queueDepth": admission.depth,
-            "executedPerSecond": round(admission.per_second, 1),
-            "updatedAt": moment(admission.updated_at),
-        },
+        "operationType": OperationKind.PUSH,
+        "priority": PRIORITIES[OperationKind.PUSH],
+        "status": OperationStatus.PENDING,
+        "count": admission.depth,
+        "oldestAt": moment(numbers.oldest_at) if numbers.oldest_at else None,
+        "newestAt": moment(numbers.newest_at) if numbers.newest_at else None,
+        "averageLatencySeconds": None,
+    }
+
+
+def _failed_json(failed: Failed) -> KindJSON:
+    return {
+        "operationType": OperationKind.PUSH,
+        "priority": PRIORITIES[OperationKind.PUSH],
+        "status": OperationStatus.FAILED,
+        "count": failed.count,
+        "oldestAt": moment(failed.oldest_at) if failed.oldest_at else None,
+        "newestAt": moment(failed.newest_at) if failed.newest_at else None,
+        "averageLatencySeconds": failed.average_seconds,
+    }
+
+
+def _ended_json(kind: OperationKind, status: OperationStatus, ended: Ended) -> KindJSON:
+    return {
+        "operationType": kind,
+        "priority": PRIORITIES[kind],
+        "status": status,
+        "count": ended.count,
+        "oldestAt": moment(ended.oldest_at),
+        "newestAt": moment(ended.newest_at),
+        "averageLatencySeconds": ended.average_seconds,
+    }
+
+
+def _health_json(admission: Admission) -> HealthJSON:
+    return {
+        "load": round(admission.load, 3),
+        "waitingSeconds": round(admission.waiting_seconds, 4),
+        "queueDepth": admission.depth,
+        "executedPerSecond": round(admission.per_second, 1),
+        "updatedAt": moment(admission.updated_at),
     }
 
 
@@ -115,7 +161,7 @@ async def get_operation(asked: Waiting, request: Request) -> OperationJSON:
             if not sees(request, operation):
                 raise NotFoundError("operation", operation_id)
             left = deadline - asyncio.get_running_loop().time()
-            if operation.is_over or left <= 0:
+            if operation.status is not OperationStatus.PENDING or left <= 0:
                 return operation_json(operation)
             # A busy service rings all the time.
             await asyncio.sleep(PAUSE_SECONDS)
@@ -132,10 +178,13 @@ def operation_json(operation: Operation) -> OperationJSON:
         "createdAt": moment(operation.created_at),
         "processedAt": moment(operation.updated_at) if operation.is_over else None,
         "retryCount": operation.failures,
-        "error": operation.error,
+        "attemptsMax": operation.attempts_max,
+        "errorMessage": operation.error,
+        "lastErrorAt": moment(operation.failed_at) if operation.failed_at else None,
         "latencySeconds": latency if operation.is_over else None,
     }
-    return {**told, "result": _result(operation)} if operation.is_over else told
+    is_done = operation.status is OperationStatus.COMPLETED
+    return {**told, "result": _result(operation)} if is_done else told
 
 
 def _result(operation: Operation) -> ResultJSON:
@@ -161,6 +210,16 @@ async def _read(service: Service, operation_id: UUID) -> Operation:
     return history.state
 
 
+def retry(asked: Stated, call: Call) -> RetryOperation:
+    """A failed operation is tried again, with all its attempts before it."""
+    return RetryOperation(call.id, asked.reason)
+
+
+def cancel(asked: Stated, call: Call) -> CancelOperation:
+    """What was accepted is not wanted any more: its messages never come into their lanes."""
+    return CancelOperation(call.id, asked.reason)
+
+
 def _service(request: Request) -> Service:
     service: Service = request.app.service
     return service
@@ -176,4 +235,21 @@ reads = (
     ),
 )
 
-routes: list[Route] = [read.route for read in reads]
+RETRY = Write(
+    "POST",
+    "/api/v1/operations/{id}/retry",
+    takes=Stated,
+    scope=ADMIN,
+    command=retry,
+    shape=operation_json,
+)
+CANCEL = Write(
+    "POST",
+    "/api/v1/operations/{id}/cancel",
+    takes=Stated,
+    scope=ADMIN,
+    command=cancel,
+    shape=operation_json,
+)
+
+routes: list[Route] = [one.route for one in (*reads, RETRY, CANCEL)]

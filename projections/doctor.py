@@ -99,7 +99,7 @@ WHERE NOT EXISTS (
       AND ((classid::bigint << 32) | objid::bigint) = %(lock)s)
 """
 FIND_BLOCKED_LANES = """
-SELECT format('%%s of %%s by job %%s', head.partition, head.queue, head.id)
+SELECT format('%s of %s by job %s', head.partition, head.queue, head.id)
 FROM jobs AS head
 WHERE head.status = 'DEAD' AND head.entered IS NOT NULL AND EXISTS (
     SELECT FROM jobs AS member
@@ -109,7 +109,13 @@ LIMIT 6
 """
 FIND_OVERDUE_OPERATIONS = """
 SELECT 'operation ' || id || coalesce(' (' || error || ')', '') FROM operations
-WHERE created_at < clock_timestamp() - %(seconds)s * interval '1 second'
+WHERE status = 'pending' AND created_at < clock_timestamp() - %(seconds)s * interval '1 second'
+ORDER BY number
+LIMIT 6
+"""
+FIND_FAILED_OPERATIONS = """
+SELECT format('operation %s (%s)', id, error) FROM operations
+WHERE status = 'failed'
 ORDER BY number
 LIMIT 6
 """
@@ -258,6 +264,15 @@ async def _operations(connection: Connection) -> Finding:
     return Finding("operations", Health.BAD, sentence, step)
 
 
+async def _failed_operations(connection: Connection) -> Finding:
+    failed = [row[0] for row in await _rows(connection, FIND_FAILED_OPERATIONS)]
+    if not failed:
+        return Finding("failed operations", Health.GOOD, "There are none.")
+    sentence = f"Accepted and given up: {', '.join(failed[:NAMED_MAX])}. Their lanes may wait."
+    step = "Retry or cancel them: POST /api/v1/operations/ID/retry or /cancel."
+    return Finding("failed operations", Health.BAD, sentence, step)
+
+
 EXAMINATIONS: Sequence[Examination] = (
     _server,
     _horizon,
@@ -271,6 +286,7 @@ EXAMINATIONS: Sequence[Examination] = (
     _rebuilds,
     _lanes,
     _operations,
+    _failed_operations,
 )
 
 

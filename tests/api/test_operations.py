@@ -197,7 +197,9 @@ async def test_the_stats_tell_how_busy_the_service_is(database: str) -> None:
         await push(api, item(1))
         await asyncio.sleep(0.4)
         told = (await api.get("/api/v1/operations/stats")).json
-        (kind,) = told["operations"]
+        kind, failed = told["operations"]
+        assert (kind["status"], failed["status"]) == ("pending", "failed")
+        assert failed["count"] == 0
         assert (kind["operationType"], kind["priority"], kind["count"]) == ("PUSH", 5, 1)
         assert kind["oldestAt"] is not None
         assert told["systemHealth"]["queueDepth"] == 1

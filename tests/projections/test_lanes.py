@@ -25,6 +25,7 @@ from domain.workshop import (
 )
 from eventlog.database import connect, owner_conninfo, reader_conninfo
 from projections import migrations
+from projections.doctor import examine
 from projections.explain import explain
 from projections.rebuild.rebuild import rebuilding
 from projections.rebuild.targets import TARGETS
@@ -233,6 +234,17 @@ async def test_explain_names_the_job_before_it(database: str) -> None:
         assert type(told.reasons[0]).__name__ == "BlockedByLaneHead"
         assert str(first.id) in told.reasons[0].sentence
         assert f"/api/jobs/{first.id}/retry" in told.next.what
+
+
+async def test_the_doctor_names_the_lane_and_the_dead_job_that_blocks_it(database: str) -> None:
+    # D-43
+    async with open_workshop(database) as workshop:
+        first, _ = await workshop.jobs(2, partition="a")
+        (head,) = await workshop.claim()
+        await workshop.finish(head, Outcome.FAIL, error="boom")
+        async with await connect(reader_conninfo(database)) as reader:
+            found = {one.what: one.sentence async for one in examine(reader)}
+        assert found["lanes"] == f"Blocked: a of {QUEUE} by job {first.id}."
 
 
 async def test_cancelling_the_next_while_its_predecessor_finishes_ends_well(database: str) -> None:
