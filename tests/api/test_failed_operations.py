@@ -34,6 +34,8 @@ CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF convert_from(NEW.payload, 'UTF8') = '"bad"' THEN
         RAISE EXCEPTION 'this message is refused';
+    ELSIF convert_from(NEW.payload, 'UTF8') = '"no room"' THEN
+        RAISE EXCEPTION 'the disk is full' USING ERRCODE = 'disk_full';
     END IF;
     RETURN NEW;
 END $$
@@ -115,6 +117,19 @@ async def test_an_operation_that_keeps_failing_is_given_up_and_shown(
     failures = [event for event, context in heard if context.get("operationId") == bad]
     assert failures == ["operation.failed", "operation.failed", "operation.given_up"]
     await assert_tables_are_what_the_log_says(database)
+
+
+async def test_a_database_that_cannot_write_is_waited_for_and_is_no_attempt(
+    database: str, repair: Callable[[], None]
+) -> None:
+    # S3-29: only what is the operation's own fault counts.
+    async with opened(database, BUSY) as api, opened(database, CALM, [Operations()]):
+        held_up = await accepted(api, item("no room"))
+        path = f"/api/v1/operations/{held_up}"
+        told = (await api.get(f"{path}?wait=true&timeout=2000")).json
+        assert (told["status"], told["retryCount"]) == ("pending", 0)
+        repair()
+        assert (await until_done(api, held_up))["retryCount"] == 0
 
 
 @pytest.mark.usefixtures("repair")

@@ -11,8 +11,10 @@ from uuid_utils.compat import uuid7
 
 from api.admission import Thresholds
 from api.service import Service
+from eventlog.follower import Projection
 from processors.operations import Operations
 from processors.runtime import Processor
+from projections.ended_operations import EndedOperations
 from projections.rebuild.rebuild import rebuilding
 from projections.rebuild.targets import TARGETS
 from tests.api.http import Answer, Api, api_of
@@ -29,9 +31,14 @@ CALM = Thresholds(busy_seconds=10)
 
 @asynccontextmanager
 async def opened(
-    conninfo: str, thresholds: Thresholds, processors: Sequence[Processor] = ()
+    conninfo: str,
+    thresholds: Thresholds,
+    processors: Sequence[Processor] = (),
+    read_models: Sequence[Projection] = (),
 ) -> AsyncIterator[Api]:
-    service = Service(conninfo, read_models=(), processors=processors, thresholds=thresholds)
+    service = Service(
+        conninfo, read_models=read_models, processors=processors, thresholds=thresholds
+    )
     async with service:
         yield api_of(service)
 
@@ -178,6 +185,27 @@ async def test_a_full_queue_turns_pushes_away_and_takes_them_again_when_drained(
         assert (await push(api, item("again"))).status in (201, 202)
 
 
+async def test_a_full_lane_turns_pushes_away_and_the_others_do_not(database: str) -> None:
+    # D-50: rejected first, with a bound for each lane beside that for all.
+    few = Thresholds(busy_seconds=10, push_load_max=1e-9, lane_depth_max=2)
+    async with opened(database, few) as api, opened(database, CALM) as calm:
+        await make_busy(api)
+        for number in range(2):
+            assert (await push(api, item(number))).status == 202
+        refused = {"items": [item("b", partition="b"), item("too many")]}
+        answer = await api.post("/api/v1/push", refused, idempotency_key="once")
+        assert answer.problem == (429, "overloaded")
+        assert answer.json["queueDepth"] == 2
+        assert "lane a of mail" in answer.json["detail"]
+        assert 1 <= int(answer.headers["retry-after"]) <= 60
+        assert (await push(api, item("b", partition="b"))).status == 202
+        assert (await push(calm, item(2))).status == 202, "it has room for more"
+        async with opened(database, CALM, [Operations()]):
+            assert await drained_lane(calm, 3) == [0, 1, 2]
+            again = await api.post("/api/v1/push", refused, idempotency_key="once")
+            assert again.status in (201, 202), "what was true for a moment is not kept"
+
+
 async def test_pops_are_turned_away_and_acknowledgments_never(database: str) -> None:
     # S3-42, D-52
     strict = Thresholds(busy_seconds=10, pop_load_max=1e-9, push_load_max=1000)
@@ -203,6 +231,27 @@ async def test_the_stats_tell_how_busy_the_service_is(database: str) -> None:
         assert (kind["operationType"], kind["priority"], kind["count"]) == ("PUSH", 5, 1)
         assert kind["oldestAt"] is not None
         assert told["systemHealth"]["queueDepth"] == 1
+
+
+async def test_the_stats_count_what_was_carried_out_lately(database: str) -> None:
+    # S3-43, S3-44, D-54: it leaves the table at once, and is counted, and told of for ever.
+    async with opened(database, BUSY) as api:
+        await make_busy(api)
+        accepted = [(await push(api, item(number))).json["operationId"] for number in range(3)]
+        async with opened(database, CALM, [Operations()], [EndedOperations()]):
+            for one in accepted:
+                await until_done(api, one)
+            completed: list[Any] = []
+            while sum(one["count"] for one in completed) < 3:
+                kinds = (await api.get("/api/v1/operations/stats")).json["operations"]
+                completed = [one for one in kinds if one["status"] == "completed"]
+        (kind,) = completed
+        assert (kind["operationType"], kind["priority"], kind["count"]) == ("PUSH", 5, 3)
+        assert kind["averageLatencySeconds"] > 0
+        assert kind["oldestAt"] <= kind["newestAt"]
+        assert rows(database, "SELECT FROM operations") == []
+        for one in accepted:
+            assert (await api.get(f"/api/v1/operations/{one}")).json["status"] == "completed"
 
 
 async def test_a_slow_database_is_relieved_and_nobody_waits_long(database: str) -> None:
