@@ -4,6 +4,7 @@ The fault is a real one: a trigger by which the database refuses some messages.
 """
 
 import logging
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -152,6 +153,21 @@ async def test_the_doctor_names_what_was_given_up_and_explain_says_what_frees_th
     assert bad in finding.sentence
     assert "this message is refused" in finding.sentence
     assert "/retry" in finding.next_step
+
+
+async def test_the_doctor_and_the_metrics_tell_of_what_nobody_carries_out(database: str) -> None:
+    # S3-49, S3-61: alerts look at the same numbers.
+    async with opened(database, BUSY) as api:
+        stuck = await accepted(api, item(1))
+        rows(database, "UPDATE operations SET created_at = created_at - interval '1 hour'")
+        metrics = (await api.get("/metrics")).body.decode()
+        (age,) = re.findall(r'daybook_queue_age_seconds{kind="operation",queue=""} (.+)', metrics)
+        assert 3600 <= float(age) < 3700
+    async with await connect(reader_conninfo(database)) as reader:
+        found = {one.what: one async for one in examine(reader)}
+    assert stuck in found["operations"].sentence
+    per_lane = "SELECT queue, partition, count(*) FROM operation_lanes GROUP BY 1, 2"
+    assert ("mail", "a", 1) in rows(database, per_lane)
 
 
 async def test_a_failed_operation_that_is_retried_stands_at_its_old_place(

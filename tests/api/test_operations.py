@@ -11,7 +11,9 @@ from uuid_utils.compat import uuid7
 
 from api.admission import Thresholds
 from api.service import Service
+from eventlog.database import connect, reader_conninfo
 from eventlog.follower import Projection
+from eventlog.tasks import end
 from processors.operations import Operations
 from processors.runtime import Processor
 from projections.ended_operations import EndedOperations
@@ -27,6 +29,11 @@ pytestmark = pytest.mark.anyio
 # Whoever had to wait at all, within the last second, is busy.
 BUSY = Thresholds(busy_seconds=10, push_load_max=1e-9, pop_load_max=100)
 CALM = Thresholds(busy_seconds=10)
+# Of every round trip, ten times as long as one takes.
+DELAY_SECONDS = 0.03
+ANSWER_SECONDS_MAX = 0.3
+STALL_SECONDS_MAX = 0.05
+TURNS_MAX = 5
 
 
 @asynccontextmanager
@@ -89,7 +96,7 @@ async def assert_tables_are_what_the_log_says(conninfo: str) -> None:
 
 
 async def test_a_busy_service_accepts_a_push_and_carries_it_out_later(database: str) -> None:
-    # S3-02, S3-20, S3-37, S3-45, D-55
+    # S3-02, S3-19, S3-20, S3-37, S3-45, D-46, D-55
     async with opened(database, BUSY) as api:
         await make_busy(api)
         answer = await push(api, item(1, transactionId="t"), item(2, partition="b"))
@@ -169,7 +176,7 @@ async def test_a_message_that_was_pushed_before_is_found_when_it_is_carried_out(
 async def test_a_full_queue_turns_pushes_away_and_takes_them_again_when_drained(
     database: str,
 ) -> None:
-    # S3-38, S3-60, D-50, D-53
+    # S3-07, S3-34, S3-38, S3-60, D-50, D-53: absorbed up to a bound, and turned away beyond.
     few = Thresholds(busy_seconds=10, push_load_max=1e-9, push_depth_max=3)
     async with opened(database, few) as api:
         await make_busy(api)
@@ -219,7 +226,7 @@ async def test_pops_are_turned_away_and_acknowledgments_never(database: str) -> 
 
 
 async def test_the_stats_tell_how_busy_the_service_is(database: str) -> None:
-    # S3-09, S3-32, S3-44
+    # S3-09, S3-30, S3-32, S3-44
     async with opened(database, BUSY) as api:
         await make_busy(api)
         await push(api, item(1))
@@ -249,34 +256,73 @@ async def test_the_stats_count_what_was_carried_out_lately(database: str) -> Non
         assert (kind["operationType"], kind["priority"], kind["count"]) == ("PUSH", 5, 3)
         assert kind["averageLatencySeconds"] > 0
         assert kind["oldestAt"] <= kind["newestAt"]
-        assert rows(database, "SELECT FROM operations") == []
+        assert rows(database, "SELECT id FROM operations") == []
         for one in accepted:
             assert (await api.get(f"/api/v1/operations/{one}")).json["status"] == "completed"
 
 
-async def test_a_slow_database_is_relieved_and_nobody_waits_long(database: str) -> None:
-    # S3-01, S3-47, D-41: a hundred pushes at once, each round trip held back.
-    usual = Thresholds()
-    async with proxy_to(database) as proxy:
-        async with opened(proxy.conninfo, usual, [Operations()]) as api:
-            await make_busy(api)
-            proxy.delay_seconds = 0.03
-            seconds: list[float] = []
-            statuses: list[int] = []
+@asynccontextmanager
+async def probing(conninfo: str) -> AsyncIterator[list[float]]:
+    """How long a round trip takes, again and again, beside what is measured."""
+    taken: list[float] = []
 
-            async def one(number: int) -> None:
-                await asyncio.sleep(number * 0.005)
+    async def probe() -> None:
+        async with await connect(reader_conninfo(conninfo)) as connection:
+            while True:
                 began = time.monotonic()
-                answer = await push(api, item(number, partition=f"{number % 10}"))
-                seconds.append(time.monotonic() - began)
-                statuses.append(int(answer.status))
+                await connection.execute("SELECT")
+                taken.append(time.monotonic() - began)
 
-            await asyncio.gather(*(one(number) for number in range(100)))
-            assert set(statuses) <= {201, 202}, statuses
+    task = asyncio.create_task(probe())
+    try:
+        yield taken
+    finally:
+        await end([task])
+
+
+async def push_hundred(api: Api, first: int) -> tuple[list[int], list[float]]:
+    """Within half a second; returns the numbers that were taken, and how long answers took."""
+    taken: list[int] = []
+    seconds: list[float] = []
+
+    async def one(number: int) -> None:
+        await asyncio.sleep((number - first) * 0.005)
+        began = time.monotonic()
+        answer = await push(api, item(number, partition=f"{number % 10}"))
+        seconds.append(time.monotonic() - began)
+        if answer.status in (201, 202):
+            taken.append(number)
+
+    await asyncio.gather(*(one(number) for number in range(first, first + 100)))
+    return taken, seconds
+
+
+async def test_a_slow_database_is_relieved_and_nobody_waits_long(database: str) -> None:
+    # S3-01, S3-07, S3-47, D-41: a hundred pushes at once, each round trip held back. What is
+    # measured while the machine itself does not keep its time says nothing, and is done again.
+    accepted: list[int] = []
+    is_calm = False
+    async with (
+        proxy_to(database) as proxy,
+        opened(proxy.conninfo, Thresholds(), [Operations()]) as api,
+    ):
+        await make_busy(api)
+        for turn in range(TURNS_MAX):
+            proxy.delay_seconds = DELAY_SECONDS
+            async with probing(proxy.conninfo) as probed:
+                taken, seconds = await push_hundred(api, turn * 100)
             proxy.delay_seconds = 0
-            got = await drained(api, 100, 60)
-        for lane in range(10):
-            of_lane = [number for number in got if number % 10 == lane]
-            assert of_lane == sorted(of_lane)
-        print(f"slowest answer {max(seconds):.3f} s, {statuses.count(202)} accepted for later")
-        assert max(seconds) < 1, "a tenth of the speed, and a noisy machine"
+            accepted += taken
+            print(f"{len(taken)} taken, slowest {max(seconds):.3f} s; probe {max(probed):.3f} s")
+            is_calm = max(probed) - min(probed) < STALL_SECONDS_MAX
+            if is_calm:
+                break
+        got = await drained(api, len(accepted), 60)
+    for lane in range(10):
+        of_lane = [number for number in got if number % 10 == lane]
+        assert of_lane == sorted(of_lane)
+    assert len(got) == len({*got}) == len(accepted)
+    if not is_calm:
+        pytest.skip("the machine is too busy to measure anything on it")
+    assert len(taken) == 100
+    assert max(seconds) <= ANSWER_SECONDS_MAX

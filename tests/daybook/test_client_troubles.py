@@ -59,6 +59,7 @@ def test_what_passes_is_tried_again(client: Client, standin: StandIn, status: in
 def test_a_service_that_says_when_to_come_back_is_not_asked_before(
     client: Client, standin: StandIn
 ) -> None:
+    # S3-04, D-53: who was turned away does not add to the load.
     # Others were in the way: nothing was done, and a second later it may be.
     content = b'{"code": "conflict", "detail": "Send it again."}'
     standin.faults.append(Fault("/api/jobs", 409, {"Retry-After": "1"}, content))
@@ -96,6 +97,7 @@ def test_nobody_there_is_unavailable() -> None:
 
 
 def test_rests_grow_and_end_with_the_time_limit() -> None:
+    # S3-04, D-53: nor do all come back at the same moment.
     chance, failure = random.Random(7), Unavailable("Away.", code="unavailable")
 
     def rests() -> Iterator[float]:

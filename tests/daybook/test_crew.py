@@ -71,6 +71,20 @@ def test_five_workers_do_a_thousand_jobs_once_each(crew: Crew) -> None:
     assert sum(1 for _ in done) == 1000
 
 
+def test_one_worker_does_a_hundred_simple_jobs_in_a_minute_and_each_at_once(crew: Crew) -> None:
+    # S1-36, S1-38
+    crew.worker()
+    assert crew.job("note")
+    assert eventually(lambda: len(crew.notes()) == 1)
+    began = time.monotonic()
+    for count in range(2, 102):
+        asked = time.monotonic()
+        crew.job("note")
+        assert eventually(lambda count=count: len(crew.notes()) == count)
+        assert time.monotonic() - asked < 0.5
+    assert time.monotonic() - began < 60
+
+
 def test_a_worker_that_is_killed_loses_its_job_to_another_within_a_lease_and_a_second(
     crew: Crew,
 ) -> None:

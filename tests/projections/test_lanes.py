@@ -277,7 +277,7 @@ async def test_jobs_from_before_there_were_lanes_line_up_as_they_came(database: 
 
 
 async def test_what_ends_something_goes_before_what_begins_something(database: str) -> None:
-    # DESIGN §6: completions are admitted before creations.
+    # S3-10, S3-30, DESIGN §6: acknowledgments and completions are admitted before creations.
     async with open_workshop(database) as workshop:
         await workshop.jobs(2)
         blocked, other = await workshop.claim(2)
@@ -301,7 +301,8 @@ async def test_what_ends_something_goes_before_what_begins_something(database: s
 
 
 async def test_nothing_overtakes_in_its_lane_whatever_many_workers_do(database: str) -> None:
-    # I-24, S3-06, S3-27: two processes create, claim, finish, fail and cancel at random.
+    # I-24, S3-06, S3-25, S3-27, D-48: two processes create, claim, finish, fail and cancel at
+    # random.
     chance = random.Random(7)
     async with open_workshop(database, lanes=2) as one, open_workshop(database, lanes=2) as other:
         done: list[Job] = []

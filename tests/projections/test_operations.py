@@ -1,8 +1,11 @@
 """Operations at random, and the tables that follow from them."""
 
 import random
+from typing import Any
+from uuid import UUID
 
 import pytest
+from msgspec import ValidationError, json
 from uuid_utils.compat import uuid7
 
 from domain.errors import Refusal
@@ -19,14 +22,22 @@ from domain.operations import (
 )
 from domain.queue import Lanes
 from domain.workshop import ConfigureQueue, NewJob
+from eventlog.database import connect, reader_conninfo
+from projections.operations import (
+    COUNT_FAILED,
+    FIND_DUE,
+    READ_STANDING,
+    SEE_TIED_LANES,
+)
 from projections.rebuild import replay
-from tests.kitchen import fold_of_the_log, live_rows, rows
+from tests.kitchen import MAPPER, fold_of_the_log, live_rows, rows
 from tests.projections.rebuilds import follow, make_anew, verify, wrong
 from tests.workshop import Workshop, new_job, open_workshop
 
 pytestmark = pytest.mark.anyio
 
 SKIPPING = "skipping"
+NOTHING_KNOWN = Standing()
 
 
 def message(queue: str, partition: str) -> NewJob:
@@ -90,7 +101,7 @@ async def rush(database: str) -> None:
 async def test_whatever_became_of_operations_the_tables_are_what_the_log_says(
     own_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # S3-13, S3-15, S3-17
+    # S3-13, S3-15
     await rush(own_database)
     assert live_rows(own_database) == fold_of_the_log(own_database)
     standings = dict(rows(own_database, "SELECT status, count(*) FROM operations GROUP BY status"))
@@ -111,3 +122,72 @@ async def test_what_has_ended_is_counted_by_the_minute(own_database: str) -> Non
         "completed": happened["operation.completed"],
         "cancelled": happened["operation.cancelled"],
     }
+
+
+async def accepted(workshop: Workshop, standing: Standing = NOTHING_KNOWN) -> Queued:
+    new = [message("mail", "a")]
+    command = Push(new=new, operation_id=uuid7(), is_busy=True, standing=standing)
+    answer = (await workshop.submit(command)).answer
+    assert isinstance(answer, Queued)
+    return answer
+
+
+async def test_a_position_is_a_difference_of_numbers_and_the_wait_follows_from_the_rate(
+    database: str,
+) -> None:
+    # S3-21, D-47: nothing is counted, and the wait is a number of seconds.
+    async with open_workshop(database) as workshop:
+        first = await accepted(workshop)
+        assert (first.position, first.wait_seconds) == (0, 1.0)
+        for _ in range(3):
+            await accepted(workshop)
+        standing = Standing(oldest=first.operation.number, per_second=50)
+        fifth = await accepted(workshop, standing)
+        assert (fifth.position, fifth.wait_seconds) == (4, 5 / 50)
+
+
+async def test_ids_are_made_here_and_tell_the_time_while_the_log_tells_the_order(
+    database: str,
+) -> None:
+    # S3-12, S3-31, D-45: no function of the database makes them, and nothing is sorted by them.
+    async with open_workshop(database) as workshop:
+        late, early = uuid7(), UUID(int=uuid7().int - (10_000 << 80))
+        for operation_id in (late, early):
+            new = [message("mail", "a")]
+            await workshop.submit(
+                Push(new=new, operation_id=operation_id, is_busy=True, standing=Standing())
+            )
+    assert (late.version, late > early) == (7, True)
+    places = rows(database, "SELECT operation_id FROM operation_lanes ORDER BY place")
+    assert [one for (one,) in places] == [late, early]
+    assert rows(database, "SELECT FROM pg_proc WHERE proname = 'uuid_generate_v7'") == []
+
+
+@pytest.mark.parametrize("kind", ["ACK_BATCH", "SYSTEM_EVENT", "DANCE"])
+def test_only_pushes_are_put_off_and_another_kind_is_an_error(kind: str) -> None:
+    # S3-14, D-52: acknowledgments are never deferred.
+    created = {"at": "2026-01-01T12:00:00Z", "operation_id": str(uuid7()), "number": 1, "items": []}
+    MAPPER.decode("operation.created", json.encode({**created, "kind": "PUSH"}))
+    with pytest.raises(ValidationError, match="kind"):
+        MAPPER.decode("operation.created", json.encode({**created, "kind": kind}))
+
+
+@pytest.mark.parametrize(
+    ("query", "given", "index"),
+    [
+        (FIND_DUE, {"patience": 0, "limit": 50}, "operations_pending_idx"),
+        (READ_STANDING, {}, "operations_fresh_idx"),
+        (COUNT_FAILED, {"limit": 10}, "operations_failed_idx"),
+        (SEE_TIED_LANES, {"tied": [UUID(int=1)]}, "operation_lanes_pkey"),
+    ],
+)
+async def test_whoever_looks_for_operations_walks_an_index(
+    database: str, query: str, given: dict[str, Any], index: str
+) -> None:
+    # S3-17: those to be carried out in their order, those of a lane, and those that failed.
+    async with await connect(reader_conninfo(database)) as reader:
+        for planner in ("enable_seqscan", "enable_sort"):
+            await reader.execute(f"SET {planner} = off".encode())
+        plain = query.replace("%(tied)b", "%(tied)s")
+        plan = await (await reader.execute(f"EXPLAIN {plain}".encode(), given)).fetchall()
+    assert any(index in line for (line,) in plan), plan
