@@ -24,13 +24,15 @@ FROM operations
 
 HOLD_OPERATIONS = f"{SELECT_OPERATIONS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
-# In which of these lanes somebody holds a place, and how many: never more than a lane takes.
+# In which of these lanes somebody holds a place, and how many: never more than a lane takes. Lane by
+# lane, whatever the planner thinks of the rest.
 SEE_TIED_LANES = """
-SELECT lane.id, count(*)
-FROM lanes AS lane
-JOIN operation_lanes USING (queue, partition)
-WHERE lane.id = ANY(%(tied)b::uuid[])
-GROUP BY lane.id
+SELECT lane.id, held.count
+FROM lanes AS lane, LATERAL (
+    SELECT count(*) FROM operation_lanes
+    WHERE (operation_lanes.queue, operation_lanes.partition) = (lane.queue, lane.partition)
+) AS held
+WHERE lane.id = ANY(%(tied)b::uuid[]) AND held.count > 0
 """
 
 INSERT_OPERATIONS = """
