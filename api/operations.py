@@ -9,11 +9,10 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from api.access import ADMIN, AUDITOR, CLIENT, WORKER, sees
-from api.admission import Admission
 from api.commands import Call, Stated, Write
 from api.limit_settings import WAIT_SECONDS_MAX
 from api.message_shapes import ReceiptJSON
-from api.parameters import NoParameters, Parameters
+from api.parameters import Parameters
 from api.queries import DatabaseRead
 from api.requests import read_id
 from api.service import Service
@@ -22,17 +21,13 @@ from domain.errors import NotFoundError
 from domain.lane import lane_id
 from domain.operation import Operation, OperationKind, OperationStatus
 from domain.operations import CancelOperation, RetryOperation
-from projections.ended_operations import Ended, read_ended
 from projections.history import read_history
-from projections.operations import Failed, count_failed
 
 TIMEOUT_MILLISECONDS_MAX = WAIT_SECONDS_MAX * 1000
 LOOK_SECONDS = 1.0
 PAUSE_SECONDS = 0.05
 # 1 is the most urgent. Only pushes are ever put off.
 PRIORITIES = {OperationKind.PUSH: 5}
-STATS_MINUTES = 5
-FAILED_MAX = 10_000
 
 
 class Waiting(Parameters, frozen=True):
@@ -60,94 +55,6 @@ class OperationJSON(TypedDict):
     lastErrorAt: Moment | None
     latencySeconds: float | None
     result: NotRequired[ResultJSON]
-
-
-class KindJSON(TypedDict):
-    """Of those that are pending, `count` is at most so many; of those that ended, it is how many
-    did within the last five minutes."""
-
-    operationType: OperationKind
-    priority: int
-    status: OperationStatus
-    count: int
-    oldestAt: Moment | None
-    newestAt: Moment | None
-    averageLatencySeconds: float | None
-
-
-class HealthJSON(TypedDict):
-    """A `load` of 1 means that commands wait as long as DAYBOOK_BUSY_SECONDS."""
-
-    load: float
-    waitingSeconds: float
-    queueDepth: int
-    executedPerSecond: float
-    updatedAt: Moment
-
-
-class StatsJSON(TypedDict):
-    operations: list[KindJSON]
-    systemHealth: HealthJSON
-
-
-async def stats(_: NoParameters, request: Request) -> StatsJSON:
-    """How many operations are still to be carried out, failed, or ended lately; and how busy the
-    service is."""
-    service = _service(request)
-    failed = await service.read(lambda reader: count_failed(reader, limit=FAILED_MAX))
-    ended = await service.read(lambda reader: read_ended(reader, minutes=STATS_MINUTES))
-    waiting = [_pending_json(service.admission), _failed_json(failed)]
-    return {
-        "operations": [*waiting, *(_ended_json(*one) for one in ended)],
-        "systemHealth": _health_json(service.admission),
-    }
-
-
-def _pending_json(admission: Admission) -> KindJSON:
-    numbers = admission.numbers
-    return {
-        "operationType": OperationKind.PUSH,
-        "priority": PRIORITIES[OperationKind.PUSH],
-        "status": OperationStatus.PENDING,
-        "count": admission.depth,
-        "oldestAt": moment(numbers.oldest_at) if numbers.oldest_at else None,
-        "newestAt": moment(numbers.newest_at) if numbers.newest_at else None,
-        "averageLatencySeconds": None,
-    }
-
-
-def _failed_json(failed: Failed) -> KindJSON:
-    return {
-        "operationType": OperationKind.PUSH,
-        "priority": PRIORITIES[OperationKind.PUSH],
-        "status": OperationStatus.FAILED,
-        "count": failed.count,
-        "oldestAt": moment(failed.oldest_at) if failed.oldest_at else None,
-        "newestAt": moment(failed.newest_at) if failed.newest_at else None,
-        "averageLatencySeconds": failed.average_seconds,
-    }
-
-
-def _ended_json(kind: OperationKind, status: OperationStatus, ended: Ended) -> KindJSON:
-    return {
-        "operationType": kind,
-        "priority": PRIORITIES[kind],
-        "status": status,
-        "count": ended.count,
-        "oldestAt": moment(ended.oldest_at),
-        "newestAt": moment(ended.newest_at),
-        "averageLatencySeconds": ended.average_seconds,
-    }
-
-
-def _health_json(admission: Admission) -> HealthJSON:
-    return {
-        "load": round(admission.load, 3),
-        "waitingSeconds": round(admission.waiting_seconds, 4),
-        "queueDepth": admission.depth,
-        "executedPerSecond": round(admission.per_second, 1),
-        "updatedAt": moment(admission.updated_at),
-    }
 
 
 async def get_operation(asked: Waiting, request: Request) -> OperationJSON:
@@ -225,16 +132,12 @@ def _service(request: Request) -> Service:
     return service
 
 
-reads = (
-    DatabaseRead("/api/v1/operations/stats", stats, scope=CLIENT | WORKER | AUDITOR),
-    DatabaseRead(
-        "/api/v1/operations/{id}",
-        get_operation,
-        scope=CLIENT | WORKER | AUDITOR,
-        parameters=Waiting,
-    ),
+GET = DatabaseRead(
+    "/api/v1/operations/{id}",
+    get_operation,
+    scope=CLIENT | WORKER | AUDITOR,
+    parameters=Waiting,
 )
-
 RETRY = Write(
     "POST",
     "/api/v1/operations/{id}/retry",
@@ -252,4 +155,4 @@ CANCEL = Write(
     shape=operation_json,
 )
 
-routes: list[Route] = [one.route for one in (*reads, RETRY, CANCEL)]
+routes: list[Route] = [GET.route, RETRY.route, CANCEL.route]

@@ -65,6 +65,9 @@ class Ended(Struct, frozen=True, gc=False):
         )
 
 
+EndedLately = tuple[OperationKind, OperationStatus, Ended]
+
+
 class EndedOperations:
     name = "ended_operations"
     kinds: tuple[type[Event], ...] | None = (Operation.Completed, Operation.Cancelled)
@@ -81,9 +84,7 @@ class EndedOperations:
         await connection.execute(ADD_ENDED_OPERATIONS, _columns(minutes))
 
 
-async def read_ended(
-    connection: AsyncConnection[TupleRow], *, minutes: int
-) -> list[tuple[OperationKind, OperationStatus, Ended]]:
+async def read_ended(connection: AsyncConnection[TupleRow], *, minutes: int) -> list[EndedLately]:
     rows = await connection.execute(READ_ENDED_OPERATIONS, {"minutes": minutes})
     return [
         (OperationKind(kind), OperationStatus(status), Ended(*numbers))

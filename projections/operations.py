@@ -24,8 +24,8 @@ FROM operations
 
 HOLD_OPERATIONS = f"{SELECT_OPERATIONS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
-# In which of these lanes somebody holds a place, and how many: never more than a lane takes. Lane by
-# lane, whatever the planner thinks of the rest.
+# In which of these lanes somebody holds a place, and how many: never more than a lane takes.
+# Lane by lane, whatever the planner thinks of the rest.
 SEE_TIED_LANES = """
 SELECT lane.id, held.count
 FROM lanes AS lane, LATERAL (

@@ -83,7 +83,7 @@ class Rush:
         await self.workshop.submit(command)
 
     async def look_after(self) -> None:
-        kind = self.chance.choice([RetryOperation, RetryOperation, CancelOperation])
+        kind: Any = self.chance.choice([RetryOperation, RetryOperation, CancelOperation])
         await self.workshop.submit(kind(self.chance.choice(self.operations).id))
 
 
