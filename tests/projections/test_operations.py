@@ -29,6 +29,8 @@ from projections.operations import (
     READ_STANDING,
     SEE_TIED_LANES,
 )
+from projections.past_lists import queues_as_of
+from projections.queue_standings import read_standings
 from projections.rebuild import replay
 from tests.kitchen import MAPPER, fold_of_the_log, live_rows, rows
 from tests.projections.rebuilds import follow, make_anew, verify, wrong
@@ -161,6 +163,24 @@ async def test_ids_are_made_here_and_tell_the_time_while_the_log_tells_the_order
     places = rows(database, "SELECT operation_id FROM operation_lanes ORDER BY place")
     assert [one for (one,) in places] == [late, early]
     assert rows(database, "SELECT FROM pg_proc WHERE proname = 'uuid_generate_v7'") == []
+
+
+async def test_queues_of_the_past_count_what_stood_behind_an_operation(database: str) -> None:
+    async with open_workshop(database) as workshop:
+        await workshop.enqueue(message("mail", "b"))
+        queued = await accepted(workshop)
+        await workshop.enqueue(message("mail", "a"), message("mail", "b"))
+        async with await connect(reader_conninfo(database)) as reader:
+            ((position,),) = rows(database, "SELECT max(position) FROM log")
+            (past,) = await queues_as_of(reader, position)
+            (current,) = await read_standings(reader, count_max=100)
+            assert (past.pending, past.behind) == (current.pending, current.behind) == (1, 2)
+            await workshop.submit(CancelOperation(queued.operation.id))
+            ((now,),) = rows(database, "SELECT max(position) FROM log")
+            (past,) = await queues_as_of(reader, now)
+            assert (past.pending, past.behind) == (2, 1)
+            (past,) = await queues_as_of(reader, position)
+            assert (past.pending, past.behind) == (1, 2)
 
 
 @pytest.mark.parametrize("kind", ["ACK_BATCH", "SYSTEM_EVENT", "DANCE"])
