@@ -7,8 +7,12 @@ While commands wait long for their turn, little is added to them.
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 from typing import ClassVar
 
+import psycopg
+
+from domain.desk import NotOnDeskError
 from domain.errors import NotFoundError, OperationOverError
 from domain.operation import Operation, OperationStatus
 from domain.operations import CarryOut, FailOperation
@@ -36,7 +40,12 @@ _NOT_NOW = (
     UnavailableError,
     OutcomeUnknownError,
     ConflictError,
+    NotOnDeskError,
 )
+# Of the database's errors those that what was asked for has brought about: its data, the rules for
+# them, and the limits of a row. With any other, such as a missing right, no operation would fare
+# better, and all would be given up.
+_OWN_FAULTS = ("21", "22", "23", "54", "P0")
 
 
 class Operations(Processor):
@@ -55,7 +64,9 @@ class Operations(Processor):
         )
         if not due:
             return POLL_SECONDS
-        await asyncio.gather(*(_carry_out(runtime, one) for one in due))
+        outcomes = await asyncio.gather(*(_carry_out(runtime, one) for one in due))
+        if troubles := [one for one in outcomes if one is not None]:
+            await _rest(troubles)
         return 0 if len(due) == limit else LOOK_SECONDS
 
     def _begin(self, session: Session) -> None:
@@ -65,19 +76,34 @@ class Operations(Processor):
         self._has_begun = session.on_duty
 
 
-async def _carry_out(runtime: Runtime, due: Due) -> None:
+async def _carry_out(runtime: Runtime, due: Due) -> psycopg.Error | None:
+    """Returns what is wrong with the database, if something is."""
     command = CarryOut(operation_id=due.operation_id, items=due.items)
     began_at = asyncio.get_running_loop().time()
     try:
         origin = runtime.origin(ACTOR, due.operation_id, DEED)
         receipt = await runtime.committer.submit(command, origin)
     except _NOT_NOW:
-        return
+        return None
     except Exception as error:
+        if isinstance(error, psycopg.Error) and not _is_own_fault(error):
+            return error
         await _fail(runtime, due, error)
-        return
+        return None
     seconds = asyncio.get_running_loop().time() - began_at
     _say(logging.INFO, "operation.completed", receipt.answer, ms=round(seconds * 1000, 1))
+    return None
+
+
+def _is_own_fault(error: psycopg.Error) -> bool:
+    return (error.sqlstate or "").startswith(_OWN_FAULTS)
+
+
+async def _rest(troubles: Sequence[psycopg.Error]) -> None:
+    """However much the bell rings: it is told once a second, not for each."""
+    context = {"count": len(troubles)}
+    _log.error("operations.held_up", extra={"context": context}, exc_info=troubles[0])
+    await asyncio.sleep(POLL_SECONDS)
 
 
 async def _fail(runtime: Runtime, due: Due, error: Exception) -> None:

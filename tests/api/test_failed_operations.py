@@ -37,6 +37,8 @@ BEGIN
         RAISE EXCEPTION 'this message is refused';
     ELSIF convert_from(NEW.payload, 'UTF8') = '"no room"' THEN
         RAISE EXCEPTION 'the disk is full' USING ERRCODE = 'disk_full';
+    ELSIF convert_from(NEW.payload, 'UTF8') = '"no right"' THEN
+        RAISE EXCEPTION 'not allowed' USING ERRCODE = 'insufficient_privilege';
     END IF;
     RETURN NEW;
 END $$
@@ -120,12 +122,13 @@ async def test_an_operation_that_keeps_failing_is_given_up_and_shown(
     await assert_tables_are_what_the_log_says(database)
 
 
+@pytest.mark.parametrize("trouble", ["no room", "no right"])
 async def test_a_database_that_cannot_write_is_waited_for_and_is_no_attempt(
-    database: str, repair: Callable[[], None]
+    database: str, repair: Callable[[], None], trouble: str
 ) -> None:
     # S3-29: only what is the operation's own fault counts.
     async with opened(database, BUSY) as api, opened(database, CALM, [Operations()]):
-        held_up = await accepted(api, item("no room"))
+        held_up = await accepted(api, item(trouble))
         path = f"/api/v1/operations/{held_up}"
         told = (await api.get(f"{path}?wait=true&timeout=2000")).json
         assert (told["status"], told["retryCount"]) == ("pending", 0)
