@@ -17,7 +17,8 @@ import psycopg
 from msgspec import Struct
 
 from api.clock import now
-from domain.operations import Standing
+from domain.operation import ATTEMPTS_MAX
+from domain.operations import LANE_DEPTH_MAX, Standing
 from eventlog.committer import Committer
 from eventlog.tail import Readers
 from eventlog.tasks import end
@@ -59,8 +60,19 @@ class Thresholds(Struct, frozen=True, kw_only=True):
     push_wait_seconds_max: float = 10.0
     """So are those that could not be carried out within this time."""
 
+    lane_depth_max: int = LANE_DEPTH_MAX
+    """With so many of them waiting in one lane, further ones are turned away there."""
+
+    operation_attempts_max: int = ATTEMPTS_MAX
+    """After how many attempts one that was accepted is given up."""
+
     pop_load_max: float = 10.0
     """Above it pops are turned away: hardly ever, since what is popped comes to its end."""
+
+
+def in_bounds(seconds: float) -> int:
+    """As a Retry-After says it."""
+    return min(RETRY_SECONDS_MAX, max(1, ceil(seconds)))
 
 
 class Admission:
@@ -104,6 +116,14 @@ class Admission:
     def standing(self) -> Standing:
         return Standing(self._numbers.oldest, self.per_second)
 
+    @property
+    def lane_depth_max(self) -> int:
+        return self._thresholds.lane_depth_max
+
+    @property
+    def operation_attempts_max(self) -> int:
+        return self._thresholds.operation_attempts_max
+
     def of_push(self) -> Verdict:
         """Turned away first: else a busy lane would grow for ever."""
         if self._is_full or self._is_overloaded:
@@ -145,7 +165,7 @@ class Admission:
         room = min(limits.push_depth_max, self.per_second * limits.push_wait_seconds_max)
         free_from = room * (1 - ROOM)
         excess = max(0.0, self.depth - free_from) / self.per_second
-        return min(RETRY_SECONDS_MAX, max(1, ceil(max(excess, self.waiting_seconds))))
+        return in_bounds(max(excess, self.waiting_seconds))
 
     def _is_above(self, threshold: float, load: float) -> bool:
         if load > threshold:

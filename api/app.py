@@ -30,6 +30,7 @@ from api import (
     login,
     messages,
     openapi,
+    operation_stats,
     operations,
     orders,
     pages,
@@ -76,6 +77,8 @@ ROUTES: list[Route] = [
     *job_claims.routes,
     *messages.routes,
     *pop.routes,
+    # Before that of one operation, whose id could be anything.
+    *operation_stats.routes,
     *operations.routes,
     *bots.routes,
     *completion.routes,

@@ -116,8 +116,8 @@ def _of_log(readings: Readings) -> Iterable[Metric]:
 def _of_queues(readings: Readings) -> Iterable[Metric]:
     depth = GaugeMetricFamily(
         "daybook_queue_depth",
-        "What waits, runs and is dead, of jobs by queue and of orders; counted to a thousand of "
-        "each type.",
+        "What waits, runs and is dead, of jobs by queue, of orders and of accepted operations; "
+        "counted to a thousand of each type.",
         labels=["kind", "queue", "status"],
     )
     age = GaugeMetricFamily(
@@ -127,6 +127,9 @@ def _of_queues(readings: Readings) -> Iterable[Metric]:
     )
     depth.add_metric(["order", "", "pending"], readings.orders_pending)
     age.add_metric(["order", ""], _age(readings.orders_oldest_at))
+    depth.add_metric(["operation", "", "pending"], readings.operations.depth)
+    depth.add_metric(["operation", "", "failed"], readings.failed_operations.count)
+    age.add_metric(["operation", ""], _age(readings.operations.oldest_at))
     for queue in readings.queues:
         for status in ("pending", "scheduled", "processing", "dead"):
             depth.add_metric(["job", queue.name, status], getattr(queue, status))

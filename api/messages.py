@@ -12,7 +12,7 @@ from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
 from api.access import CLIENT, WORKER
-from api.admission import Admission, Verdict
+from api.admission import Admission, Verdict, in_bounds
 from api.commands import Call, RawHeaders, Write, retry_after, stored
 from api.jobs import checked
 from api.limit_settings import BATCH_BODY_BYTES_MAX
@@ -34,7 +34,7 @@ from api.message_shapes import (
 )
 from api.problems import overloaded
 from domain.desk import Desk, Reads, Together
-from domain.errors import Refusal
+from domain.errors import LaneFullError, Refusal
 from domain.job import Job, UniqueScope
 from domain.lane import lane_id
 from domain.messages import (
@@ -83,6 +83,8 @@ def push(body: Pushed, call: Call) -> Push:
         operation_id=uuid7(),
         is_busy=admission.of_push() is Verdict.QUEUE,
         standing=admission.standing,
+        attempts_max=admission.operation_attempts_max,
+        lane_depth_max=admission.lane_depth_max,
     )
 
 
@@ -124,6 +126,14 @@ class PushEndpoint(Write[Pushed, list[Enqueued] | Queued]):
         if answer.status == HTTPStatus.ACCEPTED:
             admission.note_queued()
         return answer, headers
+
+    def refused(self, error: Exception, headers: RawHeaders) -> tuple[StoredAnswer, RawHeaders]:
+        if not isinstance(error, LaneFullError):
+            return super().refused(error, headers)
+        problem = overloaded(
+            queue_depth=error.depth, retry_seconds=in_bounds(error.wait_seconds), why=str(error)
+        )
+        return stored(problem), headers + retry_after(problem)
 
     def render(self, outcome: list[Enqueued] | Queued | Refusal) -> StoredAnswer:
         if isinstance(outcome, Queued):

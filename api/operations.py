@@ -1,17 +1,18 @@
-"""What was accepted for later: how it stands, and what came of it."""
+"""What was accepted for later: how it stands, what came of it, and what to do when it failed."""
 
 import asyncio
-from typing import Annotated, Literal, NotRequired, TypedDict
+from typing import Annotated, NotRequired, TypedDict
 from uuid import UUID
 
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import AUDITOR, CLIENT, WORKER, sees
+from api.access import ADMIN, AUDITOR, CLIENT, WORKER, sees
+from api.commands import Call, Stated, Write
 from api.limit_settings import WAIT_SECONDS_MAX
 from api.message_shapes import ReceiptJSON
-from api.parameters import NoParameters, Parameters
+from api.parameters import Parameters
 from api.queries import DatabaseRead
 from api.requests import read_id
 from api.service import Service
@@ -19,6 +20,7 @@ from api.shapes import Moment, moment
 from domain.errors import NotFoundError
 from domain.lane import lane_id
 from domain.operation import Operation, OperationKind, OperationStatus
+from domain.operations import CancelOperation, RetryOperation
 from projections.history import read_history
 
 TIMEOUT_MILLISECONDS_MAX = WAIT_SECONDS_MAX * 1000
@@ -48,60 +50,11 @@ class OperationJSON(TypedDict):
     createdAt: Moment
     processedAt: Moment | None
     retryCount: int
-    error: str | None
+    attemptsMax: int
+    errorMessage: str | None
+    lastErrorAt: Moment | None
     latencySeconds: float | None
     result: NotRequired[ResultJSON]
-
-
-class KindJSON(TypedDict):
-    """`count` is at most so many."""
-
-    operationType: OperationKind
-    priority: int
-    status: Literal["pending"]
-    count: int
-    oldestAt: Moment | None
-    newestAt: Moment | None
-
-
-class HealthJSON(TypedDict):
-    """A `load` of 1 means that commands wait as long as DAYBOOK_BUSY_SECONDS."""
-
-    load: float
-    waitingSeconds: float
-    queueDepth: int
-    executedPerSecond: float
-    updatedAt: Moment
-
-
-class StatsJSON(TypedDict):
-    operations: list[KindJSON]
-    systemHealth: HealthJSON
-
-
-async def stats(_: NoParameters, request: Request) -> StatsJSON:
-    """How many operations are still to be carried out, and how busy the service is."""
-    admission = _service(request).admission
-    numbers = admission.numbers
-    return {
-        "operations": [
-            {
-                "operationType": OperationKind.PUSH,
-                "priority": PRIORITIES[OperationKind.PUSH],
-                "status": "pending",
-                "count": admission.depth,
-                "oldestAt": moment(numbers.oldest_at) if numbers.oldest_at else None,
-                "newestAt": moment(numbers.newest_at) if numbers.newest_at else None,
-            }
-        ],
-        "systemHealth": {
-            "load": round(admission.load, 3),
-            "waitingSeconds": round(admission.waiting_seconds, 4),
-            "queueDepth": admission.depth,
-            "executedPerSecond": round(admission.per_second, 1),
-            "updatedAt": moment(admission.updated_at),
-        },
-    }
 
 
 async def get_operation(asked: Waiting, request: Request) -> OperationJSON:
@@ -115,7 +68,7 @@ async def get_operation(asked: Waiting, request: Request) -> OperationJSON:
             if not sees(request, operation):
                 raise NotFoundError("operation", operation_id)
             left = deadline - asyncio.get_running_loop().time()
-            if operation.is_over or left <= 0:
+            if operation.status is not OperationStatus.PENDING or left <= 0:
                 return operation_json(operation)
             # A busy service rings all the time.
             await asyncio.sleep(PAUSE_SECONDS)
@@ -132,10 +85,13 @@ def operation_json(operation: Operation) -> OperationJSON:
         "createdAt": moment(operation.created_at),
         "processedAt": moment(operation.updated_at) if operation.is_over else None,
         "retryCount": operation.failures,
-        "error": operation.error,
+        "attemptsMax": operation.attempts_max,
+        "errorMessage": operation.error,
+        "lastErrorAt": moment(operation.failed_at) if operation.failed_at else None,
         "latencySeconds": latency if operation.is_over else None,
     }
-    return {**told, "result": _result(operation)} if operation.is_over else told
+    is_done = operation.status is OperationStatus.COMPLETED
+    return {**told, "result": _result(operation)} if is_done else told
 
 
 def _result(operation: Operation) -> ResultJSON:
@@ -161,19 +117,42 @@ async def _read(service: Service, operation_id: UUID) -> Operation:
     return history.state
 
 
+def retry(asked: Stated, call: Call) -> RetryOperation:
+    """A failed operation is tried again, with all its attempts before it."""
+    return RetryOperation(call.id, asked.reason)
+
+
+def cancel(asked: Stated, call: Call) -> CancelOperation:
+    """What was accepted is not wanted any more: its messages never come into their lanes."""
+    return CancelOperation(call.id, asked.reason)
+
+
 def _service(request: Request) -> Service:
     service: Service = request.app.service
     return service
 
 
-reads = (
-    DatabaseRead("/api/v1/operations/stats", stats, scope=CLIENT | WORKER | AUDITOR),
-    DatabaseRead(
-        "/api/v1/operations/{id}",
-        get_operation,
-        scope=CLIENT | WORKER | AUDITOR,
-        parameters=Waiting,
-    ),
+GET = DatabaseRead(
+    "/api/v1/operations/{id}",
+    get_operation,
+    scope=CLIENT | WORKER | AUDITOR,
+    parameters=Waiting,
+)
+RETRY = Write(
+    "POST",
+    "/api/v1/operations/{id}/retry",
+    takes=Stated,
+    scope=ADMIN,
+    command=retry,
+    shape=operation_json,
+)
+CANCEL = Write(
+    "POST",
+    "/api/v1/operations/{id}/cancel",
+    takes=Stated,
+    scope=ADMIN,
+    command=cancel,
+    shape=operation_json,
 )
 
-routes: list[Route] = [read.route for read in reads]
+routes: list[Route] = [GET.route, RETRY.route, CANCEL.route]

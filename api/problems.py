@@ -30,11 +30,13 @@ from domain.errors import (
     JobOverError,
     KeyRevokedError,
     KeyTakenError,
+    LaneFullError,
     LeaseHeldError,
     LeaseLostError,
     NeverDueError,
     NotFoundError,
     NotYetDueError,
+    OperationNotFailedError,
     OperationOverError,
     OrderDeletedError,
     OrderNotDeadError,
@@ -85,6 +87,8 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     LeaseHeldError: HTTPStatus.CONFLICT,
     LeaseLostError: HTTPStatus.CONFLICT,
     OperationOverError: HTTPStatus.CONFLICT,
+    OperationNotFailedError: HTTPStatus.CONFLICT,
+    LaneFullError: HTTPStatus.TOO_MANY_REQUESTS,
     BadCronError: HTTPStatus.UNPROCESSABLE_ENTITY,
     UnknownTimeZoneError: HTTPStatus.UNPROCESSABLE_ENTITY,
     NeverDueError: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -218,12 +222,14 @@ def problem_json(status: HTTPStatus, code: str, detail: str) -> ProblemJSON:
     }
 
 
-def overloaded(*, queue_depth: int, retry_seconds: int) -> Problem:
-    """Told before anything was looked at: who is turned away costs nothing."""
+def overloaded(
+    *, queue_depth: int, retry_seconds: int, why: str = "There is more to do than can be done."
+) -> Problem:
+    """As a rule told before anything was looked at: who is turned away costs nothing."""
     return Problem(
         HTTPStatus.TOO_MANY_REQUESTS,
         "overloaded",
-        f"There is more to do than can be done: send it again after {retry_seconds} seconds.",
+        f"{why} Send it again after {retry_seconds} seconds.",
         headers={"Retry-After": str(retry_seconds)},
         more={"queueDepth": queue_depth},
     )

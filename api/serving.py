@@ -98,6 +98,8 @@ def thresholds_of(settings: Settings) -> Thresholds:
         push_load_max=settings.push_load_max,
         push_depth_max=settings.push_depth_max,
         push_wait_seconds_max=settings.push_wait_seconds_max,
+        lane_depth_max=settings.lane_depth_max,
+        operation_attempts_max=settings.operation_attempts_max,
         pop_load_max=settings.pop_load_max,
     )
 

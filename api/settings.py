@@ -169,6 +169,25 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
         ),
     ] = field(default=10.0, name="DAYBOOK_PUSH_WAIT_SECONDS_MAX")
 
+    lane_depth_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100_000,
+            description="With so many accepted pushes waiting in one lane, further ones are turned "
+            "away there (429).",
+        ),
+    ] = field(default=1_000, name="DAYBOOK_LANE_DEPTH_MAX")
+
+    operation_attempts_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100,
+            description="After how many failed attempts a push that was accepted is given up.",
+        ),
+    ] = field(default=3, name="DAYBOOK_OPERATION_ATTEMPTS_MAX")
+
     pop_load_max: Annotated[
         float,
         Meta(gt=0, le=1000, description="Above this load, pops are turned away (429)."),

@@ -36,7 +36,12 @@ PROCESSORS: dict[str, tuple[type[Event], ...]] = {
     "system:no_shows": (Ticket.NoShow,),
     "system:notifications": (Job.Created,),
     DELIVERIES: (Job.Claimed, Job.Completed, Job.Failed, Job.MovedToDLQ),
-    "system:operations": (Operation.Completed, Operation.Failed, Job.Created),
+    "system:operations": (
+        Operation.Completed,
+        Operation.Failed,
+        Operation.GivenUp,
+        Job.Created,
+    ),
     "system:upstreams": (*UPSTREAM.events, *UPSTREAM_RECORD.events, Job.Created),
 }
 TOPICS = {actor: {kind.topic for kind in kinds} for actor, kinds in PROCESSORS.items()}

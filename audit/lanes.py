@@ -75,14 +75,15 @@ class Lanes(Invariant):
         return None
 
     def _see_operation(self, step: Step, operation: Operation) -> str | None:
+        was = set() if step.before is None else step.before.lanes
         if isinstance(step.event, Operation.Created):
             self._accepted[operation.id] = step.entry.position
-            for lane in operation.lanes:
-                self._line(*lane).enter(operation.id, (step.entry.position, 0))
         elif operation.is_over:
             self._accepted.pop(operation.id, None)
-            for lane in operation.lanes:
-                self._line(*lane).leave(operation.id)
+        for lane in operation.lanes - was:
+            self._line(*lane).enter(operation.id, (step.entry.position, 0))
+        for lane in was - operation.lanes:
+            self._line(*lane).leave(operation.id)
         return None
 
     def _line(self, queue: str, partition: str | None) -> Line:

@@ -53,6 +53,16 @@ class OperationTimeout(DaybookError):
         self.operation_id = operation_id
 
 
+class OperationFailed(DaybookError):
+    """What was accepted for later was given up after several failures, or somebody cancelled it.
+    Nothing of it was done; an operator may have it tried again."""
+
+    def __init__(self, operation_id: UUID, status: str, reason: str | None) -> None:
+        sentence = f"Operation {operation_id} is {status}: {reason or 'nobody said why'}."
+        super().__init__(sentence, code=f"operation_{status}")
+        self.operation_id = operation_id
+
+
 class ServerFault(DaybookError):
     """A defect of the service, or an answer that is not one of Daybook's."""
 

@@ -12,6 +12,7 @@ from uuid import UUID
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
+from daybook.errors import OperationFailed
 from daybook.jobs import JobStatus, Wire
 from daybook.request import ANSWER_SECONDS_MAX, Request, given, reading, segment, writing
 
@@ -117,7 +118,9 @@ class Operation(Wire, frozen=True, kw_only=True):
     created_at: datetime
     processed_at: datetime | None = None
     retry_count: int = 0
-    error: str | None = None
+    attempts_max: int = 0
+    error_message: str | None = None
+    last_error_at: datetime | None = None
     result: OperationResult | None = None
 
 
@@ -213,6 +216,8 @@ def operation(operation_id: UUID | str, *, wait_seconds: float = 0) -> Request[O
 
 def carried_out(pushed: Pushed, done: Operation) -> Pushed | None:
     """What the push would have been told had the service not been busy; None before that."""
+    if done.status in ("failed", "cancelled"):
+        raise OperationFailed(done.operation_id, done.status, done.error_message)
     if done.result is None:
         return None
     return replace(pushed, status="executed", messages=done.result.messages)

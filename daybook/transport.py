@@ -19,7 +19,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.answers import Answer, value_of
 from daybook.backoff import Backoff
-from daybook.errors import BadSetup, Unavailable
+from daybook.errors import BadSetup, ServerFault, Unavailable
 from daybook.request import Request
 
 T = TypeVar("T")
@@ -30,6 +30,8 @@ BACKOFF = Backoff(base_seconds=0.1, cap_seconds=2.0)
 IDLE_SECONDS_MAX = 4.0
 ADDRESS = re.compile(r"https?://[^\s/?#]+[^\s?#]*")
 KEY = re.compile(r"dbk_[0-9A-Za-z_-]{1,196}")
+# Nobody answered, or a 5xx did, or one that says when to come back: next time may be better.
+FAILURES = (Unavailable, ServerFault)
 # What the network did may be over next time; what we asked of it stays wrong.
 PASSING = (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError)
 
@@ -61,20 +63,27 @@ class Tries:
         self._patience = patience or Patience()
         self._failures_count = 0
 
-    def rest_seconds(self, failure: Unavailable) -> float:
-        """Before the next try. When there is no time left for one, the failure is raised."""
+    def rest_seconds(self, failure: Unavailable | ServerFault) -> float:
+        """Before the next try. When there is none, or no time left for one, the failure is
+        raised."""
         patience = self._patience
-        if failure.status == HTTPStatus.TOO_MANY_REQUESTS and not patience.retry_on_429:
+        if self._is_final(failure):
             raise failure
         self._failures_count += 1
         seconds = BACKOFF.seconds(self._failures_count, self._chance)
-        if patience.honor_retry_after:
+        if patience.honor_retry_after and isinstance(failure, Unavailable):
             # Never before the moment the service named; nor at that very moment, like all others.
             seconds += failure.retry_after_seconds or 0.0
         seconds = min(seconds, patience.retry_delay_seconds_max)
         if time.monotonic() + seconds > self._until:
             raise failure
         return seconds
+
+    def _is_final(self, failure: Unavailable | ServerFault) -> bool:
+        """What was done cannot be read better by doing it again."""
+        if isinstance(failure, ServerFault):
+            return (failure.status or 0) < HTTPStatus.INTERNAL_SERVER_ERROR
+        return failure.status == HTTPStatus.TOO_MANY_REQUESTS and not self._patience.retry_on_429
 
 
 class _Sender:
@@ -150,7 +159,7 @@ class Transport(_Sender):
                 with self._reaching():
                     answer = self._client.request(**arguments)
                 return value_of(_answer(answer), request.read)
-            except Unavailable as failure:
+            except FAILURES as failure:
                 seconds = tries.rest_seconds(failure)
             time.sleep(seconds)
 
@@ -172,7 +181,7 @@ class AsyncTransport(_Sender):
                 with self._reaching():
                     answer = await self._client.request(**arguments)
                 return value_of(_answer(answer), request.read)
-            except Unavailable as failure:
+            except FAILURES as failure:
                 seconds = tries.rest_seconds(failure)
             await asyncio.sleep(seconds)
 

@@ -105,9 +105,9 @@ class BoundDesk:
         state = self._desk.get(decider, aggregate_id)
         return state if self._bounds.sees(state) else None
 
-    def is_tied(self, decider: Decider[Any], to: UUID) -> bool:
-        """Whoever may push into a lane may know whether something is accepted before it."""
-        return self._desk.is_tied(decider, to)
+    def tied_count(self, decider: Decider[Any], to: UUID) -> int:
+        """Whoever may push into a lane may know how much is accepted before it."""
+        return self._desk.tied_count(decider, to)
 
     def every(self, decider: Decider[S]) -> Sequence[S]:
         return [state for state in self._desk.every(decider) if self._bounds.sees(state)]

@@ -45,7 +45,7 @@ class Reads(Struct, frozen=True, gc=False, kw_only=True):
     """Which of the ready ones, and how they are chosen: as their table understands it."""
 
     seen_tied: tuple[tuple[Decider[Any], UUID], ...] = ()
-    """Whether aggregates of that kind are tied to that id, whichever: only looked at."""
+    """How many aggregates of that kind are tied to that id, whichever: only looked at."""
 
     draws: tuple[tuple[str, int], ...] = ()
     """Sequences of numbers, and how many of each are wanted."""
@@ -99,8 +99,8 @@ class Desk(Protocol):
         Raises NotOnDeskError when it was not asked for.
         """
 
-    def is_tied(self, decider: Decider[Any], to: UUID) -> bool:
-        """Whether there was one of that kind tied to that id, when the batch began."""
+    def tied_count(self, decider: Decider[Any], to: UUID) -> int:
+        """How many of that kind were tied to that id, when the batch began."""
 
     def every(self, decider: Decider[S]) -> Sequence[S]:
         """All unfinished ones of a kind that was asked for as a whole; of another kind, those

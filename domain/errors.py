@@ -8,6 +8,9 @@ class Refusal(Exception):
     """Base of all refusals. A refused command leaves no event."""
 
     code: ClassVar[str]
+    is_kept: ClassVar[bool] = True
+    """Whether the same request, sent again, is refused again without being looked at: not if the
+    refusal is only about this moment."""
 
 
 class NotFoundError(Refusal):
@@ -97,8 +100,28 @@ class LeaseLostError(Refusal):
 class OperationOverError(Refusal):
     code = "operation_over"
 
-    def __init__(self, operation_id: UUID) -> None:
-        super().__init__(f"Operation {operation_id} has been carried out already.")
+    def __init__(self, operation_id: UUID, standing: str) -> None:
+        super().__init__(f"Operation {operation_id} is {standing} already.")
+
+
+class OperationNotFailedError(Refusal):
+    code = "operation_not_failed"
+
+    def __init__(self, operation_id: UUID, standing: str) -> None:
+        super().__init__(f"Operation {operation_id} is {standing}, not failed.")
+
+
+class LaneFullError(Refusal):
+    code = "overloaded"
+    is_kept = False
+
+    def __init__(self, queue: str, partition: str, *, depth: int, wait_seconds: float) -> None:
+        super().__init__(
+            f"The lane {partition} of {queue} has {depth} accepted requests that are still to be "
+            "carried out."
+        )
+        self.depth = depth
+        self.wait_seconds = wait_seconds
 
 
 class NotYetDueError(Refusal):

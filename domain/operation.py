@@ -12,9 +12,11 @@ from uuid import UUID
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from domain.errors import OperationOverError
+from domain.errors import OperationNotFailedError, OperationOverError
 from domain.event import Decider, Event, events_of
 from domain.job import Backoff
+
+ATTEMPTS_MAX = 3
 
 
 class OperationKind(StrEnum):
@@ -22,8 +24,12 @@ class OperationKind(StrEnum):
 
 
 class OperationStatus(StrEnum):
+    """Nobody ever sees one that is being carried out: that is one transaction."""
+
     PENDING = "pending"
     COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 class Message(Struct, frozen=True, kw_only=True, gc=False):
@@ -50,13 +56,20 @@ class Operation(Struct, frozen=True, kw_only=True, gc=False):
     status: OperationStatus
     created_at: datetime
     updated_at: datetime
+    attempts_max: int = ATTEMPTS_MAX
     failures: int = 0
     error: str | None = None
+    failed_at: datetime | None = None
+    """When it failed last."""
+
     run_at: datetime | None = None
     """Not to be tried before, after a failure."""
 
     duplicates: tuple[int, ...] = ()
     """Places of the items that were there already."""
+
+    skipped: tuple[str, ...] = ()
+    """Queues whose lanes went on without it: there it has lost its place."""
 
     class Created(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "operation.created"
@@ -64,11 +77,30 @@ class Operation(Struct, frozen=True, kw_only=True, gc=False):
         number: int
         kind: OperationKind
         items: tuple[Message, ...]
+        attempts_max: int = ATTEMPTS_MAX
 
     class Failed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "operation.failed"
         error: str
         retry_at: datetime
+        attempt: int | None = None
+
+    class GivenUp(Event, frozen=True, kw_only=True, gc=False):
+        """It failed for the last time, and waits for somebody to look at it."""
+
+        topic: ClassVar[str] = "operation.given_up"
+        error: str
+        attempt: int
+        skipped: tuple[str, ...]
+
+    class Requeued(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "operation.requeued"
+        number: int
+        because: str | None = None
+
+    class Cancelled(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "operation.cancelled"
+        because: str | None = None
 
     class Completed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "operation.completed"
@@ -79,33 +111,67 @@ class Operation(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_over(self) -> bool:
-        return self.status is OperationStatus.COMPLETED
+        return self.status in (OperationStatus.COMPLETED, OperationStatus.CANCELLED)
+
+    @property
+    def queues(self) -> set[str]:
+        return {item.queue for item in self.items}
 
     @property
     def lanes(self) -> set[tuple[str, str]]:
-        return {(item.queue, item.partition) for item in self.items}
+        """In which it holds a place."""
+        if self.is_over:
+            return set()
+        return {
+            (item.queue, item.partition) for item in self.items if item.queue not in self.skipped
+        }
 
 
 def complete(
     operation: Operation, *, duplicates: tuple[int, ...], now: datetime
 ) -> Operation.Completed:
-    refuse_over(operation)
+    refuse_not_pending(operation)
     return Operation.Completed(at=now, duplicates=duplicates)
 
 
 def fail(
-    operation: Operation, *, error: str, jitter: float, backoff: Backoff, now: datetime
-) -> Operation.Failed:
-    """It is tried again for ever: what was accepted is carried out, and what stands behind it in
-    its lanes waits for it."""
-    refuse_over(operation)
-    rest_seconds = backoff.seconds(operation.failures + 1, jitter)
-    return Operation.Failed(at=now, error=error, retry_at=now + timedelta(seconds=rest_seconds))
+    operation: Operation,
+    *,
+    error: str,
+    skipped: tuple[str, ...],
+    jitter: float,
+    backoff: Backoff,
+    now: datetime,
+) -> Operation.Failed | Operation.GivenUp:
+    """It is tried again after a rest, or given up. `skipped` are its queues whose lanes go on
+    without it then; in all others, what stands behind it waits until somebody retries or cancels
+    it."""
+    refuse_not_pending(operation)
+    attempt = operation.failures + 1
+    if attempt >= operation.attempts_max:
+        return Operation.GivenUp(at=now, error=error, attempt=attempt, skipped=skipped)
+    retry_at = now + timedelta(seconds=backoff.seconds(attempt, jitter))
+    return Operation.Failed(at=now, error=error, retry_at=retry_at, attempt=attempt)
 
 
-def refuse_over(operation: Operation) -> None:
+def retry(
+    operation: Operation, *, number: int, because: str | None, now: datetime
+) -> Operation.Requeued:
+    """It begins anew, with another number: numbers say how many are still to be carried out."""
+    if operation.status is not OperationStatus.FAILED:
+        raise OperationNotFailedError(operation.id, operation.status)
+    return Operation.Requeued(at=now, number=number, because=because)
+
+
+def cancel(operation: Operation, *, because: str | None, now: datetime) -> Operation.Cancelled:
     if operation.is_over:
-        raise OperationOverError(operation.id)
+        raise OperationOverError(operation.id, operation.status)
+    return Operation.Cancelled(at=now, because=because)
+
+
+def refuse_not_pending(operation: Operation) -> None:
+    if operation.status is not OperationStatus.PENDING:
+        raise OperationOverError(operation.id, operation.status)
 
 
 def evolve(operation: Operation | None, event: Event) -> Operation:
@@ -116,6 +182,7 @@ def evolve(operation: Operation | None, event: Event) -> Operation:
             number=event.number,
             kind=event.kind,
             items=event.items,
+            attempts_max=event.attempts_max,
             status=OperationStatus.PENDING,
             created_at=event.at,
             updated_at=event.at,
@@ -127,8 +194,25 @@ def evolve(operation: Operation | None, event: Event) -> Operation:
                 event,
                 failures=operation.failures + 1,
                 error=event.error,
+                failed_at=event.at,
                 run_at=event.retry_at,
             )
+        case Operation.GivenUp():
+            return operation.after(
+                event,
+                status=OperationStatus.FAILED,
+                failures=operation.failures + 1,
+                error=event.error,
+                failed_at=event.at,
+                run_at=None,
+                skipped=tuple(sorted({*operation.skipped, *event.skipped})),
+            )
+        case Operation.Requeued():
+            return operation.after(
+                event, status=OperationStatus.PENDING, number=event.number, failures=0
+            )
+        case Operation.Cancelled():
+            return operation.after(event, status=OperationStatus.CANCELLED, run_at=None)
         case Operation.Completed():
             return operation.after(
                 event,
@@ -136,6 +220,7 @@ def evolve(operation: Operation | None, event: Event) -> Operation:
                 duplicates=event.duplicates,
                 run_at=None,
                 error=None,
+                failed_at=None,
             )
     raise AssertionError(f"an operation does not know {event}")
 

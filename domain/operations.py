@@ -1,6 +1,6 @@
 """The commands of pushes: carried out at once, or accepted and carried out later."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from uuid import UUID
 
@@ -9,15 +9,17 @@ from msgspec.structs import replace
 
 from domain import operation as operations
 from domain.desk import Desk, Reads
-from domain.errors import NotFoundError
+from domain.errors import LaneFullError, NotFoundError
 from domain.job import Backoff, UniqueScope
 from domain.lane import lane_id
 from domain.messages import MESSAGE_TYPE
-from domain.operation import OPERATION, Message, Operation, OperationKind
+from domain.operation import ATTEMPTS_MAX, OPERATION, Message, Operation, OperationKind
+from domain.queue import QUEUE, Lanes, queue_id
 from domain.workshop import CreateJobs, Enqueued, NewJob, create_job
 
 OPERATION_NUMBERS = "operation_numbers"
 BACKOFF = Backoff(base_seconds=0.2, cap_seconds=60)
+LANE_DEPTH_MAX = 1_000
 
 
 class QueuedBecause(StrEnum):
@@ -52,23 +54,39 @@ class Push(Struct, frozen=True, kw_only=True, gc=False):
     operation_id: UUID
     is_busy: bool
     standing: Standing
+    attempts_max: int = ATTEMPTS_MAX
+    lane_depth_max: int = LANE_DEPTH_MAX
+    """With so many accepted for a lane, further ones are turned away."""
 
     @property
     def reads(self) -> Reads:
+        tied = tuple([(OPERATION, lane) for lane in self._lanes])
         number = (OPERATION_NUMBERS, 1)
         if self.is_busy:
-            return Reads(draws=(number,), can_wait=True)
+            return Reads(draws=(number,), seen_tied=tied, can_wait=True)
         create = CreateJobs(self.new).reads
-        lanes = {lane_id(one.queue, _partition(one)) for one in self.new}
-        tied = tuple([(OPERATION, lane) for lane in lanes])
         return replace(create, draws=(*create.draws, number), seen_tied=tied)
 
+    @property
+    def _lanes(self) -> dict[UUID, tuple[str, str]]:
+        lanes = {(one.queue, _partition(one)) for one in self.new}
+        return {lane_id(*lane): lane for lane in lanes}
+
     def decide(self, desk: Desk) -> list[Enqueued] | Queued:
+        """Turned away first: else a busy lane would grow for ever."""
+        depths = {lane: desk.tied_count(OPERATION, one) for one, lane in self._lanes.items()}
+        self._refuse_full(depths)
         if self.is_busy:
             return self._queue(desk, QueuedBecause.SYSTEM_BUSY)
-        if any(desk.is_tied(OPERATION, lane) for _, lane in self.reads.seen_tied):
+        if any(depths.values()):
             return self._queue(desk, QueuedBecause.MAINTAINING_ORDER)
         return CreateJobs(self.new).decide(desk)
+
+    def _refuse_full(self, depths: Mapping[tuple[str, str], int]) -> None:
+        for lane, depth in depths.items():
+            if depth >= self.lane_depth_max:
+                wait_seconds = depth / self.standing.per_second
+                raise LaneFullError(*lane, depth=depth, wait_seconds=wait_seconds)
 
     def _queue(self, desk: Desk, because: QueuedBecause) -> Queued:
         created = Operation.Created(
@@ -77,6 +95,7 @@ class Push(Struct, frozen=True, kw_only=True, gc=False):
             number=desk.draw(OPERATION_NUMBERS),
             kind=OperationKind.PUSH,
             items=tuple([_message(one) for one in self.new]),
+            attempts_max=self.attempts_max,
         )
         operation = desk.record(OPERATION, self.operation_id, created)
         oldest = operation.number if self.standing.oldest is None else self.standing.oldest
@@ -96,29 +115,66 @@ class CarryOut(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def reads(self) -> Reads:
         # What was accepted goes before what asks to be.
-        create = CreateJobs(self._new).reads
+        create = CreateJobs([_new_job(item, None) for item in self.items]).reads
         names = ((OPERATION, self.operation_id), *create.names)
         return replace(create, names=names, can_wait=False)
 
-    @property
-    def _new(self) -> list[NewJob]:
-        return [_new_job(item, self.operation_id) for item in self.items]
-
     def decide(self, desk: Desk) -> Operation:
         operation = _operation(desk, self.operation_id)
-        operations.refuse_over(operation)
-        enqueued = [create_job(desk, one) for one in self._new]
+        operations.refuse_not_pending(operation)
+        enqueued = [create_job(desk, _of_operation(item, operation)) for item in self.items]
         duplicates = tuple([place for place, one in enumerate(enqueued) if not one.is_new])
         completed = operations.complete(operation, duplicates=duplicates, now=desk.now)
         return desk.record(OPERATION, operation.id, completed)
 
 
-class Postpone(Struct, frozen=True, kw_only=True, gc=False):
-    """It could not be carried out, and is tried again later."""
+class FailOperation(Struct, frozen=True, kw_only=True, gc=False):
+    """It could not be carried out: it is tried again later, or given up."""
 
     operation_id: UUID
+    queues: Collection[str]
+    """Of its items."""
+
     error: str
     jitter: float
+
+    @property
+    def reads(self) -> Reads:
+        queues = tuple([(QUEUE, queue_id(name)) for name in self.queues])
+        return Reads(names=((OPERATION, self.operation_id),), seen=queues)
+
+    def decide(self, desk: Desk) -> Operation:
+        operation = _operation(desk, self.operation_id)
+        failed = operations.fail(
+            operation,
+            error=self.error,
+            skipped=tuple([name for name in sorted(self.queues) if _skips(desk, name)]),
+            jitter=self.jitter,
+            backoff=BACKOFF,
+            now=desk.now,
+        )
+        return desk.record(OPERATION, operation.id, failed)
+
+
+class RetryOperation(Struct, frozen=True, gc=False):
+    operation_id: UUID
+    because: str | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((OPERATION, self.operation_id),), draws=((OPERATION_NUMBERS, 1),))
+
+    def decide(self, desk: Desk) -> Operation:
+        operation, number = _operation(desk, self.operation_id), desk.draw(OPERATION_NUMBERS)
+        requeued = operations.retry(operation, number=number, because=self.because, now=desk.now)
+        return desk.record(OPERATION, operation.id, requeued)
+
+
+class CancelOperation(Struct, frozen=True, gc=False):
+    """What it asked for is not wanted any more, and what stands behind it goes on."""
+
+    operation_id: UUID
+    because: str | None = None
 
     @property
     def reads(self) -> Reads:
@@ -126,10 +182,8 @@ class Postpone(Struct, frozen=True, kw_only=True, gc=False):
 
     def decide(self, desk: Desk) -> Operation:
         operation = _operation(desk, self.operation_id)
-        failed = operations.fail(
-            operation, error=self.error, jitter=self.jitter, backoff=BACKOFF, now=desk.now
-        )
-        return desk.record(OPERATION, operation.id, failed)
+        cancelled = operations.cancel(operation, because=self.because, now=desk.now)
+        return desk.record(OPERATION, operation.id, cancelled)
 
 
 def _operation(desk: Desk, operation_id: UUID) -> Operation:
@@ -137,6 +191,11 @@ def _operation(desk: Desk, operation_id: UUID) -> Operation:
     if operation is None:
         raise NotFoundError("operation", operation_id)
     return operation
+
+
+def _skips(desk: Desk, queue: str) -> bool:
+    settings = desk.get(QUEUE, queue_id(queue))
+    return settings is not None and settings.lanes is Lanes.SKIP
 
 
 def _partition(new: NewJob) -> str:
@@ -160,7 +219,13 @@ def _message(new: NewJob) -> Message:
     )
 
 
-def _new_job(item: Message, operation_id: UUID) -> NewJob:
+def _of_operation(item: Message, operation: Operation) -> NewJob:
+    """Where the lane went on without the operation, it comes in last."""
+    is_skipped = item.queue in operation.skipped
+    return _new_job(item, None if is_skipped else operation.id)
+
+
+def _new_job(item: Message, operation_id: UUID | None) -> NewJob:
     return NewJob(
         job_id=item.job_id,
         queue=item.queue,

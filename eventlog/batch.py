@@ -175,7 +175,7 @@ class Batch:
             drawn=numbers,
             seen=[state for table, answer in seen for state in load(table, answer)],
             seen_all=needs.seen_all,
-            tied={(table.decider.name, one.int) for table, a in tied for (one,) in a.rows()},
+            tied={(table.decider.name, one.int): n for table, a in tied for one, n in a.rows()},
         )
         return desk, picks
 
@@ -213,7 +213,7 @@ class Batch:
             self.again.add(place)
         elif not isinstance(error, Refusal):
             error.add_note(f"while deciding {submission.command}")
-        elif submission.key is not None:
+        elif submission.key is not None and error.is_kept:
             self._keep(submission, submission.key, error)
 
     def _answered_before(self, place: int, submission: Submission, key: IdempotencyKey) -> bool:

@@ -4,6 +4,7 @@ it decided. A command that is refused leaves the desk as it found it."""
 from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -50,10 +51,10 @@ class BatchDesk:
         drawn: Mapping[str, Iterator[int]],
         seen: Iterable[State] = (),
         seen_all: Collection[str] = (),
-        tied: Collection[tuple[str, int]] = (),
+        tied: Mapping[tuple[str, int], int] = MappingProxyType({}),
     ) -> None:
-        """`seen_all` are kinds of which all lie here: any other there is not. `tied` are kinds,
-        and the integers of ids to which one of them is tied."""
+        """`seen_all` are kinds of which all lie here: any other there is not. `tied` says of kinds,
+        and the integers of ids, how many of them are tied to it."""
         self.now = now
         self._drawn = drawn
         self._seen_all = seen_all
@@ -90,8 +91,8 @@ class BatchDesk:
         # A caller may have given one kind's id for another's: there is no such order then.
         return entry.state if isinstance(entry.state, decider.state) else None
 
-    def is_tied(self, decider: Decider[Any], to: UUID) -> bool:
-        return (decider.name, to.int) in self._tied
+    def tied_count(self, decider: Decider[Any], to: UUID) -> int:
+        return self._tied.get((decider.name, to.int), 0)
 
     def every(self, decider: Decider[S]) -> list[S]:
         states = (entry.state for entry in self._entries.values())

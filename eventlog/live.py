@@ -57,7 +57,7 @@ class LiveTable(Generic[S]):
     """Selects the rows of `ids`, and holds none of them."""
 
     see_tied: ClassVar[str]
-    """Selects those of the ids in `tied` to which some row is tied, and holds none."""
+    """Selects those of the ids in `tied` to which rows are tied, and how many; holds none."""
 
     hold: ClassVar[str]
     """Selects the rows of `ids` FOR UPDATE, ordered by id: the order of locks is fixed."""

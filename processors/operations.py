@@ -7,17 +7,21 @@ While commands wait long for their turn, little is added to them.
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 from typing import ClassVar
-from uuid import UUID
 
-from domain.errors import Refusal
-from domain.operation import Message
-from domain.operations import CarryOut, Postpone
+import psycopg
+
+from domain.desk import NotOnDeskError
+from domain.errors import NotFoundError, OperationOverError
+from domain.operation import Operation, OperationStatus
+from domain.operations import CarryOut, FailOperation
 from eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
+from eventlog.origin import Receipt
 from processors.runtime import POLL_SECONDS, Processor, Runtime, Session
-from projections.operations import find_due
+from projections.operations import Due, find_due
 
-_log = logging.getLogger("daybook")
+_log = logging.getLogger("daybook.operations")
 
 ACTOR = "system:operations"
 DEED = "carry out"
@@ -28,15 +32,31 @@ BUSY_SECONDS = 0.05
 LOOK_SECONDS = 0.1
 ERROR_CHARACTERS_MAX = 2000
 
-# Another has done it, or the database was away: the next look shows what is left.
-_NOT_NOW = (Refusal, UnavailableError, OutcomeUnknownError, ConflictError)
+# Another has done it, or the database was away: the next look shows what is left. It is not the
+# operation's fault, so it is no attempt.
+_NOT_NOW = (
+    OperationOverError,
+    NotFoundError,
+    UnavailableError,
+    OutcomeUnknownError,
+    ConflictError,
+    NotOnDeskError,
+)
+# Of the database's errors those that what was asked for has brought about: its data, the rules for
+# them, and the limits of a row. With any other, such as a missing right, no operation would fare
+# better, and all would be given up.
+_OWN_FAULTS = ("21", "22", "23", "54", "P0")
 
 
 class Operations(Processor):
     name: ClassVar[str] = "operations"
     pause_seconds: ClassVar[float] = 0.01
 
+    def __init__(self) -> None:
+        self._has_begun = False
+
     async def work(self, runtime: Runtime, session: Session) -> float:
+        self._begin(session)
         is_busy = runtime.committer.urgent_seconds > BUSY_SECONDS
         limit = WHEN_BUSY_MAX if is_busy else AT_ONCE_MAX
         due = await find_due(
@@ -44,22 +64,83 @@ class Operations(Processor):
         )
         if not due:
             return POLL_SECONDS
-        await asyncio.gather(*(_carry_out(runtime, *one) for one in due))
+        outcomes = await asyncio.gather(*(_carry_out(runtime, one) for one in due))
+        if troubles := [one for one in outcomes if one is not None]:
+            await _rest(troubles)
         return 0 if len(due) == limit else LOOK_SECONDS
 
+    def _begin(self, session: Session) -> None:
+        if session.on_duty and not self._has_begun:
+            context = {"lookMs": round(LOOK_SECONDS * 1000), "atOnceMax": AT_ONCE_MAX}
+            _log.info("operations.begun", extra={"context": context})
+        self._has_begun = session.on_duty
 
-async def _carry_out(runtime: Runtime, operation_id: UUID, items: tuple[Message, ...]) -> None:
-    command = CarryOut(operation_id=operation_id, items=items)
+
+async def _carry_out(runtime: Runtime, due: Due) -> psycopg.Error | None:
+    """Returns what is wrong with the database, if something is."""
+    command = CarryOut(operation_id=due.operation_id, items=due.items)
+    began_at = asyncio.get_running_loop().time()
     try:
-        await runtime.committer.submit(command, runtime.origin(ACTOR, operation_id, DEED))
+        origin = runtime.origin(ACTOR, due.operation_id, DEED)
+        receipt = await runtime.committer.submit(command, origin)
     except _NOT_NOW:
-        return
+        return None
     except Exception as error:
-        _log.exception("Operation %s could not be carried out and is tried again.", operation_id)
-        await _postpone(runtime, operation_id, str(error)[:ERROR_CHARACTERS_MAX])
+        if isinstance(error, psycopg.Error) and not _is_own_fault(error):
+            return error
+        await _fail(runtime, due, error)
+        return None
+    seconds = asyncio.get_running_loop().time() - began_at
+    _say(logging.INFO, "operation.completed", receipt.answer, ms=round(seconds * 1000, 1))
+    return None
 
 
-async def _postpone(runtime: Runtime, operation_id: UUID, error: str) -> None:
+def _is_own_fault(error: psycopg.Error) -> bool:
+    return (error.sqlstate or "").startswith(_OWN_FAULTS)
+
+
+async def _rest(troubles: Sequence[psycopg.Error]) -> None:
+    """However much the bell rings: it is told once a second, not for each."""
+    context = {"count": len(troubles)}
+    _log.error("operations.held_up", extra={"context": context}, exc_info=troubles[0])
+    await asyncio.sleep(POLL_SECONDS)
+
+
+async def _fail(runtime: Runtime, due: Due, error: Exception) -> None:
     jitter = random.random()  # noqa: S311 (spreads retries)
-    postpone = Postpone(operation_id=operation_id, error=error, jitter=jitter)
-    await runtime.send([(postpone, runtime.origin(ACTOR, operation_id, f"postpone {jitter}"))])
+    command = FailOperation(
+        operation_id=due.operation_id,
+        queues={item.queue for item in due.items},
+        error=_sentence(error),
+        jitter=jitter,
+    )
+    origin = runtime.origin(ACTOR, due.operation_id, f"fail {jitter}")
+    (receipt,) = await runtime.send_all([(command, origin)])
+    if isinstance(receipt, Receipt):
+        _tell_failure(receipt.answer, error)
+
+
+def _sentence(error: Exception) -> str:
+    """Of a database's errors only the first line: the others may show what is in a row."""
+    text = str(error).partition("\n")[0] or type(error).__name__
+    return text[:ERROR_CHARACTERS_MAX]
+
+
+def _tell_failure(operation: Operation, error: Exception) -> None:
+    is_given_up = operation.status is OperationStatus.FAILED
+    event = "operation.given_up" if is_given_up else "operation.failed"
+    level = logging.ERROR if is_given_up else logging.WARNING
+    _say(level, event, operation, cause=error, attempt=operation.failures)
+
+
+def _say(
+    level: int,
+    event: str,
+    operation: Operation,
+    *,
+    cause: Exception | None = None,
+    **more: object,
+) -> None:
+    if _log.isEnabledFor(level):
+        context = {"type": operation.kind, "operationId": str(operation.id), **more}
+        _log.log(level, event, extra={"context": context}, exc_info=cause)

@@ -100,7 +100,7 @@ WHERE NOT EXISTS (
       AND ((classid::bigint << 32) | objid::bigint) = %(lock)s)
 """
 FIND_BLOCKED_LANES = """
-SELECT format('%%s of %%s by job %%s', head.partition, head.queue, head.id)
+SELECT format('%s of %s by job %s', head.partition, head.queue, head.id)
 FROM jobs AS head
 WHERE head.status = 'DEAD' AND head.entered IS NOT NULL AND EXISTS (
     SELECT FROM jobs AS member
@@ -110,7 +110,13 @@ LIMIT 6
 """
 FIND_OVERDUE_OPERATIONS = """
 SELECT 'operation ' || id || coalesce(' (' || error || ')', '') FROM operations
-WHERE created_at < clock_timestamp() - %(seconds)s * interval '1 second'
+WHERE status = 'pending' AND created_at < clock_timestamp() - %(seconds)s * interval '1 second'
+ORDER BY number
+LIMIT 6
+"""
+FIND_FAILED_OPERATIONS = """
+SELECT format('operation %s (%s)', id, error) FROM operations
+WHERE status = 'failed'
 ORDER BY number
 LIMIT 6
 """
@@ -268,6 +274,15 @@ async def _indexes(connection: Connection) -> Finding:
     return Finding("indexes", Health.BAD, sentence, f"As owner of the schema: {missing[0]};")
 
 
+async def _failed_operations(connection: Connection) -> Finding:
+    failed = [row[0] for row in await _rows(connection, FIND_FAILED_OPERATIONS)]
+    if not failed:
+        return Finding("failed operations", Health.GOOD, "There are none.")
+    sentence = f"Accepted and given up: {', '.join(failed[:NAMED_MAX])}. Their lanes may wait."
+    step = "Retry or cancel them: POST /api/v1/operations/ID/retry or /cancel."
+    return Finding("failed operations", Health.BAD, sentence, step)
+
+
 EXAMINATIONS: Sequence[Examination] = (
     _server,
     _indexes,
@@ -282,6 +297,7 @@ EXAMINATIONS: Sequence[Examination] = (
     _rebuilds,
     _lanes,
     _operations,
+    _failed_operations,
 )
 
 

@@ -11,6 +11,7 @@ from psycopg.rows import TupleRow
 from domain.bot import Bot
 from domain.claim import CompletionMode
 from domain.job import Job, JobStatus
+from domain.operation import OperationStatus
 from domain.order import Order, OrderKind, OrderStatus
 from domain.ticket import Ticket
 from eventlog.mapper import RecordedEvent
@@ -71,16 +72,22 @@ WHERE name = %(queue)s
 READ_LEASE = "SELECT lease_until FROM jobs WHERE id = %(id)s AND claim_id IS NOT NULL"
 READ_CLOCK = "SELECT clock_timestamp()"
 READ_LANE_HEAD = """
-SELECT id, status, behind, (
-    SELECT operation_id FROM operation_lanes AS held
-    WHERE held.queue = jobs.queue AND held.partition = jobs.partition
-    ORDER BY held.place
+SELECT head.id, head.status, head.behind, first.id, first.status
+FROM (
+    SELECT id, status, behind
+    FROM jobs
+    WHERE queue = %(queue)s AND partition = %(partition)s AND entered IS NOT NULL
+    ORDER BY place, number
     LIMIT 1
-)
-FROM jobs
-WHERE queue = %(queue)s AND partition = %(partition)s AND entered IS NOT NULL
-ORDER BY place, number
-LIMIT 1
+) AS head
+LEFT JOIN (
+    SELECT operations.id, operations.status
+    FROM operation_lanes
+    JOIN operations ON operations.id = operation_id
+    WHERE queue = %(queue)s AND partition = %(partition)s
+    ORDER BY place
+    LIMIT 1
+) AS first ON true
 """
 
 Connection = AsyncConnection[TupleRow]
@@ -258,10 +265,13 @@ async def _lane_head(connection: Connection, job: Job) -> Blocked | None:
     head = await _rows(connection, READ_LANE_HEAD, lane)
     if not head:
         return None
-    ((head_id, status, is_behind, operation_id),) = head
+    ((head_id, status, is_behind, operation_id, operation_status),) = head
     if is_behind and operation_id is not None:
         return reasons.BlockedByOperation(
-            queue=job.queue, partition=job.partition, operation_id=operation_id
+            queue=job.queue,
+            partition=job.partition,
+            operation_id=operation_id,
+            operation_status=operation_status,
         )
     if head_id == job.id:
         return None
@@ -272,7 +282,10 @@ async def _lane_head(connection: Connection, job: Job) -> Blocked | None:
 
 def _what_frees(blocked: Blocked) -> str:
     if isinstance(blocked, reasons.BlockedByOperation):
-        return f"That is carried out: see /api/v1/operations/{blocked.operation_id}."
+        operation = f"/api/v1/operations/{blocked.operation_id}"
+        if blocked.operation_status == OperationStatus.FAILED:
+            return f"Somebody retries or cancels that: POST {operation}/retry or /cancel."
+        return f"That is carried out: see {operation}."
     head = f"/api/jobs/{blocked.head_id}"
     if blocked.head_status == JobStatus.DEAD:
         return f"Somebody retries or cancels the dead job before it: POST {head}/retry or /cancel."

@@ -5,8 +5,9 @@ which it entered. All but the first are `behind`, and what is behind is in no in
 walk: the head of a lane is known, never searched. It stays the head while it is claimed, rests, or
 is dead and blocks; so one of a lane is in flight at a time.
 
-An operation that was accepted holds a place in its lanes until it is carried out: whatever came
-after it stays behind, and what it brings in then stands at its place.
+An operation that was accepted holds a place in its lanes until it is carried out, cancelled, or
+given up where a queue skips: whatever came after it stays behind, and what it brings in then stands
+at its place.
 
 Owns `operation_lanes`, and `lanes`, whose rows are there to be locked: whoever enters or leaves a
 lane holds its row, from before the events are appended until they are committed. So within a lane
@@ -17,6 +18,7 @@ key again: PostgreSQL ends one of the two, and the committer repeats it.
 """
 
 from collections.abc import Iterable, Sequence
+from uuid import UUID
 
 from domain.job import Job
 from domain.lane import lane_id
@@ -44,7 +46,13 @@ FROM unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
     AS operation (id, queue, partition)
 JOIN stored_events ON (originator_id, originator_version) = (id, 1)
 """
-FREE_PLACES = "DELETE FROM operation_lanes WHERE operation_id = ANY(%(ids)b::uuid[])"
+FREE_PLACES = """
+DELETE FROM operation_lanes AS held
+USING unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
+    AS freed (operation_id, queue, partition)
+WHERE held.operation_id = freed.operation_id
+  AND (held.queue, held.partition) = (freed.queue, freed.partition)
+"""
 
 # Those that enter together have no place yet, so that each of them finds only those before them.
 ENTER_LANES = """
@@ -132,8 +140,8 @@ class Moves:
     def __init__(self) -> None:
         self.entering: list[Job] = []
         self.left: set[Lane] = set()
-        self.accepted: list[Operation] = []
-        self.ended: list[Operation] = []
+        self.held: list[tuple[UUID, Lane]] = []
+        self.freed: list[tuple[UUID, Lane]] = []
 
     def add_job(self, before: Job | None, after: Job) -> None:
         was = None if before is None else before.entered
@@ -145,16 +153,14 @@ class Moves:
             self.entering.append(after)
 
     def add_operation(self, before: Operation | None, after: Operation) -> None:
-        if after.is_over:
-            self.ended.append(after)
-            self.left |= after.lanes
-        elif before is None:
-            self.accepted.append(after)
+        was = set() if before is None else before.lanes
+        self.held += [(after.id, lane) for lane in sorted(after.lanes - was)]
+        self.freed += [(after.id, lane) for lane in sorted(was - after.lanes)]
+        self.left |= was - after.lanes
 
     @property
     def lanes(self) -> set[Lane]:
-        accepted = {lane for operation in self.accepted for lane in operation.lanes}
-        return self.left.union(accepted, map(_lane, self.entering))
+        return self.left.union([lane for _, lane in self.held], map(_lane, self.entering))
 
 
 def around(jobs: Iterable[Change], operations: Iterable[Change] = ()) -> Around:
@@ -167,7 +173,7 @@ def around(jobs: Iterable[Change], operations: Iterable[Change] = ()) -> Around:
     lanes = moves.lanes
     if not lanes:
         return NOTHING_AROUND
-    places = [*_free(moves.ended), *_hold_places(moves.accepted)]
+    places = [*_places(FREE_PLACES, moves.freed), *_places(HOLD_PLACES, moves.held)]
     return Around(_hold(lanes), [*places, *_enter(moves.entering), *_advance(moves.left)])
 
 
@@ -189,16 +195,11 @@ def _hold(lanes: Iterable[Lane]) -> Statements:
     ]
 
 
-def _free(operations: Sequence[Operation]) -> Statements:
-    return [(FREE_PLACES, {"ids": uuids([one.id for one in operations])})] if operations else []
-
-
-def _hold_places(operations: Sequence[Operation]) -> Statements:
-    if not operations:
+def _places(query: str, places: Sequence[tuple[UUID, Lane]]) -> Statements:
+    if not places:
         return []
-    places = [(one.id, lane) for one in operations for lane in sorted(one.lanes)]
     ids = uuids([operation_id for operation_id, _ in places])
-    return [(HOLD_PLACES, {"ids": ids, **_columns([lane for _, lane in places])})]
+    return [(query, {"ids": ids, **_columns([lane for _, lane in places])})]
 
 
 def _enter(jobs: Sequence[Job]) -> Statements:

@@ -14,6 +14,7 @@ from psycopg.rows import TupleRow
 from domain.bot import BOT, Bot
 from domain.event import Event
 from domain.job import JOB, Job, JobStatus
+from domain.operation import OPERATION, Operation
 from domain.order import ORDER, Order, OrderKind, OrderStatus
 from domain.queue import QUEUE, Lanes, Limits, Queue
 from eventlog.history import fold_histories
@@ -124,12 +125,13 @@ async def jobs_as_of(
 
 async def queues_as_of(connection: Connection, position: int) -> list[QueueStanding]:
     then = await moment_of(connection, position)
-    past = await Past.at(connection, position, QUEUE, JOB)
+    past = await Past.at(connection, position, QUEUE, JOB, OPERATION)
     settings = {queue.name: queue for queue in past.of(Queue)}
     jobs: dict[str, list[Job]] = {name: [] for name in settings}
     for job in past.of(Job):
         jobs.setdefault(job.queue, []).append(job)
-    behind = await _behind(connection, [job for job in past.of(Job) if job.entered is not None])
+    members = [job for job in past.of(Job) if job.entered is not None]
+    behind = await _behind(connection, members, [*past.of(Operation)])
     for name, of_queue in jobs.items():
         jobs[name] = [job for job in of_queue if job.id not in behind]
     counts = Counter(behind.values())
@@ -139,21 +141,31 @@ async def queues_as_of(connection: Connection, position: int) -> list[QueueStand
     ]
 
 
-async def _behind(connection: Connection, members: list[Job]) -> dict[UUID, str]:
-    """Those that another is before in its lane, and the queue of each."""
-    entries = {
-        "ids": [job.id for job in members],
-        "entries": [job.operation_id or job.id for job in members],
-        "versions": [1 if job.operation_id else job.entered for job in members],
-    }
-    found = await connection.execute(READ_PLACES, entries)
+async def _behind(
+    connection: Connection, members: Sequence[Job], accepted: Sequence[Operation]
+) -> dict[UUID, str]:
+    """Those that another job or an operation is before in its lane, and the queue of each."""
+    entered = [(job.id, job.operation_id or job.id, _entry(job)) for job in members]
+    entered += [(one.id, one.id, 1) for one in accepted]
+    ids, entries, versions = [[*column] for column in zip(*entered, strict=True)] or ([], [], [])
+    found = await connection.execute(
+        READ_PLACES, {"ids": ids, "entries": entries, "versions": versions}
+    )
     places: dict[UUID, int] = dict(await found.fetchall())
-    heads: dict[tuple[str, str | None], Job] = {}
-    for job in sorted(members, key=lambda job: (places[job.id], job.number)):
-        heads.setdefault((job.queue, job.partition), job)
-    first = {head.id for head in heads.values()}
+    in_line = [(places[job.id], job.number, (job.queue, job.partition), job.id) for job in members]
+    in_line += [(places[one.id], 0, lane, one.id) for one in accepted for lane in one.lanes]
+    heads: dict[tuple[str, str | None], UUID] = {}
+    for _, _, lane, one_id in sorted(in_line):
+        heads.setdefault(lane, one_id)
+    first = {*heads.values()}
     waiting = [job for job in members if job.status is JobStatus.PENDING]
     return {job.id: job.queue for job in waiting if job.id not in first}
+
+
+def _entry(job: Job) -> int:
+    """The version of the event with which it has its place: its own, or that of an operation."""
+    assert job.entered is not None, "it is in a lane"
+    return 1 if job.operation_id else job.entered
 
 
 def _standing(name: str, settings: Queue | None, jobs: list[Job], then: Moment) -> QueueStanding:

@@ -8,6 +8,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from eventlog.horizon import READ_HORIZON_AGE, READ_LAST_POSITION
+from projections.operations import Failed, Numbers, count_failed, read_numbers
 from projections.queue_standings import QueueStanding, read_standings
 
 COUNT_MAX = 1000
@@ -34,6 +35,8 @@ class Readings(Struct, frozen=True, kw_only=True):
     orders_pending: int
     orders_oldest_at: datetime | None
     queues: list[QueueStanding]
+    operations: Numbers
+    failed_operations: Failed
 
 
 async def take_readings(connection: AsyncConnection[TupleRow]) -> Readings:
@@ -50,4 +53,6 @@ async def take_readings(connection: AsyncConnection[TupleRow]) -> Readings:
         orders_pending=pending,
         orders_oldest_at=oldest_at,
         queues=await read_standings(connection, count_max=COUNT_MAX),
+        operations=await read_numbers(connection),
+        failed_operations=await count_failed(connection, limit=COUNT_MAX),
     )

@@ -199,10 +199,11 @@ class BlockedByOperation(Reason, frozen=True, kw_only=True, tag=True):
     queue: str
     partition: str | None
     operation_id: UUID
+    operation_status: str
 
     @property
     def sentence(self) -> str:
         return (
-            f"Operation {self.operation_id} was accepted before it and brings messages into the "
-            f"lane {self.partition} of {self.queue}."
+            f"Operation {self.operation_id} ({self.operation_status}) was accepted before it and "
+            f"brings messages into the lane {self.partition} of {self.queue}."
         )

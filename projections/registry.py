@@ -25,6 +25,7 @@ from domain.upstream_record import UPSTREAM_RECORD
 from eventlog.follower import Projection
 from eventlog.live import LiveTable
 from projections.bots import LiveBots
+from projections.ended_operations import EndedOperations
 from projections.erased_subjects import ErasedSubjects
 from projections.finished_jobs import FinishedJobs
 from projections.finished_orders import FinishedOrders
@@ -76,7 +77,12 @@ LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveOperations(),
 )
 
-READ_MODELS: tuple[Projection, ...] = (FinishedOrders(), FinishedJobs(), FinishedTickets())
+READ_MODELS: tuple[Projection, ...] = (
+    FinishedOrders(),
+    FinishedJobs(),
+    FinishedTickets(),
+    EndedOperations(),
+)
 
 # In the order of the layers: tables that are derived come after what they are derived from.
 MIGRATIONS: tuple[ModuleType, ...] = (eventlog.migrations, projections.migrations)

@@ -35,6 +35,7 @@ async def test_who_holds_what_and_until_when_is_told_the_first_to_end_first(api:
 
 
 async def test_a_heartbeat_moves_what_is_told_of_a_lease(api: Api) -> None:
+    # S1-42
     await enqueue(api, leaseSeconds=10)
     (job,) = await claim(api)
     beat = {"claims": [{"id": job["id"], "claimId": job["claimId"], "leaseSeconds": 500}]}

@@ -60,6 +60,18 @@ async def test_a_unique_key_answers_200_with_the_job_there_is(api: Api) -> None:
     assert first.json == second.json
 
 
+async def test_two_equal_jobs_are_two_unless_whoever_sends_them_says_otherwise(api: Api) -> None:
+    # S1-09, D-24: a key is the client's own, never made from what the job says.
+    same = {"queue": "pay", "type": "charge", "payload": {"cents": 500}}
+    one, other = [(await api.post("/api/jobs", same)).json["job"]["id"] for _ in range(2)]
+    assert one != other
+    first, again = [
+        (await api.post("/api/jobs", same, idempotency_key="charge-1")).json["job"]["id"]
+        for _ in range(2)
+    ]
+    assert first == again not in (one, other)
+
+
 async def test_a_thousand_are_created_at_once_and_minimally_answered_if_wished(api: Api) -> None:
     many = {"jobs": [{"queue": "email", "type": "send", "payload": n} for n in range(1000)]}
     answer = await api.post("/api/jobs", many)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ def ack(message: dict[str, Any], status: str = "completed", **fields: Any) -> di
 async def test_messages_come_out_of_their_lane_in_the_order_in_which_they_went_in(
     api: Api,
 ) -> None:
-    # S3-06, S3-36, S3-39
+    # S3-06, S3-22, S3-36, S3-39
     await push(api, *(item(number) for number in range(3)))
     for number in range(3):
         (message,) = await pop(api, batch=10)
@@ -109,6 +110,7 @@ async def test_who_waits_for_one_lane_is_woken_for_that_one(api: Api) -> None:
 
 
 async def test_an_acknowledgment_that_names_a_lost_lease_is_refused_alone(api: Api) -> None:
+    # S3-41, D-52: they are decided at once, never put off.
     await push(api, item(1), item(2, partition="b"))
     one, other = await pop(api, batch=2)
     lost = {**ack(one), "leaseId": str(uuid7())}
@@ -119,12 +121,26 @@ async def test_an_acknowledgment_that_names_a_lost_lease_is_refused_alone(api: A
 
 
 async def test_what_one_consumer_group_holds_another_does_not_acknowledge(api: Api) -> None:
+    # S3-41
     await push(api, item(1))
     (message,) = await pop(api, consumerGroup="billing")
     for group, code in (("other", "claim_lost"), ("billing", None)):
         body = {"acknowledgments": [ack(message)], "consumerGroup": group}
         (told,) = (await api.post("/api/v1/ack/batch", body)).json["acknowledgments"]
         assert told.get("code") == code
+
+
+async def test_who_pushed_before_pushes_could_be_queued_finds_the_answer_as_it_was(
+    api: Api,
+) -> None:
+    # S3-57: and that a push may be queued now, the changelog says.
+    answer = await api.post("/api/v1/push", {"items": [item(1)]})
+    assert (answer.status, {*answer.json}) == (201, {"status", "messages"})
+    (message,) = await pop(api)
+    done = await api.post("/api/v1/ack", ack(message))
+    assert (done.status, done.json["status"]) == (200, "COMPLETED")
+    changes = Path(__file__).parents[2].joinpath("CHANGELOG.md").read_text(encoding="utf-8")
+    assert "**A push may now be `queued`**" in changes
 
 
 async def test_a_transaction_acknowledges_and_pushes_all_or_nothing(api: Api) -> None:

@@ -23,6 +23,7 @@ def named(text: str) -> set[str]:
 
 
 async def test_every_metric_that_a_panel_an_alert_or_a_page_names_is_there(api: Api) -> None:
+    # S1-42, S3-61
     await api.post("/api/jobs", {"queue": "q", "type": "t"})
     told = named(re.sub(r"(?m)^(?!# TYPE).*$", "", (await api.get("/metrics")).body.decode()))
     # A counter is described with or without its ending.
@@ -44,3 +45,14 @@ def test_every_alert_leads_to_a_page_and_every_link_to_a_file() -> None:
     for page in OPERATE.glob("*.md"):
         for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (OPERATE / link).exists(), (page.name, link)
+
+
+async def test_what_dies_is_started_again_and_whoever_watches_sees_whether_it_works(
+    api: Api,
+) -> None:
+    # S1-41
+    unit = (OPERATE / "systemd.md").read_text(encoding="utf-8")
+    assert re.search(r"(?m)^Restart=always$", unit)
+    assert re.search(r"(?m)^ExecStart=\S+/run serve$", unit)
+    assert (await api.get("/health/live")).status == 200
+    assert (await api.get("/health/ready")).status == 200

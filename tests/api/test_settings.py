@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import fields
 
-from api.serving import kitchen_of
+from api.admission import Thresholds
+from api.serving import kitchen_of, thresholds_of
 from api.settings import Settings, help_of, load
 from eventlog.errors import SetupError
 from processors.runtime import STANDARD_KITCHEN, Kitchen
@@ -116,6 +117,28 @@ def test_the_kitchen_has_its_usual_constants() -> None:  # S0-84
     assert (settings.attempts_max, settings.vip_aging_seconds) == (3, None)
     assert settings.idempotency_keep_days == 30
     assert kitchen_of(settings) == STANDARD_KITCHEN
+
+
+def test_the_thresholds_are_those_of_the_source_and_can_be_set() -> None:
+    # S3-33, D-46, D-61: one signal, for pushes and for pops; acknowledgments are never put off.
+    usual = thresholds_of(load(ROOMY, {}))
+    assert usual == Thresholds()
+    assert (usual.push_load_max, usual.push_depth_max) == (0.7, 10_000)
+    assert (usual.lane_depth_max, usual.operation_attempts_max) == (1_000, 3)
+    variables = {
+        "DAYBOOK_PUSH_LOAD_MAX": "0.5",
+        "DAYBOOK_PUSH_DEPTH_MAX": "10",
+        "DAYBOOK_LANE_DEPTH_MAX": "5",
+        "DAYBOOK_OPERATION_ATTEMPTS_MAX": "1",
+        "DAYBOOK_POP_LOAD_MAX": "2",
+    }
+    assert thresholds_of(load({**ROOMY, **variables}, {})) == Thresholds(
+        push_load_max=0.5,
+        push_depth_max=10,
+        lane_depth_max=5,
+        operation_attempts_max=1,
+        pop_load_max=2,
+    )
 
 
 def test_the_constants_of_the_kitchen_can_be_set() -> None:

@@ -14,6 +14,7 @@ from daybook import (
 )
 from daybook.answers import Answer, error_of, retry_after_seconds
 from daybook.transport import Tries
+from tests.daybook.address import Address
 from tests.daybook.standin import Fault, StandIn
 
 SHORT_SECONDS = 0.5
@@ -46,8 +47,9 @@ def test_what_may_be_repeated_anyway_has_no_key(client: Client, standin: StandIn
     assert not [seen for seen in standin.seen if "idempotency-key" in seen.headers]
 
 
-@pytest.mark.parametrize("status", [429, 502, 503, 504])
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504, 599])
 def test_what_passes_is_tried_again(client: Client, standin: StandIn, status: int) -> None:
+    # S3-52: every 5xx
     standin.faults += [Fault("/api/queues", status=status, content=b"<html>")] * 2
 
     assert client.queues() == []
@@ -57,6 +59,7 @@ def test_what_passes_is_tried_again(client: Client, standin: StandIn, status: in
 def test_a_service_that_says_when_to_come_back_is_not_asked_before(
     client: Client, standin: StandIn
 ) -> None:
+    # S3-04, D-53: who was turned away does not add to the load.
     # Others were in the way: nothing was done, and a second later it may be.
     content = b'{"code": "conflict", "detail": "Send it again."}'
     standin.faults.append(Fault("/api/jobs", 409, {"Retry-After": "1"}, content))
@@ -94,6 +97,7 @@ def test_nobody_there_is_unavailable() -> None:
 
 
 def test_rests_grow_and_end_with_the_time_limit() -> None:
+    # S3-04, D-53: nor do all come back at the same moment.
     chance, failure = random.Random(7), Unavailable("Away.", code="unavailable")
 
     def rests() -> Iterator[float]:
@@ -109,6 +113,7 @@ def test_rests_grow_and_end_with_the_time_limit() -> None:
 
 
 def test_a_moment_to_come_back_is_read_by_the_clock_of_who_said_it() -> None:
+    # S3-53, D-53: seconds, or an HTTP-date.
     headers = {
         "date": "Wed, 21 Oct 2015 07:28:00 GMT",
         "retry-after": "Wed, 21 Oct 2015 07:28:30 GMT",
@@ -120,13 +125,31 @@ def test_a_moment_to_come_back_is_read_by_the_clock_of_who_said_it() -> None:
     assert retry_after_seconds({"retry-after": "2"}) == 2
 
 
-def test_a_defect_of_the_service_is_neither_a_refusal_nor_repeated(
-    client: Client, standin: StandIn
-) -> None:
+def test_a_defect_of_the_service_is_told_as_such_once_patience_is_over(address: Address) -> None:
+    # S3-52: the same key each time, so that what a defect comes after is not done twice.
     content = b'{"code": "internal_error", "detail": "This is a defect."}'
-    standin.faults.append(Fault("/api/jobs", 500, content=content))
+    standin = address.standin
+    standin.faults += [Fault("/api/jobs", 500, content=content)] * 100
 
-    with pytest.raises(ServerFault, match=r"This is a defect\."):
+    with (
+        Client(address.url, retry_seconds_max=SHORT_SECONDS) as client,
+        pytest.raises(ServerFault, match=r"This is a defect\."),
+    ):
+        client.enqueue("email", "greet")
+
+    assert len(standin.seen) > 1
+    assert len({seen.headers["idempotency-key"] for seen in standin.seen}) == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 410, 413, 422])
+def test_what_the_service_refuses_is_asked_once(
+    client: Client, standin: StandIn, status: int
+) -> None:
+    # S3-52: other 4xx are not tried again.
+    content = b'{"code": "no", "detail": "No."}'
+    standin.faults += [Fault("/api/jobs", status, content=content)] * 2
+
+    with pytest.raises(Refused):
         client.enqueue("email", "greet")
 
     assert len(standin.seen) == 1

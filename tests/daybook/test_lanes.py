@@ -112,7 +112,8 @@ class Scene:
 def test_direct_queued_and_direct_stay_in_order_whatever_is_killed_or_stalls(
     database: str, triples: int
 ) -> None:
-    # S3-03, S3-08, S3-46, S3-48, S3-59, D-42: so many times X, Y, Z on each of ten lanes.
+    # S3-03, S3-08, S3-26, S3-46, S3-48, S3-49, S3-59, D-22, D-42, D-49: so many times X, Y, Z on
+    # each of ten lanes.
     scene = Scene(database, triples)
     assert scene.calm.url
     assert scene.busy.url

@@ -18,9 +18,11 @@ from daybook import (
     JobStatus,
     NewMessage,
     NotFound,
+    OperationFailed,
     Refused,
     Unavailable,
 )
+from tests.kitchen import rows
 from tests.processes import Running
 from tests.proxy import proxy_to
 
@@ -63,7 +65,7 @@ def refusal_of(client: Client) -> Unavailable | None:
 
 
 def test_messages_are_pushed_popped_and_acknowledged(database: str) -> None:
-    # S3-56: 200 and 201; 400 and 404 are raised, and not tried again. S3-52
+    # S3-56: 200 and 201; 404 and 422, as 400 in the source, are raised and not tried again. S3-52
     with service(database) as url, Client(url) as client:
         pushed = client.push([message(1, transaction_id="t"), message(2, "b")])
         assert pushed.status == "executed"
@@ -83,8 +85,9 @@ def test_messages_are_pushed_popped_and_acknowledged(database: str) -> None:
         began = time.monotonic()
         with pytest.raises(NotFound):
             client.operation(uuid7())
-        with pytest.raises(Refused):
+        with pytest.raises(Refused) as raised:
             client.push([])
+        assert raised.value.status == 422
         assert time.monotonic() - began < 5
 
 
@@ -100,6 +103,43 @@ def test_what_was_accepted_for_later_is_a_success_and_can_be_waited_for(database
         polled = client.push([message(2)], queued="poll")
         assert polled.status == "executed"
         assert [one.status for one in polled.messages] == ["created"]
+
+
+REFUSE_ACCEPTED = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF NEW.operation_id IS NOT NULL THEN
+        RAISE EXCEPTION 'this message is refused';
+    END IF;
+    RETURN NEW;
+END $$
+"""
+SET_TRAP = "CREATE TRIGGER trap BEFORE INSERT ON jobs FOR EACH ROW EXECUTE FUNCTION refuse()"
+
+
+def failure_of(client: Client) -> OperationFailed | None:
+    try:
+        client.push([message(1)], queued="poll")
+    except OperationFailed as failed:
+        return failed
+    return None
+
+
+def test_who_waits_for_what_was_accepted_is_told_that_it_failed(database: str) -> None:
+    # S3-54: failed → raise
+    rows(database, REFUSE_ACCEPTED)
+    rows(database, SET_TRAP)
+    try:
+        with service(database, **BUSY) as url, Client(url) as client:
+            failed = one_that_waited(lambda: failure_of(client), lambda one: one is not None)
+            assert failed is not None
+            assert failed.code == "operation_failed"
+            assert "this message is refused" in str(failed)
+            told = client.operation(failed.operation_id)
+            assert (told.status, told.retry_count, told.attempts_max) == ("failed", 3, 3)
+            assert told.last_error_at is not None
+    finally:
+        rows(database, "DROP FUNCTION refuse CASCADE")
 
 
 async def _async_pushes(url: str) -> list[str]:

@@ -234,7 +234,7 @@ async def test_a_result_that_cannot_be_written_fails_its_job_and_no_other(
 
 async def test_events_have_the_names_and_fields_of_the_sources(
     address: Address, standin: StandIn, events: Events
-) -> None:  # S4-34, S4-35, S4-36
+) -> None:  # S1-42, S4-34, S4-35, S4-36
     worker = Worker(address.url, queues=["email"], subject_name="bookingId")
 
     @worker.job("issue_invoice")

@@ -221,12 +221,13 @@ async def test_a_service_that_stumbles_is_asked_again(
     async def greet(_job: ClaimedJob) -> None: ...
 
     content = b'{"code": "internal_error", "detail": "This is a defect."}'
-    standin.faults += [Fault(CLAIM, 500, content=content), Fault(CLAIM)]
+    unreadable = Fault(CLAIM, 200, content=b"<html>")
+    standin.faults += [Fault(CLAIM, 500, content=content), Fault(CLAIM), unreadable]
     job = standin.add()
     async with working(worker):
         await until(lambda: job["status"] == "COMPLETED")
 
-    assert [event["code"] for event in events("worker:unavailable")] == ["internal_error"]
+    assert [event["code"] for event in events("worker:unavailable")] == ["unreadable_answer"]
 
 
 async def test_a_worker_that_may_not_claim_says_so_and_ends(

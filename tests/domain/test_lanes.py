@@ -1,17 +1,18 @@
 """When a job enters its lane and leaves it, and what an operation decides by itself."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
 from domain import operation as operations
-from domain.errors import OperationOverError
+from domain.errors import OperationNotFailedError, OperationOverError
 from domain.event import Event
 from domain.job import JOB, Backoff, Job
 from domain.messages import message_id, message_key, transaction_id
-from domain.operation import OPERATION, Message, Operation, OperationKind
+from domain.operation import OPERATION, Message, Operation, OperationKind, OperationStatus
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CLAIM = uuid7()
@@ -93,16 +94,63 @@ def make_operation() -> Operation:
     return OPERATION.evolve(None, created)
 
 
-def test_an_operation_that_failed_rests_ever_longer_and_is_never_given_up() -> None:
-    operation, backoff = make_operation(), Backoff(base_seconds=1, cap_seconds=10)
+def fail_once(operation: Operation, skipped: tuple[str, ...] = ()) -> Operation:
+    backoff = Backoff(base_seconds=1, cap_seconds=10)
+    failed = operations.fail(
+        operation, error="boom", skipped=skipped, jitter=1, backoff=backoff, now=NOON
+    )
+    return OPERATION.evolve(operation, failed)
+
+
+def given_up(skipped: tuple[str, ...] = ()) -> Operation:
+    operation = make_operation()
+    while operation.status is OperationStatus.PENDING:
+        operation = fail_once(operation, skipped)
+    return operation
+
+
+def test_an_operation_that_failed_rests_ever_longer_until_it_is_given_up() -> None:
+    # S3-13, S3-15, S3-29, D-61: so many attempts as were allowed when it was accepted, no more.
+    operation = replace(make_operation(), attempts_max=7)
     rests = []
-    for _ in range(6):
-        failed = operations.fail(operation, error="boom", jitter=1, backoff=backoff, now=NOON)
-        rests.append((failed.retry_at - NOON).total_seconds())
-        operation = OPERATION.evolve(operation, failed)
+    for attempt in range(1, 7):
+        operation = fail_once(operation)
+        assert (operation.failures, operation.status) == (attempt, OperationStatus.PENDING)
+        assert operation.run_at is not None
+        rests.append((operation.run_at - NOON).total_seconds())
     assert rests == [1, 2, 4, 8, 10, 10]
-    assert (operation.failures, operation.error, operation.is_over) == (6, "boom", False)
-    assert operation.run_at == NOON + timedelta(seconds=10)
+    operation = fail_once(operation)
+    assert (operation.failures, operation.status) == (7, OperationStatus.FAILED)
+    assert (operation.error, operation.failed_at, operation.run_at) == ("boom", NOON, None)
+    assert not OPERATION.finished(operation), "what was accepted is not lost"
+
+
+def test_a_failed_operation_keeps_its_place_unless_its_queue_skips() -> None:
+    # D-43
+    assert given_up().lanes == {("mail", "a")}
+    assert given_up(skipped=("mail",)).lanes == set()
+
+
+def test_a_failed_operation_is_retried_or_cancelled_by_hand() -> None:
+    retried = operations.retry(given_up(), number=9, because="repaired", now=NOON)
+    operation = OPERATION.evolve(given_up(), retried)
+    assert (operation.status, operation.failures) == (OperationStatus.PENDING, 0)
+    assert operation.number == 9
+    with pytest.raises(OperationNotFailedError):
+        operations.retry(operation, number=10, because=None, now=NOON)
+    cancelled = operations.cancel(operation, because=None, now=NOON)
+    operation = OPERATION.evolve(operation, cancelled)
+    assert OPERATION.finished(operation)
+    assert operation.lanes == set()
+    with pytest.raises(OperationOverError):
+        operations.cancel(operation, because=None, now=NOON)
+
+
+def test_who_was_late_with_a_failed_operation_changes_nothing() -> None:
+    with pytest.raises(OperationOverError):
+        operations.complete(given_up(), duplicates=(), now=NOON)
+    with pytest.raises(OperationOverError):
+        fail_once(given_up())
 
 
 def test_an_operation_is_carried_out_once() -> None:
@@ -114,4 +162,4 @@ def test_an_operation_is_carried_out_once() -> None:
     with pytest.raises(OperationOverError):
         operations.complete(operation, duplicates=(), now=NOON)
     with pytest.raises(OperationOverError):
-        operations.fail(operation, error="x", jitter=1, backoff=Backoff(), now=NOON)
+        fail_once(operation)

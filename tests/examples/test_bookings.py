@@ -11,6 +11,7 @@ from examples.bookings.bookings import BookingStatus
 from examples.bookings.invoicing import net_of
 from examples.bookings.standins.standin import How
 from tests.examples.firm import ADMINS, ALL_FOUR, FIRST_THREE, Firm, open_firm, said
+from tests.kitchen import rows
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +58,7 @@ async def test_a_paid_booking_is_invoiced_and_everybody_is_told(firm: Firm) -> N
 async def test_the_log_tells_the_story_in_the_words_of_the_source(
     firm: Firm, log: pytest.LogCaptureFixture
 ) -> None:
-    # S4-33, S4-34, S4-35, S4-36, S4-37
+    # S4-03, S4-33, S4-34, S4-35, S4-36, S4-37
     firm.standins.invoices.fail_next(1, How.ERROR)
     async with firm.working():
         booking_id = await firm.paid()
@@ -79,6 +80,21 @@ async def test_the_log_tells_the_story_in_the_words_of_the_source(
     sent = said(log, "email:sent", bookingId=str(booking_id))
     assert {one["type"] for one in sent} == {*ALL_FOUR} - {"issue_invoice"}
     assert all(one["messageId"] for one in sent)
+
+
+async def test_a_booking_that_is_deleted_takes_nothing_of_its_jobs_with_it(
+    firm: Firm, database: str
+) -> None:
+    # S4-03, S4-07, D-63: what was done for it can be told afterwards.
+    async with firm.working():
+        booking_id = await firm.paid()
+        jobs = await firm.finished(booking_id, ALL_FOUR)
+    rows(database, "DELETE FROM bookings.sent_emails")
+    rows(database, "DELETE FROM bookings.bookings")
+
+    assert await firm.jobs(booking_id) == jobs
+    told = await firm.client.history(jobs["issue_invoice"].id)
+    assert [event["topic"] for event in told] == ["job.created", "job.claimed", "job.completed"]
 
 
 @pytest.mark.parametrize("how", [How.ERROR, How.BUSY, How.LOST])

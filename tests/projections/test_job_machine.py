@@ -82,7 +82,7 @@ class PlainWorkshop:
         state = self.states.get(aggregate_id)
         return state if isinstance(state, decider.state) else None
 
-    def is_tied(self, decider: Decider[Any], to: UUID) -> bool:
+    def tied_count(self, decider: Decider[Any], to: UUID) -> int:
         raise NotImplementedError
 
     def every(self, decider: Decider[S]) -> Sequence[S]:

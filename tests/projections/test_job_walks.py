@@ -38,6 +38,7 @@ FILL_TYPES = "INSERT INTO job_types SELECT DISTINCT queue, type FROM jobs"
 async def test_every_section_is_walked_along_an_index_and_only_as_far_as_its_limit(
     database: str,
 ) -> None:
+    # S4-06
     async with open_reader(database) as reader, reader.transaction():
         for statement in (FILL_JOBS, FILL_FINISHED, FILL_TYPES):
             await reader.execute(statement)

@@ -21,7 +21,7 @@ def numbers(jobs: list[Job]) -> list[int]:
 
 
 async def test_the_most_urgent_come_first_and_then_by_number(database: str) -> None:
-    # S1-02, D-60
+    # S1-02, S3-16, D-60: 1 is the most urgent, 10 the least.
     async with open_workshop(database) as workshop:
         await workshop.enqueue(*(new_job(priority=priority) for priority in (5, 1, 10, 5, 1)))
         assert numbers(await workshop.claim(5)) == [2, 5, 1, 4, 3]

@@ -25,6 +25,7 @@ from domain.workshop import (
 )
 from eventlog.database import connect, owner_conninfo, reader_conninfo
 from projections import migrations
+from projections.doctor import examine
 from projections.explain import explain
 from projections.rebuild.rebuild import rebuilding
 from projections.rebuild.targets import TARGETS
@@ -235,6 +236,17 @@ async def test_explain_names_the_job_before_it(database: str) -> None:
         assert f"/api/jobs/{first.id}/retry" in told.next.what
 
 
+async def test_the_doctor_names_the_lane_and_the_dead_job_that_blocks_it(database: str) -> None:
+    # D-43
+    async with open_workshop(database) as workshop:
+        first, _ = await workshop.jobs(2, partition="a")
+        (head,) = await workshop.claim()
+        await workshop.finish(head, Outcome.FAIL, error="boom")
+        async with await connect(reader_conninfo(database)) as reader:
+            found = {one.what: one.sentence async for one in examine(reader)}
+        assert found["lanes"] == f"Blocked: a of {QUEUE} by job {first.id}."
+
+
 async def test_cancelling_the_next_while_its_predecessor_finishes_ends_well(database: str) -> None:
     async with open_workshop(database) as one, open_workshop(database) as other:
         for _ in range(5):
@@ -265,7 +277,7 @@ async def test_jobs_from_before_there_were_lanes_line_up_as_they_came(database: 
 
 
 async def test_what_ends_something_goes_before_what_begins_something(database: str) -> None:
-    # DESIGN §6: completions are admitted before creations.
+    # S3-10, S3-30, DESIGN §6: acknowledgments and completions are admitted before creations.
     async with open_workshop(database) as workshop:
         await workshop.jobs(2)
         blocked, other = await workshop.claim(2)
@@ -289,7 +301,8 @@ async def test_what_ends_something_goes_before_what_begins_something(database: s
 
 
 async def test_nothing_overtakes_in_its_lane_whatever_many_workers_do(database: str) -> None:
-    # I-24, S3-06, S3-27: two processes create, claim, finish, fail and cancel at random.
+    # I-24, S3-06, S3-25, S3-27, D-48: two processes create, claim, finish, fail and cancel at
+    # random.
     chance = random.Random(7)
     async with open_workshop(database, lanes=2) as one, open_workshop(database, lanes=2) as other:
         done: list[Job] = []

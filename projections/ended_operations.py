@@ -1,0 +1,120 @@
+"""`ended_operations`: how many operations ended in each minute, how, and how long that took.
+
+For statistics of the last minutes, which then need not count. Latencies are summed as whole
+microseconds, so that it does not matter in which order they are added.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from domain.event import Event
+from domain.operation import OPERATION, Operation, OperationKind, OperationStatus
+from eventlog.arrays import bigints, texts, timestamps
+from eventlog.history import fold_histories
+from eventlog.mapper import EventMapper, FollowedEvent
+
+ADD_ENDED_OPERATIONS = """
+INSERT INTO ended_operations AS known (minute_at, kind, status, count, microseconds, oldest_at,
+                                       newest_at)
+SELECT * FROM unnest(
+    %(minutes)b::timestamptz[], %(kinds)b::text[], %(statuses)b::text[], %(counts)b::bigint[],
+    %(microseconds)b::bigint[], %(oldest)b::timestamptz[], %(newest)b::timestamptz[])
+ON CONFLICT (minute_at, kind, status) DO UPDATE
+SET count = known.count + excluded.count,
+    microseconds = known.microseconds + excluded.microseconds,
+    oldest_at = least(known.oldest_at, excluded.oldest_at),
+    newest_at = greatest(known.newest_at, excluded.newest_at)
+"""
+
+READ_ENDED_OPERATIONS = """
+SELECT kind, status, sum(count)::bigint, sum(microseconds)::bigint, min(oldest_at), max(newest_at)
+FROM ended_operations
+WHERE minute_at > clock_timestamp() - %(minutes)s * interval '1 minute'
+GROUP BY kind, status
+ORDER BY kind, status
+"""
+
+_MAPPER = EventMapper((OPERATION,))
+MICROSECOND = timedelta(microseconds=1)
+
+Minute = tuple[datetime, OperationKind, OperationStatus]
+
+
+class Ended(Struct, frozen=True, gc=False):
+    """Of those that were created from `oldest_at` to `newest_at`."""
+
+    count: int
+    microseconds: int
+    oldest_at: datetime
+    newest_at: datetime
+
+    @property
+    def average_seconds(self) -> float:
+        return self.microseconds / self.count / 1_000_000
+
+    def __add__(self, other: "Ended") -> "Ended":
+        return Ended(
+            self.count + other.count,
+            self.microseconds + other.microseconds,
+            min(self.oldest_at, other.oldest_at),
+            max(self.newest_at, other.newest_at),
+        )
+
+
+EndedLately = tuple[OperationKind, OperationStatus, Ended]
+
+
+class EndedOperations:
+    name = "ended_operations"
+    kinds: tuple[type[Event], ...] | None = (Operation.Completed, Operation.Cancelled)
+
+    # Who asks for statistics of minutes does not mind.
+    pause_seconds = 0.25
+
+    async def apply(
+        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
+    ) -> None:
+        ids = [event.originator_id for event in events]
+        folded = await fold_histories(connection, _MAPPER, ids, upto=events[-1].position)
+        minutes = _by_minute(_over(folded.values()))
+        await connection.execute(ADD_ENDED_OPERATIONS, _columns(minutes))
+
+
+async def read_ended(connection: AsyncConnection[TupleRow], *, minutes: int) -> list[EndedLately]:
+    rows = await connection.execute(READ_ENDED_OPERATIONS, {"minutes": minutes})
+    return [
+        (OperationKind(kind), OperationStatus(status), Ended(*numbers))
+        for kind, status, *numbers in await rows.fetchall()
+    ]
+
+
+def _over(states: Iterable[object]) -> list[Operation]:
+    """An operation ends once, and nothing happens to it afterwards."""
+    return [one for one in states if isinstance(one, Operation)]
+
+
+def _by_minute(operations: Iterable[Operation]) -> dict[Minute, Ended]:
+    minutes: dict[Minute, Ended] = {}
+    for one in operations:
+        minute = one.updated_at.replace(second=0, microsecond=0), one.kind, one.status
+        took = (one.updated_at - one.created_at) // MICROSECOND
+        ended = Ended(1, took, one.created_at, one.created_at)
+        minutes[minute] = minutes[minute] + ended if minute in minutes else ended
+    return dict(sorted(minutes.items()))
+
+
+def _columns(minutes: dict[Minute, Ended]) -> dict[str, bytes]:
+    ended = minutes.values()
+    return {
+        "minutes": timestamps([minute for minute, _, _ in minutes]),
+        "kinds": texts([kind for _, kind, _ in minutes]),
+        "statuses": texts([status for _, _, status in minutes]),
+        "counts": bigints([one.count for one in ended]),
+        "microseconds": bigints([one.microseconds for one in ended]),
+        "oldest": timestamps([one.oldest_at for one in ended]),
+        "newest": timestamps([one.newest_at for one in ended]),
+    }
