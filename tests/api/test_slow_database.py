@@ -61,6 +61,7 @@ async def push_hundred(api: Api, first: int) -> tuple[list[int], list[float]]:
     return taken, seconds
 
 
+@pytest.mark.alone
 async def test_a_slow_database_is_relieved_and_nobody_waits_long(database: str) -> None:
     # S3-01, S3-07, S3-47, D-41: a hundred pushes at once, each round trip held back. What is
     # measured while the machine itself does not keep its time says nothing, and is done again.
