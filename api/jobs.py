@@ -22,23 +22,18 @@ from api.problems import problem_of, reason_of
 from api.requests import BATCH_MAX, ERROR_CHARACTERS_MAX, Id, unprocessable
 from domain.desk import Desk, Reads
 from domain.errors import Refusal
+from domain.foreman import CancelJob, RetryJob
 from domain.job import NULL, Job, JobStatus, UniqueScope
-from domain.workshop import (
+from domain.new_jobs import (
     ATTEMPTS_MAX,
     LEASE_SECONDS,
     PRIORITY_USUAL,
-    CancelJob,
     CreateJobs,
     Enqueued,
-    FinishJob,
-    FinishJobs,
     NewJob,
-    Outcome,
-    Result,
-    RetryJob,
-    Settled,
     unique_id,
 )
+from domain.workshop import FinishJob, FinishJobs, Outcome, Result, Settled
 from eventlog.origin import StoredAnswer
 
 NAME_CHARACTERS_MAX = 100

@@ -13,8 +13,9 @@ from api.requests import BATCH_MAX, Id
 from api.shapes import Moment, moment
 from domain.job import NULL, Job, JobStatus
 from domain.messages import partition_id, transaction_id
+from domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL, Enqueued
 from domain.operations import Queued, QueuedBecause
-from domain.workshop import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL, Enqueued, Settled
+from domain.workshop import Settled
 
 # A partition is also a part of a path.
 Partition = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[^/]+$")]

@@ -44,17 +44,9 @@ from domain.messages import (
     message_id,
     message_key,
 )
+from domain.new_jobs import CreateJobs, Enqueued, NewJob
 from domain.operations import Push, Queued
-from domain.workshop import (
-    CreateJobs,
-    Enqueued,
-    FinishJob,
-    FinishJobs,
-    NewJob,
-    Outcome,
-    Result,
-    Settled,
-)
+from domain.workshop import FinishJob, FinishJobs, Outcome, Result, Settled
 from eventlog.origin import StoredAnswer
 
 OUTCOMES = {"completed": Outcome.DONE, "failed": Outcome.RETRY}

@@ -10,8 +10,8 @@ from api.commands import Body, Call, Stated, Write
 from api.job_shapes import QueueJSON, queue_json
 from api.jobs import NAME_PATTERN
 from api.requests import bad_request
+from domain.foreman import ConfigureQueue
 from domain.queue import Lanes, Limits, Queue, Rate
-from domain.workshop import ConfigureQueue
 
 COUNT_MAX = 1_000_000
 

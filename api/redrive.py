@@ -39,8 +39,9 @@ from api.jobs import Instant, Name
 from api.problems import KNOWN_ERRORS, Problem, problem_of, unavailable
 from api.queries import AWAY
 from api.requests import ERROR_CHARACTERS_MAX, KeyText, bad_request, read_idempotency_key
+from domain.foreman import RetryJobs
 from domain.job import Job
-from domain.workshop import RetryJobs, Settled
+from domain.workshop import Settled
 from eventlog.errors import OutcomeUnknownError
 from eventlog.idempotency import IdempotencyKey
 from eventlog.origin import Receipt, StoredAnswer

@@ -22,9 +22,9 @@ from api.service import Service
 from domain.errors import NotFoundError, Refusal
 from domain.job import NULL
 from domain.job_template import JobTemplate
+from domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
 from domain.schedule import MissedRuns, Plan, Schedule
 from domain.timetable import ChangeSchedule, DeleteSchedule, PutResult, PutSchedule
-from domain.workshop import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
 from eventlog.origin import StoredAnswer
 from projections.page_cursor import BadCursorError, read_cursor, write_cursor
 from projections.schedules import one_schedule, read_schedules

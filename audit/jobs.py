@@ -9,8 +9,8 @@ from audit.lanes import Lanes
 from audit.world import Step
 from domain.event import Event
 from domain.job import JOB, Job, JobStatus, UniqueScope
+from domain.new_jobs import follow_up_id
 from domain.order import ORDER, Order
-from domain.workshop import follow_up_id
 
 RESULTS = (Job.Completed, Job.Failed, Job.Released, Job.Snoozed)
 # The version of UUIDs that are made from names.

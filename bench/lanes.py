@@ -21,17 +21,9 @@ from bench.measure import Contender, Result, Round, console, measure, ratio, sho
 from bench.scratch import describe_server, scratch_database, tidy
 from bench.write import DatabaseChoice
 from domain.job import Job
-from domain.workshop import (
-    ClaimJobs,
-    CreateJobs,
-    FinishJobs,
-    NewJob,
-    Outcome,
-    Selector,
-)
-from domain.workshop import (
-    Result as Report,
-)
+from domain.new_jobs import CreateJobs, NewJob
+from domain.workshop import ClaimJobs, FinishJobs, Outcome, Selector
+from domain.workshop import Result as Report
 
 FEW, MANY = 10, 100_000
 COUNTS = (FEW, 1_000, MANY)

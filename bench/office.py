@@ -21,9 +21,10 @@ from bench.kitchen import run
 from bench.measure import Contender, Result, Round, console, measure, ratio, show
 from bench.scratch import describe_server, scratch_database
 from bench.write import DatabaseChoice
+from domain.foreman import CancelJob
 from domain.job import JobStatus
 from domain.job_bulk import CancelJobs
-from domain.workshop import CancelJob, CreateJobs, NewJob
+from domain.new_jobs import CreateJobs, NewJob
 from eventlog.database import owner_conninfo
 from eventlog.origin import Origin
 from projections.job_list import read_jobs

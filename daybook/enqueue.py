@@ -15,7 +15,7 @@ from uuid_utils.compat import uuid7
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
 
-    from domain.workshop import NewJob
+    from domain.new_jobs import NewJob
     from eventlog.origin import Origin
 
 
@@ -69,7 +69,7 @@ async def enqueue_async(
 
 def _new_job(queue: str, type_: str, fields: JobFields) -> "NewJob":
     from domain.job import UniqueScope
-    from domain.workshop import NewJob, unique_id
+    from domain.new_jobs import NewJob, unique_id
 
     given: dict[str, Any] = {**fields}
     if not 1 <= given.get("priority", 1) <= PRIORITY_LOWEST:

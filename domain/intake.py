@@ -13,9 +13,9 @@ from domain import upstream as upstreams
 from domain import upstream_record as records
 from domain.desk import Desk, Reads
 from domain.event import Event
+from domain.new_jobs import JOB_NUMBERS, CreateJobs, NewJob
 from domain.upstream import UPSTREAM, Poll, Upstream, upstream_id
 from domain.upstream_record import UPSTREAM_RECORD, Found, UpstreamRecord, record_uuid
-from domain.workshop import JOB_NUMBERS, CreateJobs, NewJob
 
 _CHANGES: dict[type[Event], str] = {
     UpstreamRecord.Seen: "seen",

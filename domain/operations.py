@@ -13,9 +13,9 @@ from domain.errors import LaneFullError, NotFoundError
 from domain.job import Backoff, UniqueScope
 from domain.lane import lane_id
 from domain.messages import MESSAGE_TYPE
+from domain.new_jobs import CreateJobs, Enqueued, NewJob, create_job
 from domain.operation import ATTEMPTS_MAX, OPERATION, Message, Operation, OperationKind
 from domain.queue import QUEUE, Lanes, queue_id
-from domain.workshop import CreateJobs, Enqueued, NewJob, create_job
 
 OPERATION_NUMBERS = "operation_numbers"
 BACKOFF = Backoff(base_seconds=0.2, cap_seconds=60)

@@ -10,8 +10,8 @@ from domain.desk import Desk, Reads
 from domain.errors import NotFoundError
 from domain.event import Event
 from domain.job_template import JobTemplate
+from domain.new_jobs import JOB_NUMBERS, CreateJobs
 from domain.schedule import SCHEDULE, MissedRuns, Plan, Schedule, schedule_id
-from domain.workshop import JOB_NUMBERS, CreateJobs
 
 # How many runs one command makes up for.
 RUNS_MAX = 100

@@ -15,8 +15,8 @@ from psycopg.rows import TupleRow
 
 from domain.event import Event
 from domain.job import UniqueScope
+from domain.new_jobs import NewJob, unique_id
 from domain.ticket import Ticket
-from domain.workshop import NewJob, unique_id
 from eventlog.follower import SETTLING_SECONDS, Follower
 from eventlog.mapper import EventMapper, FollowedEvent
 from eventlog.origin import Origin

@@ -9,8 +9,8 @@ from typing import Annotated
 from msgspec import DecodeError, Meta, Struct, ValidationError, convert, json, toml
 
 from domain.intake import RecordJob
+from domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
 from domain.upstream import Overlap
-from domain.workshop import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
 from eventlog.errors import SetupError
 
 DAY_SECONDS = 86_400

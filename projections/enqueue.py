@@ -13,7 +13,7 @@ from psycopg import AsyncConnection, Connection
 from psycopg.rows import tuple_row
 
 from domain.job import JOB, Job
-from domain.workshop import JOB_NUMBERS, CreateJobs, Enqueued, NewJob
+from domain.new_jobs import JOB_NUMBERS, CreateJobs, Enqueued, NewJob
 from eventlog import arrays
 from eventlog.arrays import uuids
 from eventlog.batch import APPEND_EVENTS, DRAW_NUMBERS, READ_AGGREGATES, READ_CLOCK, appended

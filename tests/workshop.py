@@ -10,17 +10,8 @@ from uuid_utils.compat import uuid7
 
 from domain.errors import Refusal
 from domain.job import Job, UniqueScope
-from domain.workshop import (
-    ClaimJobs,
-    CreateJobs,
-    Enqueued,
-    FinishJobs,
-    NewJob,
-    Outcome,
-    Result,
-    Selector,
-    unique_id,
-)
+from domain.new_jobs import CreateJobs, Enqueued, NewJob, unique_id
+from domain.workshop import ClaimJobs, FinishJobs, Outcome, Result, Selector
 from tests.kitchen import Kitchen, open_kitchen
 
 QUEUE = "email"

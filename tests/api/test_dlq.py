@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from domain.errors import JobNotDeadError
+from domain.foreman import RetryJobs
 from domain.job import JobStatus
-from domain.workshop import RetryJobs
 from eventlog.committer import Committer
 from eventlog.errors import OutcomeUnknownError, UnavailableError
 from tests.api.http import Answer, Api

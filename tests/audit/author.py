@@ -17,6 +17,7 @@ from domain.bot import Bot
 from domain.claim import CompletedVia, CompletionMode, ReleaseReason
 from domain.desk import Command
 from domain.errors import OrderNotPendingError
+from domain.foreman import CancelJob, ConfigureQueue, RetryJob
 from domain.job import Job, UniqueScope
 from domain.kitchen import (
     AssignOrder,
@@ -33,20 +34,9 @@ from domain.kitchen import (
     RequeueOrder,
     RestoreOrder,
 )
+from domain.new_jobs import CreateJobs, NewJob
 from domain.order import Order, OrderKind
-from domain.workshop import (
-    CancelJob,
-    ClaimJobs,
-    ConfigureQueue,
-    CreateJobs,
-    ExpireLease,
-    FinishJobs,
-    NewJob,
-    Outcome,
-    Result,
-    RetryJob,
-    Selector,
-)
+from domain.workshop import ClaimJobs, ExpireLease, FinishJobs, Outcome, Result, Selector
 from eventlog.committer import Committer
 from eventlog.origin import Origin, Receipt
 from tests.audit.guests import Guests

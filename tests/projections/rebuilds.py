@@ -5,10 +5,11 @@ from typing import Any
 
 from domain.claim import CompletionMode
 from domain.errors import Refusal
+from domain.foreman import CancelJob, ConfigureQueue, RetryJob
 from domain.job import Job, UniqueScope
 from domain.kitchen import DeleteOrder, FailOrder, ReleaseBot, RequeueOrder, RestoreOrder
 from domain.order import Order, OrderKind
-from domain.workshop import CancelJob, ConfigureQueue, Outcome, RetryJob
+from domain.workshop import Outcome
 from eventlog.follower import Follower
 from projections.rebuild.comparison import Comparison
 from projections.rebuild.rebuild import Rebuilt, rebuilding

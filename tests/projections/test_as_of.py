@@ -8,9 +8,10 @@ from uuid import UUID
 import pytest
 from uuid_utils.compat import uuid7
 
+from domain.foreman import CancelJob, RetryJob
 from domain.kitchen import DeleteOrder, RestoreOrder
 from domain.order import OrderKind
-from domain.workshop import CancelJob, Outcome, RetryJob
+from domain.workshop import Outcome
 from eventlog.database import connect, reader_conninfo
 from projections.as_of import Past, position_of
 from projections.checkpoints import take_checkpoints

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from domain.foreman import CancelJob, RetryJob
 from domain.job import Job, UniqueScope
-from domain.workshop import CancelJob, Outcome, RetryJob
+from domain.workshop import Outcome
 from eventlog.database import connect, reader_conninfo
 from eventlog.follower import READ_EVENTS, Follower
 from projections.finished_jobs import FinishedJobs

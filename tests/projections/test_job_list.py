@@ -14,8 +14,9 @@ from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
 import projections.job_list
+from domain.foreman import CancelJob, RetryJob
 from domain.job import Job, JobStatus, UniqueScope
-from domain.workshop import CancelJob, Outcome, RetryJob
+from domain.workshop import Outcome
 from eventlog.database import connect, reader_conninfo
 from eventlog.follower import Follower
 from eventlog.wakeups import Wakeups

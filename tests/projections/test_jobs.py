@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from domain.errors import ClaimLostError, Refusal
+from domain.foreman import CancelJob, ConfigureQueue, RetryJob
 from domain.job import Job, JobStatus, UniqueScope
 from domain.queue import Limits, Rate
-from domain.workshop import CancelJob, ConfigureQueue, FinishJobs, Outcome, RetryJob
+from domain.workshop import FinishJobs, Outcome
 from tests.kitchen import fold_of_the_log, live_rows, rows
 from tests.workshop import Workshop, new_job, open_workshop, raw
 

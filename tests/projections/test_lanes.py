@@ -11,18 +11,11 @@ import pytest
 from uuid_utils.compat import uuid7
 
 import daybook
+from domain.foreman import CancelJob, ConfigureQueue, RetryJob
 from domain.job import Job, JobStatus
+from domain.new_jobs import CreateJobs
 from domain.queue import Lanes
-from domain.workshop import (
-    CancelJob,
-    ClaimJobs,
-    ConfigureQueue,
-    CreateJobs,
-    FinishJobs,
-    Outcome,
-    RetryJob,
-    Selector,
-)
+from domain.workshop import ClaimJobs, FinishJobs, Outcome, Selector
 from eventlog.database import connect, owner_conninfo, reader_conninfo
 from projections import migrations
 from projections.doctor import examine

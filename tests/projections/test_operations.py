@@ -9,7 +9,9 @@ from msgspec import ValidationError, json
 from uuid_utils.compat import uuid7
 
 from domain.errors import Refusal
+from domain.foreman import ConfigureQueue
 from domain.messages import MESSAGE_TYPE, message_key
+from domain.new_jobs import NewJob
 from domain.operation import Operation
 from domain.operations import (
     CancelOperation,
@@ -21,7 +23,6 @@ from domain.operations import (
     Standing,
 )
 from domain.queue import Lanes
-from domain.workshop import ConfigureQueue, NewJob
 from eventlog.database import connect, reader_conninfo
 from projections.operations import (
     COUNT_FAILED,

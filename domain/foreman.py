@@ -1,0 +1,118 @@
+"""The commands of whoever looks after the workshop: jobs tried again or called off, queues set."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TypeVar
+from uuid import UUID
+
+from msgspec import UNSET, Struct, UnsetType
+
+from domain import job as jobs
+from domain.desk import Desk, Reads
+from domain.errors import JobNotDeadError, Refusal
+from domain.job import JOB, Job, JobStatus
+from domain.queue import QUEUE, Lanes, Limits, Queue, Rate, queue_id
+from domain.workshop import Settled, job_on
+
+T = TypeVar("T")
+
+
+class RetryJobs(Struct, frozen=True, kw_only=True, gc=False):
+    """Dead jobs begin a new life; each refusal is its own answer.
+
+    Whoever looked for them saw them dead. One that was cancelled since is not wanted any more, and
+    stays as it is.
+    """
+
+    job_ids: Sequence[UUID]
+    run_at: Sequence[datetime] = ()
+    """When each of them may be taken; at once if there are none."""
+
+    because: str | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=tuple([(JOB, job_id) for job_id in self.job_ids]))
+
+    def decide(self, desk: Desk) -> list[Settled]:
+        times: Sequence[datetime | None] = self.run_at or [None] * len(self.job_ids)
+        settled: list[Settled] = []
+        for job_id, run_at in zip(self.job_ids, times, strict=True):
+            try:
+                settled.append(Settled(job_id, self._retry(desk, job_id, run_at)))
+            except Refusal as refusal:
+                settled.append(Settled(job_id, refusal))
+        return settled
+
+    def _retry(self, desk: Desk, job_id: UUID, run_at: datetime | None) -> Job:
+        job = job_on(desk, job_id)
+        if job.status is not JobStatus.DEAD:
+            raise JobNotDeadError(job.id, job.status)
+        requeued = jobs.requeue(job, run_at=run_at, because=self.because, now=desk.now)
+        return desk.record(JOB, job_id, requeued)
+
+
+class RetryJob(Struct, frozen=True, gc=False):
+    job_id: UUID
+    because: str | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((JOB, self.job_id),))
+
+    def decide(self, desk: Desk) -> Job:
+        job = job_on(desk, self.job_id)
+        requeued = jobs.requeue(job, because=self.because, now=desk.now)
+        return desk.record(JOB, job.id, requeued)
+
+
+class CancelJob(Struct, frozen=True, gc=False):
+    job_id: UUID
+    because: str | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((JOB, self.job_id),))
+
+    def decide(self, desk: Desk) -> Job:
+        job = job_on(desk, self.job_id)
+        cancelled = jobs.cancel(job, because=self.because, now=desk.now)
+        return desk.record(JOB, job.id, cancelled)
+
+
+class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
+    """What is not set stays as it is."""
+
+    name: str
+    paused: bool | UnsetType = UNSET
+    concurrency: int | UnsetType | None = UNSET
+    rate: Rate | UnsetType | None = UNSET
+    per_subject: Limits | UnsetType = UNSET
+    lanes: Lanes | UnsetType = UNSET
+    because: str | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((QUEUE, queue_id(self.name)),))
+
+    def decide(self, desk: Desk) -> Queue:
+        queue = desk.get(QUEUE, queue_id(self.name))
+        paused = queue.paused if queue else False
+        limits, per_subject = (queue.limits, queue.per_subject) if queue else (Limits(), Limits())
+        lanes = queue.lanes if queue else Lanes.BLOCK
+        configured = Queue.Configured(
+            at=desk.now,
+            name=self.name,
+            paused=_chosen(self.paused, paused),
+            limits=Limits(
+                _chosen(self.concurrency, limits.concurrency), _chosen(self.rate, limits.rate)
+            ),
+            per_subject=_chosen(self.per_subject, per_subject),
+            lanes=_chosen(self.lanes, lanes),
+            because=self.because,
+        )
+        return desk.record(QUEUE, queue_id(self.name), configured)
+
+
+def _chosen(given: T | UnsetType, otherwise: T) -> T:
+    return otherwise if isinstance(given, UnsetType) else given

@@ -1,0 +1,123 @@
+"""How jobs come into being: one by one or by the thousand, once for each unique key."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID, uuid5
+
+from msgspec import Raw, Struct, json
+
+from domain.desk import Desk, Reads
+from domain.event import Decider
+from domain.job import JOB, NULL, Job, UniqueScope
+from domain.queue import QUEUE, Lanes, Queue, queue_id
+
+JOB_NUMBERS = "job_numbers"
+PRIORITY_USUAL = 5
+ATTEMPTS_MAX = 3
+LEASE_SECONDS = 90.0
+
+_UNIQUE_KEYS = UUID("b1c7d2f4-7f0e-5a3c-8e0b-25f1c9a4d7e2")
+_FOLLOW_UPS = UUID("5d9e1b7a-3c44-5f0a-b6c8-91e2f7a0d356")
+
+
+class NewJob(Struct, frozen=True, kw_only=True, gc=False):
+    job_id: UUID
+    queue: str
+    """Empty in a follow-up that goes into the queue of the job before it."""
+
+    type: str
+    payload: Raw = NULL
+    priority: int = PRIORITY_USUAL
+    attempts_max: int = ATTEMPTS_MAX
+    lease_seconds: float = LEASE_SECONDS
+    run_at: datetime | None = None
+    subject: str | None = None
+    unique_key: str | None = None
+    unique_scope: UniqueScope | None = None
+    partition: str | None = None
+    is_fresh: bool = False
+    """Whether nobody else can have used its unique key, so that nobody needs to look."""
+
+    operation_id: UUID | None = None
+    """What brings it in, if that was accepted before: then it has that one's place in its lane."""
+
+
+class Enqueued(Struct, frozen=True, gc=False):
+    job: Job
+    is_new: bool
+    """False when the unique key stands for a job already."""
+
+
+def unique_id(queue: str, type_: str, key: str) -> UUID:
+    """A unique key stands for one job, so the job's id follows from it: the log itself, in which
+    an id begins once, keeps a second from being made."""
+    return uuid5(_UNIQUE_KEYS, json.encode((queue, type_, key)).decode())
+
+
+def follow_up_id(job: Job, place: int) -> UUID:
+    return uuid5(_FOLLOW_UPS, f"{job.effect_key}-{place}")
+
+
+class CreateJobs(Struct, frozen=True, gc=False):
+    new: Sequence[NewJob]
+
+    @property
+    def reads(self) -> Reads:
+        keyed = tuple((JOB, one.job_id) for one in self.new if _may_be_known(one))
+        seen = queues_of(self.new)
+        return Reads(names=keyed, seen=seen, draws=((JOB_NUMBERS, len(self.new)),), can_wait=True)
+
+    def decide(self, desk: Desk) -> list[Enqueued]:
+        return [create_job(desk, one) for one in self.new]
+
+
+def create_job(desk: Desk, new: NewJob) -> Enqueued:
+    """Unless its unique key stands for one already."""
+    if _may_be_known(new):
+        existing = desk.get(JOB, new.job_id)
+        if existing is not None and not _may_begin_anew(existing, new):
+            return Enqueued(existing, is_new=False)
+    return Enqueued(create_as(desk, new, new.job_id, new.queue), is_new=True)
+
+
+def _may_be_known(new: NewJob) -> bool:
+    return new.unique_key is not None and not new.is_fresh
+
+
+def _may_begin_anew(existing: Job, new: NewJob) -> bool:
+    return new.unique_scope is UniqueScope.UNFINISHED and existing.is_over
+
+
+def queues_of(new: Sequence[NewJob]) -> tuple[tuple[Decider[Queue], UUID], ...]:
+    """The queues that are named, and of which it matters what they say of their lanes."""
+    names = {one.queue for one in new if one.partition is not None and one.queue}
+    return tuple([(QUEUE, queue_id(name)) for name in names])
+
+
+def _skips(desk: Desk, queue: str, partition: str | None) -> bool:
+    if partition is None:
+        return False
+    settings = desk.get(QUEUE, queue_id(queue))
+    return settings is not None and settings.lanes is Lanes.SKIP
+
+
+def create_as(desk: Desk, new: NewJob, job_id: UUID, queue: str) -> Job:
+    created = Job.Created(
+        at=desk.now,
+        job_id=job_id,
+        number=desk.draw(JOB_NUMBERS),
+        queue=queue,
+        type=new.type,
+        payload=new.payload,
+        priority=new.priority,
+        attempts_max=new.attempts_max,
+        lease_seconds=new.lease_seconds,
+        run_at=new.run_at,
+        subject=new.subject,
+        unique_key=new.unique_key,
+        unique_scope=new.unique_scope,
+        partition=new.partition,
+        skips=_skips(desk, queue, new.partition),
+        operation_id=new.operation_id,
+    )
+    return desk.record(JOB, job_id, created)
