@@ -17,19 +17,8 @@ from domain.errors import Refusal
 from domain.event import State
 from eventlog.arrays import bigints, byteas, texts, uuids
 from eventlog.desk import BatchDesk, Decided, Entry
-from eventlog.errors import KeyReusedError, KeySpentError
 from eventlog.history import fold_rows
-from eventlog.idempotency import (
-    FIND_KEYS,
-    FIND_SPENT_KEYS,
-    INSERT_KEYS,
-    IdempotencyKey,
-    KnownKey,
-    Scope,
-    columns,
-    known_key,
-    scopes,
-)
+from eventlog.kept_answers import KeptAnswers
 from eventlog.link import Answer, Connection, Link
 from eventlog.live import LiveTable, Statements
 from eventlog.mapper import EventMapper
@@ -93,9 +82,7 @@ class Batch:
         self._tables = tables
         self._mapper = mapper
         self._appended: dict[str, Any] | None = None
-        self._known_keys: dict[Scope, KnownKey] = {}
-        self._spent_keys: dict[Scope, UUID] = {}
-        self._new_keys: list[KnownKey] = []
+        self._kept = KeptAnswers()
 
     async def run(self, link: Link) -> None:
         desk, picks = await self._hold(link)
@@ -132,9 +119,7 @@ class Batch:
         needs = Needs(self.submissions)
         link.queue("BEGIN")
         clock = link.queue(READ_CLOCK)
-        keys = link.queue(FIND_KEYS, **scopes(needs.keys)) if needs.keys else None
-        # After the known ones: what is forgotten in between is found here.
-        spent = link.queue(FIND_SPENT_KEYS, **scopes(needs.keys)) if needs.keys else None
+        self._kept.ask(link, needs.keys)
         drawn = {
             sequence: link.queue(DRAW_NUMBERS, sequence=sequence, count=count)
             for sequence, count in needs.draws.items()
@@ -153,10 +138,7 @@ class Batch:
             # Picking never waits, so it may come after the waiting for this table's rows.
             picks += needs.pick(link, table)
         await link.sync()
-        if keys:
-            self._known_keys = {known.scope: known for known in map(known_key, keys.rows())}
-        if spent:
-            self._spent_keys = {(row[0], row[1]): row[2] for row in spent.rows()}
+        self._kept.load()
         states = [state for table, answer in held for state in load(table, answer)]
         for pick in picks:
             pick.load()
@@ -189,7 +171,9 @@ class Batch:
         short: list[int] = []
         for place, submission in enumerate(self.submissions):
             key = submission.key
-            if key is not None and self._answered_before(place, submission, key):
+            if key is not None and (told := self._kept.answer(key)) is not None:
+                submission.events = []
+                self.outcome[place] = told
                 continue
             try:
                 submission.answer = submission.command.decide(desk)
@@ -201,7 +185,7 @@ class Batch:
                 short.append(place)
             submission.events = desk.accept()
             if key is not None:
-                self._keep(submission, key, submission.answer)
+                self._kept.keep(submission, key, submission.answer)
         return short
 
     def _refused(self, place: int, submission: Submission, error: Exception) -> None:
@@ -214,34 +198,7 @@ class Batch:
         elif not isinstance(error, Refusal):
             error.add_note(f"while deciding {submission.command}")
         elif submission.key is not None and error.is_kept:
-            self._keep(submission, submission.key, error)
-
-    def _answered_before(self, place: int, submission: Submission, key: IdempotencyKey) -> bool:
-        known = self._known_keys.get(key.scope)
-        if known is None and key.scope not in self._spent_keys:
-            return False
-        submission.events = []
-        if known is None:
-            self.outcome[place] = KeySpentError(self._spent_keys[key.scope])
-            return True
-        if known.fingerprint != key.fingerprint:
-            self.outcome[place] = KeyReusedError(key.key)
-        else:
-            receipt = Receipt(None, known.command_id, known.position, known.answer)
-            self.outcome[place] = receipt
-        return True
-
-    def _keep(self, submission: Submission, key: IdempotencyKey, answer: Any) -> None:
-        last = submission.events[-1] if submission.events else None
-        kept = KnownKey(
-            scope=key.scope,
-            fingerprint=key.fingerprint,
-            answer=key.render(answer),
-            command_id=submission.origin.command_id,
-            last_event=(last.originator_id, last.originator_version) if last else None,
-        )
-        self._known_keys[key.scope] = kept
-        self._new_keys.append(kept)
+            self._kept.keep(submission, submission.key, error)
 
     def _write_keys(self, link: Link) -> None:
         unkept = {self.submissions[place].origin.command_id for place in self.again}
@@ -249,10 +206,7 @@ class Batch:
         for place, told in enumerate(self.outcome):
             if isinstance(told, Receipt) and told.replayed and told.command_id in unkept:
                 self.again.add(place)
-        new = [key for key in self._new_keys if key.command_id not in unkept]
-        if new:
-            new.sort(key=lambda key: key.scope)
-            link.queue(INSERT_KEYS, **columns(new))
+        self._kept.write(link, unkept=unkept)
 
     async def _find_overlooked(
         self, link: Link, short: Sequence[int], picks: Sequence[Pick]
