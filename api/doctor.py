@@ -17,7 +17,7 @@ from api.queries import Read
 from api.service import Service
 from api.shapes import Moment, moment
 from eventlog.origin import StoredAnswer
-from projections.doctor import Health
+from projections.findings import Health
 
 
 class FindingJSON(TypedDict):

@@ -145,7 +145,7 @@ async def _findings(connection: "AsyncConnection[TupleRow]") -> list[Any]:
 
 async def _clock(connection: "AsyncConnection[TupleRow]") -> Any:
     from api.clock import now
-    from projections.doctor import Finding, Health
+    from projections.findings import Finding, Health
 
     before = now()
     ((theirs,),) = await (await connection.execute("SELECT clock_timestamp()")).fetchall()
@@ -157,7 +157,7 @@ async def _clock(connection: "AsyncConnection[TupleRow]") -> Any:
 
 
 def _local_findings(choice: "Choice") -> list[Any]:
-    from projections.doctor import Finding, Health
+    from projections.findings import Finding, Health
 
     settings = choice.settings()
     if settings.database_url is not None or not settings.data_dir.exists():

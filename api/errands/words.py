@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from projections.doctor import Health
+from projections.findings import Health
 
 Work = Literal["rebuild", "verify", "examine"]
 

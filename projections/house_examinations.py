@@ -1,0 +1,136 @@
+"""What may be wrong with the house: its database, and those who keep it in order."""
+
+from collections.abc import Sequence
+
+from domain.rebuild import RebuildAction
+from projections.findings import Connection, Examination, Finding, Health, rows_of
+from projections.indexes import READ_INDEXES, expected_indexes
+from projections.running_rebuilds import REBUILD_LOCK
+
+WRITER_SECONDS_MAX = 2.0
+LAG_SECONDS_MAX = 10.0
+
+READ_SERVER = """
+SELECT current_setting('server_version'), pg_is_in_recovery(),
+       current_setting('default_transaction_read_only')
+"""
+READ_LOG = """
+SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM stored_events_notification_id_seq
+"""
+# Whoever is writing holds the horizon back, and with it every follower.
+FIND_SLOW_WRITERS = """
+SELECT coalesce(a.pid::text, 'prepared'), coalesce(a.application_name, ''),
+       coalesce(a.state, 'prepared'),
+       extract(epoch FROM clock_timestamp() - coalesce(a.xact_start, p.prepared))::float8
+FROM pg_locks AS l
+LEFT JOIN pg_stat_activity AS a USING (pid)
+LEFT JOIN pg_prepared_xacts AS p ON l.virtualtransaction = '-1/' || p.transaction::text
+WHERE l.locktype = 'relation' AND l.relation = 'stored_events'::regclass
+  AND l.mode = 'RowExclusiveLock' AND l.granted
+  AND clock_timestamp() - coalesce(a.xact_start, p.prepared, clock_timestamp())
+      > %(seconds)s * interval '1 second'
+"""
+READ_FOLLOWERS = """
+SELECT name, position, extract(epoch FROM clock_timestamp() - updated_at)::float8
+FROM followers
+ORDER BY name
+"""
+FIND_DUTY = """
+SELECT EXISTS (
+    SELECT FROM pg_locks
+    WHERE locktype = 'advisory' AND granted
+      AND ((classid::bigint << 32) | objid::bigint)
+          = hashtextextended('daybook.processors', 0)
+)
+"""
+READ_IMPORT = "SELECT lines_count, began_at FROM imports"
+# Whoever is at work holds the lock of rebuilds.
+FIND_CUT_OFF = """
+SELECT action, projections FROM running_rebuilds
+WHERE NOT EXISTS (
+    SELECT FROM pg_locks
+    WHERE locktype = 'advisory' AND granted
+      AND ((classid::bigint << 32) | objid::bigint) = %(lock)s)
+"""
+
+
+async def _server(connection: Connection) -> Finding:
+    ((version, standby, read_only),) = await rows_of(connection, READ_SERVER)
+    if standby or read_only == "on":
+        next_step = "Connect to the primary, or make this server writable."
+        return Finding("database", Health.BAD, "The server takes no writes.", next_step)
+    return Finding("database", Health.GOOD, f"PostgreSQL {version} answers and takes writes.")
+
+
+async def _indexes(connection: Connection) -> Finding:
+    there = {name for (name,) in await rows_of(connection, READ_INDEXES)}
+    missing = [create for name, create in expected_indexes().items() if name not in there]
+    if not missing:
+        return Finding("indexes", Health.GOOD, "All that the migrations made are there.")
+    sentence = f"{len(missing)} are missing or unfinished: reads are right, and slow."
+    return Finding("indexes", Health.BAD, sentence, f"As owner of the schema: {missing[0]};")
+
+
+async def _horizon(connection: Connection) -> Finding:
+    ((head,),) = await rows_of(connection, READ_LOG)
+    writers = await rows_of(connection, FIND_SLOW_WRITERS, {"seconds": WRITER_SECONDS_MAX})
+    if not writers:
+        return Finding("horizon", Health.GOOD, f"The log is settled up to position {head}.")
+    pid, application, state, seconds = writers[0]
+    sentence = f"Session {pid} ({application}, {state}) has been writing for {seconds:.0f} s."
+    step = f"Readers wait for it. If it hangs: SELECT pg_terminate_backend({pid})."
+    if pid == "prepared":
+        step = "Readers wait for it: COMMIT PREPARED or ROLLBACK PREPARED it (pg_prepared_xacts)."
+    return Finding("horizon", Health.BAD, sentence, step)
+
+
+async def _followers(connection: Connection) -> Finding:
+    ((head,),) = await rows_of(connection, READ_LOG)
+    behind = [
+        f"{name} is {head - position} positions behind"
+        for name, position, seconds in await rows_of(connection, READ_FOLLOWERS)
+        if position < head and seconds > LAG_SECONDS_MAX
+    ]
+    if behind:
+        step = "Start a service (./run); if one runs, look at its log."
+        return Finding("followers", Health.BAD, f"{'; '.join(behind)}.", step)
+    return Finding("followers", Health.GOOD, "All read models keep up with the log.")
+
+
+async def _duty(connection: Connection) -> Finding:
+    ((held,),) = await rows_of(connection, FIND_DUTY)
+    if held:
+        return Finding("processors", Health.GOOD, "A service looks after due times and leases.")
+    sentence = "No service looks after due times, leases and schedules."
+    return Finding("processors", Health.BAD, sentence, "Start one: ./run.")
+
+
+async def _import(connection: Connection) -> Finding:
+    found = await rows_of(connection, READ_IMPORT)
+    if not found:
+        return Finding("import", Health.GOOD, "None is unfinished.")
+    ((lines, began_at),) = found
+    sentence = f"One that began at {began_at:%Y-%m-%d %H:%M} is unfinished, after {lines} events."
+    step = "No service starts: go on with 'daybook import FILE', or drop it with --discard."
+    return Finding("import", Health.BAD, sentence, step)
+
+
+async def _rebuilds(connection: Connection) -> Finding:
+    cut_off = await rows_of(connection, FIND_CUT_OFF, {"lock": REBUILD_LOCK})
+    if not cut_off:
+        return Finding("rebuilds", Health.GOOD, "None was cut off.")
+    ((action, names), *_) = cut_off
+    flag = " --rollback" if action == RebuildAction.ROLLBACK else ""
+    sentence = f"A {action} of {names} was cut off; the running tables are as they were."
+    return Finding("rebuilds", Health.NOTICE, sentence, f"Go on: daybook rebuild{flag} {names}.")
+
+
+OF_THE_HOUSE: Sequence[Examination] = (
+    _server,
+    _indexes,
+    _horizon,
+    _followers,
+    _duty,
+    _import,
+    _rebuilds,
+)
