@@ -53,6 +53,7 @@ from domain.errors import (
     TicketNotWaitingError,
     TicketOverError,
     UnknownTimeZoneError,
+    VersionConflictError,
 )
 from eventlog.errors import (
     ConflictError,
@@ -68,6 +69,7 @@ RETRY_AFTER = {"Retry-After": "1"}
 
 REFUSALS: dict[type[Refusal], HTTPStatus] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
+    VersionConflictError: HTTPStatus.PRECONDITION_FAILED,
     OrderNotPendingError: HTTPStatus.CONFLICT,
     OrderNotProcessingError: HTTPStatus.CONFLICT,
     OrderNotDeadError: HTTPStatus.CONFLICT,
