@@ -62,6 +62,7 @@ from api.problems import (
     method_not_allowed,
     not_found,
 )
+from api.queue_room import QueueRoom
 from api.rate_limits import RateLimits
 from api.request_context import REQUEST
 from api.service import Service
@@ -134,6 +135,7 @@ class App(Starlette):
         self.settings = settings
         self.callback_keys = completion.callback_keys(settings)
         self.cron_access = cron.cron_access(settings)
+        self.queue_room = QueueRoom(service.read, settings.queue_depth_max)
         self.rate_limits = RateLimits(settings, service.guests, service.note)
         self.door.failed_keys = FailedKeys(settings, self.rate_limits, service.note)
         self.traffic = Traffic()

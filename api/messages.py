@@ -33,6 +33,7 @@ from api.message_shapes import (
     receipt_json,
 )
 from api.problems import overloaded
+from api.queue_room import FillingWrite
 from domain.desk import Desk, Reads, Together
 from domain.errors import Refusal
 from domain.job import Job, UniqueScope
@@ -111,10 +112,8 @@ def pushed(outcome: list[Enqueued] | Queued) -> PushAnswer | QueuedAnswer:
     return {"status": "executed", "messages": [receipt_json(one) for one in outcome]}
 
 
-class PushEndpoint(Write[Pushed, list[Enqueued] | Queued]):
+class PushEndpoint(FillingWrite[Pushed, list[Enqueued] | Queued]):
     """201 when they are in their lanes, 202 when they are accepted, 429 when there are too many."""
-
-    problems = (HTTPStatus.TOO_MANY_REQUESTS,)
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         admission = call.service.admission
