@@ -128,7 +128,7 @@ def _of_queues(readings: Readings) -> Iterable[Metric]:
     depth.add_metric(["order", "", "pending"], readings.orders_pending)
     age.add_metric(["order", ""], _age(readings.orders_oldest_at))
     for queue in readings.queues:
-        for status in ("pending", "scheduled", "processing", "dead"):
+        for status in ("pending", "scheduled", "behind", "processing", "dead"):
             depth.add_metric(["job", queue.name, status], getattr(queue, status))
         age.add_metric(["job", queue.name], _age(queue.oldest_pending_at))
     yield depth

@@ -11,6 +11,7 @@ from msgspec import Struct
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
+from api import metrics
 from api.access import CLIENT, WORKER
 from api.admission import Admission, Verdict
 from api.commands import Call, RawHeaders, Write, retry_after, stored
@@ -118,10 +119,12 @@ class PushEndpoint(FillingWrite[Pushed, list[Enqueued] | Queued]):
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         admission = call.service.admission
         if admission.of_push() is Verdict.REJECT:
-            return turned_away(admission)
+            return turned_away(admission, "push")
         answer, headers = await super().answer(call, body)
-        if answer.status == HTTPStatus.ACCEPTED:
+        is_queued = answer.status == HTTPStatus.ACCEPTED
+        if is_queued:
             admission.note_queued()
+        decided("push", Verdict.QUEUE if is_queued else Verdict.EXECUTE)
         return answer, headers
 
     def render(self, outcome: list[Enqueued] | Queued | Refusal) -> StoredAnswer:
@@ -130,7 +133,12 @@ class PushEndpoint(FillingWrite[Pushed, list[Enqueued] | Queued]):
         return super().render(outcome)
 
 
-def turned_away(admission: Admission) -> tuple[StoredAnswer, RawHeaders]:
+def decided(kind: str, verdict: Verdict) -> None:
+    metrics.ADMISSIONS.labels(kind, verdict.value).inc()
+
+
+def turned_away(admission: Admission, kind: str) -> tuple[StoredAnswer, RawHeaders]:
+    decided(kind, Verdict.REJECT)
     problem = overloaded(queue_depth=admission.depth, retry_seconds=admission.retry_seconds)
     return stored(problem), retry_after(problem)
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from api import metrics
 from api.commands import A, B, Call, RawHeaders, Write
 from api.problems import RETRY_AFTER, BadInputError
 from domain.workshop import NewJob
@@ -60,6 +61,7 @@ class QueueRoom:
         rooms = {queue: await self._room(queue, self._depth_max) for queue in wanted}
         for queue, count in wanted.items():
             if rooms[queue].left < count:
+                metrics.LIMIT_HITS.labels("queue_depth").inc()
                 raise queue_full(queue, self._depth_max)
         for queue, count in wanted.items():
             rooms[queue].left -= count
