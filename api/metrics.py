@@ -33,6 +33,10 @@ REFUSED_REQUESTS = Counter(
     registry=REGISTRY,
 )
 
+# Counted from zero on, so that the first is seen to be one more.
+for _kind, _decision in (("push", "queue"), ("push", "reject"), ("pop", "reject")):
+    ADMISSIONS.labels(_kind, _decision)
+
 
 def read_count(name: str, **labels: str) -> float:
     """What a counter has counted so far: `read_count("daybook_joins")`."""

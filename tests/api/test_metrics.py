@@ -55,6 +55,14 @@ async def test_claims_completions_failures_retries_and_dead_letters_are_counted(
     assert counted == KINDS
 
 
+async def test_what_has_not_happened_yet_is_counted_from_zero_on(api: Api) -> None:
+    found = numbers((await api.get("/metrics")).body.decode())
+
+    assert found['daybook_events_total{topic="job.moved_to_dlq"}'] == 0
+    assert found['daybook_admissions_total{decision="reject",kind="push"}'] >= 0
+    assert found['daybook_rate_limit_hits_total{limit="failed-keys"}'] >= 0
+
+
 async def test_depth_is_told_by_queue_and_by_what_the_jobs_wait_for(api: Api) -> None:
     for partition in ("a", "a", "b"):
         job = {"queue": "email", "type": "t", "partition": partition}
