@@ -61,6 +61,7 @@ from api.problems import (
     known_error,
     method_not_allowed,
     not_found,
+    not_taken,
 )
 from api.queue_room import QueueRoom
 from api.rate_limits import RateLimits
@@ -157,7 +158,9 @@ class App(Starlette):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._lookup.find(scope)
         if endpoint is None:
-            await super().__call__(scope, receive, send)
+            methods = self._lookup.methods_instead(scope)
+            answer = not_taken(scope["method"], scope["path"], methods) if methods else None
+            await (answer or super().__call__)(scope, receive, send)
         else:
             scope["app"], scope["endpoint"] = self, endpoint
             # What the door does not let in, it answers itself.
