@@ -52,6 +52,7 @@ class QueueRoom:
         self._read = read
         self._depth_max = depth_max
         self._rooms: dict[str, Room] = {}
+        self._looking = asyncio.Lock()
 
     async def take(self, new: Iterable[NewJob]) -> None:
         """Counts them in, or refuses them all."""
@@ -67,14 +68,22 @@ class QueueRoom:
             rooms[queue].left -= count
 
     async def _room(self, queue: str, depth_max: int) -> Room:
-        now = asyncio.get_running_loop().time()
-        known = self._rooms.get(queue)
-        if known is not None and now - known.looked_at < LOOK_SECONDS:
+        if (known := self._known(queue)) is not None:
             return known
-        if len(self._rooms) >= QUEUES_MAX:
-            self._rooms.clear()
-        room = self._rooms[queue] = Room(await self._left(queue, depth_max), now)
-        return room
+        # Those who come at once take from the same room, and not each from one of their own.
+        async with self._looking:
+            if (known := self._known(queue)) is not None:
+                return known
+            if len(self._rooms) >= QUEUES_MAX:
+                self._rooms.clear()
+            now = asyncio.get_running_loop().time()
+            room = self._rooms[queue] = Room(await self._left(queue, depth_max), now)
+            return room
+
+    def _known(self, queue: str) -> Room | None:
+        room = self._rooms.get(queue)
+        now = asyncio.get_running_loop().time()
+        return room if room is not None and now - room.looked_at < LOOK_SECONDS else None
 
     async def _left(self, queue: str, depth_max: int) -> int:
         standings = await self._read(

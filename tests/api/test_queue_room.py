@@ -52,6 +52,13 @@ async def test_a_full_queue_takes_no_more_until_there_is_room(api: Api, database
     assert (await push(api)).status == 201
 
 
+async def test_of_those_who_come_at_once_so_many_are_let_in(api: Api) -> None:
+    answers = await asyncio.gather(*(create(api) for _ in range(5 * DEPTH_MAX)))
+
+    statuses = [int(answer.status) for answer in answers]
+    assert (statuses.count(201), statuses.count(429)) == (DEPTH_MAX, 4 * DEPTH_MAX)
+
+
 async def test_what_would_go_beyond_is_refused_as_a_whole(api: Api) -> None:
     assert (await create(api, DEPTH_MAX + 1)).problem == (429, "queue-full")
     assert (await create(api, DEPTH_MAX)).status == 201
