@@ -27,6 +27,8 @@ async def test_a_page_names_only_files_that_are_there(api: Api, path: str) -> No
     assert page.headers["content-type"] == "text/html; charset=utf-8"
 
     named = addresses(page.body.decode())
+    assert b"{{" not in page.body
+    assert any(one.endswith(".css") for one in named)
     assert any(one.endswith(".js") for one in named)
     assert {(await api.get(one)).status for one in named} == {200}
 
