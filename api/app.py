@@ -64,7 +64,9 @@ from api.problems import (
     known_error,
     method_not_allowed,
     not_found,
+    not_taken,
 )
+from api.queue_room import QueueRoom
 from api.rate_limits import RateLimits
 from api.request_context import REQUEST
 from api.service import Service
@@ -141,6 +143,7 @@ class App(Starlette):
         self.settings = settings
         self.callback_keys = completion.callback_keys(settings)
         self.cron_access = cron.cron_access(settings)
+        self.queue_room = QueueRoom(service.read, settings.queue_depth_max)
         self.rate_limits = RateLimits(settings, service.guests, service.note)
         self.door.failed_keys = FailedKeys(settings, self.rate_limits, service.note)
         self.traffic = Traffic()
@@ -162,7 +165,9 @@ class App(Starlette):
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._lookup.find(scope)
         if endpoint is None:
-            await super().__call__(scope, receive, send)
+            methods = self._lookup.methods_instead(scope)
+            answer = not_taken(scope["method"], scope["path"], methods) if methods else None
+            await (answer or super().__call__)(scope, receive, send)
         else:
             scope["app"], scope["endpoint"] = self, endpoint
             # What the door does not let in, it answers itself.

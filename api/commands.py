@@ -35,6 +35,7 @@ from api.requests import (
     read_bytes,
     read_id,
     read_idempotency_key,
+    read_if_match,
     read_json,
     read_reason,
 )
@@ -45,6 +46,7 @@ from domain.bounds import within
 from domain.desk import Command
 from domain.errors import Refusal
 from domain.scope import Scope as KeyScope
+from domain.seen import AsSeen
 from eventlog.idempotency import IdempotencyKey
 from eventlog.origin import Origin, Receipt, StoredAnswer
 
@@ -56,6 +58,7 @@ JSON_TYPE = (b"content-type", b"application/json")
 PROBLEM_TYPE = (b"content-type", b"application/problem+json")
 CORRELATION = b"daybook-correlation-id"
 REASON = b"daybook-reason"
+IF_MATCH = b"if-match"
 REPLAYED = (b"idempotent-replayed", b"true")
 
 
@@ -120,7 +123,15 @@ class Call:
         does is written down, beside the log that has it anyway."""
         if self.caller.scope & ADMIN and self.service.keyring is not None:
             happened("admin.acted")
+        if IF_MATCH in self.headers:
+            command = self._as_seen(command)
         return self.service.committer.submit(within(command, self.caller.bounds), origin, key)
+
+    def _as_seen(self, command: Command[A]) -> Command[A]:
+        versions = read_if_match(self.headers[IF_MATCH])
+        if versions is None or "id" not in self.scope["path_params"]:
+            return command
+        return AsSeen(command, self.id, versions)
 
 
 class Endpoint(ABC, Generic[B]):
@@ -135,7 +146,7 @@ class Endpoint(ABC, Generic[B]):
         "Daybook-Correlation-Id": Id,
     }
     """Headers of the request that are looked at, with the type of each; beside them, where people
-    may say why, Daybook-Reason."""
+    may say why, Daybook-Reason, and where the path names one thing, If-Match."""
 
     also: tuple[HTTPStatus, ...] = ()
     """Statuses with which it answers as well when all went well."""
@@ -240,6 +251,7 @@ class Write(Endpoint[B], Generic[B, A]):
         self.answers = shape
         self._command = command
         self._shape = shape
+        self.is_about_one = "{id}" in path
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         value = self.read(call, body)
@@ -287,6 +299,8 @@ def keyed(
         "parameters": call.parameters,
         "body": value,
     }
+    if IF_MATCH in call.headers:
+        asked["ifMatch"] = call.headers[IF_MATCH].decode("latin-1")
     return IdempotencyKey(
         principal=call.caller.id,
         key=text,

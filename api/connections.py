@@ -15,6 +15,9 @@ from api.addresses import Networks, counted, read_networks
 from api.settings import Settings
 
 LOOK_SECONDS = 0.25
+# Those who came together are late together: they are closed a few at a time, and others served in
+# between.
+CLOSED_TOGETHER_MAX = 50
 
 
 class Connection(Protocol):
@@ -75,16 +78,22 @@ class Connections:
         is_proxy = any(address in network for network in self._proxies)
         return None if is_proxy else counted(address)
 
-    def _look_later(self) -> None:
-        self._look = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_at_all)
+    def _look_later(self, seconds: float = LOOK_SECONDS) -> None:
+        self._look = asyncio.get_running_loop().call_later(seconds, self._look_at_all)
 
     def _look_at_all(self) -> None:
         self._look = None
         now = asyncio.get_running_loop().time()
-        for connection in [*self._open]:
+        late = [connection for connection in self._open if _is_late(connection, now)]
+        for connection in late[:CLOSED_TOGETHER_MAX]:
             if connection.takes_until is not None and connection.takes_until < now:
                 connection.give_up()
-            elif connection.owes_until is not None and connection.owes_until < now:
+            else:
                 connection.expire()
         if self._open:
-            self._look_later()
+            self._look_later(LOOK_SECONDS if len(late) <= CLOSED_TOGETHER_MAX else 0)
+
+
+def _is_late(connection: Connection, now: float) -> bool:
+    owes, takes = connection.owes_until, connection.takes_until
+    return (owes is not None and owes < now) or (takes is not None and takes < now)

@@ -30,6 +30,8 @@ REMEMBERED_MAX = 10_000
 
 class FailedKeys:
     def __init__(self, settings: Settings, limits: RateLimits, note: Note) -> None:
+        # Counted from zero on, so that the first is seen to be one more.
+        metrics.LIMIT_HITS.labels(PER_ADDRESS)
         self._limit = Limit(PER_ADDRESS, settings.failed_keys_per_address_max, WINDOW_SECONDS)
         self._limits = limits
         self._note = note

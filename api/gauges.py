@@ -25,8 +25,12 @@ from api.traffic import Traffic
 from eventlog.errors import UnavailableError
 from eventlog.meter import Meter
 from projections.readings import Readings, take_readings
+from projections.registry import DECIDERS
 
 KEEP_SECONDS = 5.0
+# What has not happened yet is told as well: of a count that begins with one, nobody learns that it
+# has grown.
+NONE_YET = {kind.topic: 0 for decider in DECIDERS for kind in decider.events}
 
 
 class Gauges(Collector):
@@ -84,7 +88,7 @@ class Gauges(Collector):
         events = CounterMetricFamily(
             "daybook_events", "Events that this process has recorded.", labels=["topic"]
         )
-        for topic, count in committer.events_count.items():
+        for topic, count in {**NONE_YET, **committer.events_count}.items():
             events.add_metric([topic], count)
         yield events
         waiting = GaugeMetricFamily("daybook_commands_waiting", "Commands that wait for a batch.")
@@ -131,7 +135,7 @@ def _of_queues(readings: Readings) -> Iterable[Metric]:
     depth.add_metric(["operation", "", "failed"], readings.failed_operations.count)
     age.add_metric(["operation", ""], _age(readings.operations.oldest_at))
     for queue in readings.queues:
-        for status in ("pending", "scheduled", "processing", "dead"):
+        for status in ("pending", "scheduled", "behind", "processing", "dead"):
             depth.add_metric(["job", queue.name, status], getattr(queue, status))
         age.add_metric(["job", queue.name], _age(queue.oldest_pending_at))
     yield depth

@@ -19,6 +19,7 @@ from api.commands import Body, Call, Stated, Write, stored
 from api.job_shapes import JobJSON, job_json
 from api.limit_settings import BATCH_BODY_BYTES_MAX, KILOBYTE
 from api.problems import problem_of, reason_of
+from api.queue_room import FillingWrite
 from api.requests import BATCH_MAX, ERROR_CHARACTERS_MAX, Id, unprocessable
 from domain.desk import Desk, Reads
 from domain.errors import Refusal
@@ -165,6 +166,10 @@ class Enqueue(Struct, frozen=True, gc=False):
     answer: str
 
     @property
+    def new(self) -> Sequence[NewJob]:
+        return self.create.new
+
+    @property
     def reads(self) -> Reads:
         return self.create.reads
 
@@ -245,7 +250,7 @@ def enqueued(outcome: tuple[str, list[Enqueued]]) -> JobAnswer | JobsAnswer | Id
     return {"jobs": [job_json(one.job) for one in jobs]}
 
 
-class CreateEndpoint(Write[NewJobs, tuple[str, list[Enqueued]]]):
+class CreateEndpoint(FillingWrite[NewJobs, tuple[str, list[Enqueued]]]):
     """Takes one job or many, and answers 200 when there was nothing to create."""
 
     also = (HTTPStatus.OK,)

@@ -94,6 +94,14 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
         ),
     ] = field(default=100, name="DAYBOOK_CONNECTIONS_PER_ADDRESS_MAX")
 
+    queue_depth_max: Annotated[
+        Annotated[int, Meta(ge=1, le=10_000_000)] | None,
+        Meta(
+            description="How many jobs may wait in one queue; it takes time to count them, so many "
+            "more than workers do in a minute make little sense. Without it, any number."
+        ),
+    ] = field(default=None, name="DAYBOOK_QUEUE_DEPTH_MAX")
+
     page_max: Annotated[
         int, Meta(ge=1, le=PAGE_MAX, description="How many things one page of a list may have.")
     ] = field(default=PAGE_MAX, name="DAYBOOK_PAGE_MAX")

@@ -26,7 +26,10 @@ class Lookup:
     def __init__(self, routes: Iterable[Route]) -> None:
         self._fixed: dict[tuple[str, str], Endpoint[Any]] = {}
         self._named: dict[tuple[str, Masked], tuple[list[str], Endpoint[Any]]] = {}
+        self._methods: dict[str, set[str]] = {}
         for route in routes:
+            if not _PARAMETER.search(route.path):
+                self._methods.setdefault(route.path, set()).update(route.methods or ())
             if isinstance(route.endpoint, Endpoint):
                 self._add(route.endpoint)
 
@@ -41,11 +44,18 @@ class Lookup:
         if [n for n, segment in enumerate(masked) if n and not segment] == places:
             self._named[endpoint.method, masked] = names, endpoint
 
+    def methods_instead(self, scope: Scope) -> set[str]:
+        """What a path of its own takes, if not this: /api/jobs/claim is no job with a bad id."""
+        methods = self._methods.get(scope["path"], set())
+        return set() if scope["method"] in methods else methods
+
     def find(self, scope: Scope) -> Endpoint[Any] | None:
         method, path = scope["method"], scope["path"]
         if endpoint := self._fixed.get((method, path)):
             scope["path_params"] = {}
             return endpoint
+        if path in self._methods:
+            return None
         segments = path.split("/")
         values: list[str] = []
         for place in (FIRST_SEGMENT, SECOND_SEGMENT):

@@ -11,6 +11,7 @@ from msgspec import Struct
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
+from api import metrics
 from api.access import CLIENT, WORKER
 from api.admission import Admission, Verdict, in_bounds
 from api.commands import Call, RawHeaders, Write, retry_after, stored
@@ -33,6 +34,7 @@ from api.message_shapes import (
     receipt_json,
 )
 from api.problems import overloaded
+from api.queue_room import FillingWrite
 from domain.desk import Desk, Reads, Together
 from domain.errors import LaneFullError, Refusal
 from domain.job import Job, UniqueScope
@@ -105,18 +107,18 @@ def pushed(outcome: list[Enqueued] | Queued) -> PushAnswer | QueuedAnswer:
     return {"status": "executed", "messages": [receipt_json(one) for one in outcome]}
 
 
-class PushEndpoint(Write[Pushed, list[Enqueued] | Queued]):
+class PushEndpoint(FillingWrite[Pushed, list[Enqueued] | Queued]):
     """201 when they are in their lanes, 202 when they are accepted, 429 when there are too many."""
-
-    problems = (HTTPStatus.TOO_MANY_REQUESTS,)
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         admission = call.service.admission
         if admission.of_push() is Verdict.REJECT:
-            return turned_away(admission)
+            return turned_away(admission, "push")
         answer, headers = await super().answer(call, body)
-        if answer.status == HTTPStatus.ACCEPTED:
+        is_queued = answer.status == HTTPStatus.ACCEPTED
+        if is_queued:
             admission.note_queued()
+        decided("push", Verdict.QUEUE if is_queued else Verdict.EXECUTE)
         return answer, headers
 
     def refused(self, error: Exception, headers: RawHeaders) -> tuple[StoredAnswer, RawHeaders]:
@@ -133,7 +135,12 @@ class PushEndpoint(Write[Pushed, list[Enqueued] | Queued]):
         return super().render(outcome)
 
 
-def turned_away(admission: Admission) -> tuple[StoredAnswer, RawHeaders]:
+def decided(kind: str, verdict: Verdict) -> None:
+    metrics.ADMISSIONS.labels(kind, verdict.value).inc()
+
+
+def turned_away(admission: Admission, kind: str) -> tuple[StoredAnswer, RawHeaders]:
+    decided(kind, Verdict.REJECT)
     problem = overloaded(queue_depth=admission.depth, retry_seconds=admission.retry_seconds)
     return stored(problem), retry_after(problem)
 

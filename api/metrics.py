@@ -19,6 +19,12 @@ LIMIT_HITS = Counter(
 ERRORS = Counter(
     "daybook_errors", "Answers that are the service's own fault.", ["status"], registry=REGISTRY
 )
+ADMISSIONS = Counter(
+    "daybook_admissions",
+    "Pushes and pops by what was decided about them: execute, queue or reject.",
+    ["kind", "decision"],
+    registry=REGISTRY,
+)
 CONNECTIONS = Gauge("daybook_connections", "Connections that are open.", registry=REGISTRY)
 REFUSED_REQUESTS = Counter(
     "daybook_refused_requests",
@@ -26,6 +32,10 @@ REFUSED_REQUESTS = Counter(
     ["code"],
     registry=REGISTRY,
 )
+
+# Counted from zero on, so that the first is seen to be one more.
+for _kind, _decision in (("push", "queue"), ("push", "reject"), ("pop", "reject")):
+    ADMISSIONS.labels(_kind, _decision)
 
 
 def read_count(name: str, **labels: str) -> float:

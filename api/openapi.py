@@ -14,13 +14,13 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from api.access import PUBLIC, declared, described
-from api.commands import Endpoint
+from api.commands import Endpoint, Write
 from api.jobs import Name, Text
 from api.key_text import KEY_PATTERN
 from api.parameters import NoParameters
 from api.problems import RETRY_AFTER, JSONAnswer, Problem, ProblemJSON
 from api.queries import NDJSON, Read
-from api.requests import Id, Reason
+from api.requests import Id, IfMatch, Reason
 from api.restaurants import Slug
 from api.version import version
 
@@ -131,8 +131,12 @@ def _parameters(endpoint: Described, schemas: Schemas) -> Iterator[Description]:
 
 
 def _headers(endpoint: Described) -> Mapping[str, Any]:
-    is_stated = isinstance(endpoint, Endpoint) and endpoint.is_stated
-    return {**endpoint.headers, "Daybook-Reason": Reason} if is_stated else endpoint.headers
+    headers = dict(endpoint.headers)
+    if isinstance(endpoint, Endpoint) and endpoint.is_stated:
+        headers["Daybook-Reason"] = Reason
+    if isinstance(endpoint, Write) and endpoint.is_about_one:
+        headers["If-Match"] = IfMatch
+    return headers
 
 
 def _parameter(where: str, name: str, schema: Description, default: Any = None) -> Description:

@@ -40,6 +40,13 @@ FENCE = {
 FOR_EVER = "public, max-age=31536000, immutable"
 ASK_EACH_TIME = "no-cache"
 
+# What every page begins with.
+HEAD = """\
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="{{web}}/icon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="{{web}}/style.css">"""
+
 _IMPORT = re.compile(r'^(?:import|export)\b[^;"]*"(\.{1,2}/[^"]+)";', re.M)
 _SCRIPT = re.compile(r'^ *<script type="module" src="\{\{web\}\}/([^"]+)"></script>$', re.M)
 
@@ -71,7 +78,8 @@ class Web:
         body = self._contents[name]
         if not name.endswith(".html"):
             return body
-        text = _SCRIPT.sub(lambda found: self._preloads(found[1]) + found[0], body.decode())
+        text = body.decode().replace("{{head}}", HEAD)
+        text = _SCRIPT.sub(lambda found: self._preloads(found[1]) + found[0], text)
         return text.replace("{{web}}", f"/web/{self.version}").encode()
 
     def _preloads(self, module: str) -> str:

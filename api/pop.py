@@ -18,7 +18,7 @@ from api.job_claims import TakingEndpoint
 from api.jobs import LeaseSeconds, Text
 from api.limit_settings import WAIT_SECONDS_MAX
 from api.message_shapes import PopAnswer, message_json
-from api.messages import turned_away
+from api.messages import decided, turned_away
 from api.parameters import Parameters
 from api.problems import problem_of
 from api.queues import read_name
@@ -93,7 +93,8 @@ class PopEndpoint(TakingEndpoint[Nothing]):
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         if call.service.admission.of_pop() is Verdict.REJECT:
-            return turned_away(call.service.admission)
+            return turned_away(call.service.admission, "pop")
+        decided("pop", Verdict.EXECUTE)
         return await super().answer(call, body)
 
     def take(self, call: Call, wish: Nothing) -> tuple[ClaimJobs, float]:

@@ -3,7 +3,7 @@
 Owns the one table from what can go wrong to its HTTP status.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any, TypedDict
 
@@ -55,6 +55,7 @@ from domain.errors import (
     TicketNotWaitingError,
     TicketOverError,
     UnknownTimeZoneError,
+    VersionConflictError,
 )
 from eventlog.errors import (
     ConflictError,
@@ -70,6 +71,7 @@ RETRY_AFTER = {"Retry-After": "1"}
 
 REFUSALS: dict[type[Refusal], HTTPStatus] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
+    VersionConflictError: HTTPStatus.PRECONDITION_FAILED,
     OrderNotPendingError: HTTPStatus.CONFLICT,
     OrderNotProcessingError: HTTPStatus.CONFLICT,
     OrderNotDeadError: HTTPStatus.CONFLICT,
@@ -275,11 +277,15 @@ async def not_found(request: Request, _error: Exception) -> Response:
 
 async def method_not_allowed(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    allowed = ", ".join(sorted(_methods_of(request)))
+    return not_taken(request.method, request.url.path, _methods_of(request))
+
+
+def not_taken(method: str, path: str, methods: Iterable[str]) -> Problem:
+    allowed = ", ".join(sorted(methods))
     return Problem(
         HTTPStatus.METHOD_NOT_ALLOWED,
         "method_not_allowed",
-        f"{request.url.path} takes {allowed}, not {request.method}.",
+        f"{path} takes {allowed}, not {method}.",
         headers={"Allow": allowed},
     )
 

@@ -83,7 +83,9 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._begin()
+        # Unless the time runs already: who connects and says nothing gains none.
+        if self.owes_until is None:
+            self._begin()
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)

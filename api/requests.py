@@ -54,6 +54,16 @@ Reason = Annotated[
         description="Why this is done; recorded with what it brings about.",
     ),
 ]
+IF_MATCH_PATTERN = '^(?:[*]|"[0-9]{1,18}"(?:, ?"[0-9]{1,18}"){0,9})$'
+IF_MATCH = re.compile(IF_MATCH_PATTERN)
+IfMatch = Annotated[
+    str,
+    Meta(
+        pattern=IF_MATCH_PATTERN,
+        description="The version that is meant, in quotes: with a later one, nothing is done.",
+        examples=['"3"'],
+    ),
+]
 Position = Annotated[
     int, Meta(ge=0, lt=10**18, description="A position of the log, which must be there already.")
 ]
@@ -96,6 +106,15 @@ def read_reason(text: bytes) -> str:
             f"The Daybook-Reason must be 1 to {REASON_CHARACTERS_MAX} characters of UTF-8.",
         )
     return reason
+
+
+def read_if_match(text: bytes) -> frozenset[int] | None:
+    """The versions that are meant; None for any."""
+    if text == b"*":
+        return None
+    if not IF_MATCH.match(text.decode("latin-1")):
+        raise bad_request("bad_if_match", 'If-Match is the number of a version in quotes: "3".')
+    return frozenset(int(part) for part in text.replace(b'"', b"").split(b","))
 
 
 async def read_bytes(headers: Headers, receive: Receive, bytes_max: int) -> bytes:

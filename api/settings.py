@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from msgspec import Meta, ValidationError, convert, field, inspect
 from msgspec.structs import FieldInfo, fields
@@ -398,6 +399,8 @@ def load(environ: Mapping[str, str], overrides: Mapping[str, str]) -> Settings:
     _refuse_no_address("APP_BASE_URL", settings.app_base_url)
     _refuse_no_address("QSTASH_URL", settings.qstash_url)
     _refuse_no_address("DAYBOOK_NOTIFY_URL", settings.notify_url)
+    _refuse_plain("QSTASH_URL", settings.qstash_url)
+    _refuse_plain("DAYBOOK_NOTIFY_URL", settings.notify_url)
     _refuse_no_address("OTEL_EXPORTER_OTLP_ENDPOINT", settings.otel_endpoint)
     _refuse_half_notify(settings)
     read_networks(settings.trusted_proxies)
@@ -523,6 +526,14 @@ def _refuse_half_notify(settings: Settings) -> None:
 def _refuse_no_address(name: str, url: str | None) -> None:
     if url is not None and not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", url):
         raise SetupError(f"{name} must be an address such as https://example.com.")
+
+
+def _refuse_plain(name: str, url: str | None) -> None:
+    """What goes there is a token, or the name and number of a guest."""
+    if url is None or url.startswith("https://"):
+        return
+    if not _is_loopback(urlsplit(url).hostname or ""):
+        raise SetupError(f"{name} must begin with https://, or stay on this machine.")
 
 
 def _refuse_no_calling_code(code: str | None) -> None:

@@ -11,10 +11,11 @@ from bench.client import HTTPConnection
 from bench.measure import Result, Round, console, ratio, show, summary
 from bench.scratch import describe_server, scratch_database
 from bench.service import service
-from bench.siege import Siege
+from bench.siege import laid
 from bench.write import DatabaseChoice
 
 CALLERS = 4
+COMING_SECONDS = 2.0
 CALM, BESIEGED = "nobody else", "among slow clients"
 ORDER = {"type": "NORMAL"}
 
@@ -45,15 +46,12 @@ def command(choice: DatabaseChoice, slow: int, seconds: float) -> None:
 async def besieged(port: int, *, slow: int, seconds: float) -> Outcome:
     """Calm, siege, calm: what else the machine does would otherwise be taken for the siege."""
     calm = [await _work(port, seconds / 6)]
-    siege = Siege(lives=[])
-    laid = asyncio.create_task(siege.lay(port, slow))
-    # The first of them come all at once: nobody is measured while they do.
-    await asyncio.sleep(1.0)
-    among = await _work(port, seconds)
-    siege.is_over = True
-    await laid
+    async with laid(port, slow) as lives:
+        # The first of them come all at once: nobody is measured while they do.
+        await asyncio.sleep(COMING_SECONDS)
+        among = await _work(port, seconds)
     calm.append(await _work(port, seconds / 6))
-    return Outcome({CALM: summary(calm), BESIEGED: summary([among])}, siege.lives)
+    return Outcome({CALM: summary(calm), BESIEGED: summary([among])}, lives)
 
 
 async def _work(port: int, seconds: float) -> Round:

@@ -1,9 +1,18 @@
-"""Slow clients by the hundred: half of them never finish their headers, half never their body."""
+"""Slow clients by the hundred: half of them never finish their headers, half never their body.
+
+They are a process of their own (`python -m bench.siege PORT COUNT`), so that whoever measures what
+they cost others does not measure what they cost himself. It holds on until its input is closed, and
+then says how long each connection was let, in seconds.
+"""
 
 import asyncio
+import sys
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
+import msgspec
+import uvloop
 from msgspec import Struct
 
 HEAD = b"POST /api/orders HTTP/1.1\r\nHost: siege\r\nX: "
@@ -48,3 +57,34 @@ class Siege(Struct):
             self.lives.append(time.monotonic() - began)
         closed.cancel()
         writer.close()
+
+
+@asynccontextmanager
+async def laid(port: int, count: int) -> AsyncIterator[list[float]]:
+    """Once it is over, the lives of all connections that were closed stand in the list."""
+    lives: list[float] = []
+    besiegers = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bench.siege", str(port), str(count)),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        limit=2**24,
+    )
+    try:
+        yield lives
+    finally:
+        # Which closes it, though there is nothing to be told.
+        told, _ = await besiegers.communicate(b"")
+        lives += msgspec.json.decode(told, type=list[float])
+
+
+async def main(port: int, count: int) -> None:
+    siege = Siege(lives=[])
+    laying = asyncio.create_task(siege.lay(port, count))
+    await asyncio.to_thread(sys.stdin.read)
+    siege.is_over = True
+    await laying
+    sys.stdout.write(msgspec.json.encode(siege.lives).decode())
+
+
+if __name__ == "__main__":
+    uvloop.run(main(*map(int, sys.argv[1:])))

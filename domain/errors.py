@@ -20,6 +20,16 @@ class NotFoundError(Refusal):
         super().__init__(f"There is no {kind} {aggregate_id}.")
 
 
+class VersionConflictError(Refusal):
+    code = "version_conflict"
+
+    def __init__(self, kind: str, aggregate_id: UUID, version: int) -> None:
+        super().__init__(
+            f"The {kind} {aggregate_id} has changed since: it is at version {version} now. Read it "
+            "again, and decide anew."
+        )
+
+
 class OrderNotPendingError(Refusal):
     code = "order_not_pending"
 

@@ -5,12 +5,14 @@ const login = document.querySelector("#login");
 const logout = document.querySelector("#logout");
 const said = document.querySelector("#said");
 const next = whereFrom();
+// What the service says of a bad key is for who sends one in a header.
+const BAD_KEY = "That key is not good here, or not any more: ask whoever gave it to you for another.";
 
 async function ask(method, path, body) {
   const headers = body ? { "content-type": "application/json" } : {};
   const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
   const told = await answer.json();
-  if (!answer.ok) throw new Error(told.detail);
+  if (!answer.ok) throw new Error(answer.status === 401 ? BAD_KEY : told.detail);
   return told;
 }
 

@@ -166,13 +166,13 @@ TAMPERED_TOKENS = {
 }
 
 
-# S0-29
+# S0-29, SEC-10
 @pytest.mark.parametrize(("signed", "reason"), TAMPERED_TOKENS.values(), ids=TAMPERED_TOKENS.keys())
 def test_a_tampered_token_is_refused(signed: Headers, reason: str) -> None:
     assert reason in refusal(signed)
 
 
-# S0-29
+# S0-29, SEC-10
 @given(position=st.integers(0, len(BODY) - 1), bit=st.integers(0, 7))
 def test_a_body_with_one_bit_changed_is_refused_in_both_profiles(position: int, bit: int) -> None:
     changed = bytearray(BODY)
@@ -190,7 +190,7 @@ def test_whatever_stands_in_the_headers_it_is_refused_and_nothing_worse(text: st
     refusal(webhook("v1,", timestamp=text))
 
 
-# S0-29
+# S0-29, SEC-10
 @pytest.mark.parametrize("key", [CURRENT, NEXT])
 def test_a_token_signed_with_either_key_is_accepted_under_its_jti(key: str) -> None:
     assert accepted(upstash(token(key=key))) == "jwt_1"
@@ -209,7 +209,7 @@ def test_claims_and_header_fields_that_upstash_may_add_are_no_obstacle() -> None
     assert accepted(upstash(token(claims(region="somewhere"), kid="1")))
 
 
-def test_clocks_may_differ_by_five_seconds_and_no_more() -> None:
+def test_clocks_may_differ_by_five_seconds_and_no_more() -> None:  # SEC-10
     signed = upstash(token(claims(exp=SECONDS + 300, nbf=SECONDS, iat=SECONDS)))
     moment = timedelta(milliseconds=1)
     first, last = NOW - timedelta(seconds=5), NOW + timedelta(seconds=305) - moment
@@ -229,7 +229,7 @@ def test_only_the_given_moment_counts_and_no_clock() -> None:
     assert "has expired" in refusal(signed)
 
 
-# S0-29
+# S0-29, SEC-10
 @pytest.mark.parametrize("signed", [upstash(token()), upstash(token(key="")), webhook(), headers()])
 def test_without_keys_everything_is_refused(signed: Headers) -> None:
     assert refusal(signed, keys=CallbackKeys())
@@ -240,7 +240,7 @@ def test_the_keys_of_one_profile_do_not_open_the_other() -> None:
     assert "None of our 0" in refusal(webhook(), keys=CallbackKeys(upstash=KEYS.upstash))
 
 
-# S0-29
+# S0-29, SEC-10
 @pytest.mark.parametrize("secret", [SECRET, NEXT_SECRET])
 def test_a_webhook_signed_with_either_secret_is_accepted_under_its_id(secret: bytes) -> None:
     assert accepted(webhook(v1(secret))) == "msg_1"
@@ -255,7 +255,7 @@ def test_a_webhook_signed_with_either_secret_is_accepted_under_its_id(secret: by
         f"rubbish  , v1 {v1(SECRET)}",
     ],
 )
-def test_one_good_signature_in_the_list_is_enough(signature: str) -> None:
+def test_one_good_signature_in_the_list_is_enough(signature: str) -> None:  # SEC-10
     assert accepted(webhook(signature))
 
 
@@ -295,7 +295,7 @@ TAMPERED_WEBHOOKS = {
 }
 
 
-# S0-29
+# S0-29, SEC-10
 @pytest.mark.parametrize(
     ("signed", "reason"), TAMPERED_WEBHOOKS.values(), ids=TAMPERED_WEBHOOKS.keys()
 )
@@ -309,7 +309,7 @@ def test_a_webhook_may_be_five_minutes_off(seconds: int) -> None:
 
 
 @pytest.mark.parametrize("length", [24, 64])
-def test_a_secret_of_24_to_64_bytes_is_used(length: int) -> None:
+def test_a_secret_of_24_to_64_bytes_is_used(length: int) -> None:  # SEC-10
     secret = b"s" * length
 
     assert accepted(webhook(v1(secret)), keys=CallbackKeys(standard=(whsec(secret),)))

@@ -172,18 +172,22 @@ async def test_a_callback_for_a_completed_order_is_told_that_it_is_done(api: Api
 
 
 @pytest.mark.parametrize("profile", ["upstash", "webhook"])
-async def test_the_same_message_again_gets_the_same_answer(api: Api, profile: str) -> None:  # S0-15
+async def test_the_same_message_again_gets_the_same_answer_and_does_nothing(
+    api: Api, database: str, profile: str
+) -> None:  # S0-15, SEC-11
     order, _ = await api.cooking()
     body = completion(order)
     signed = upstash(body, jti="jwt_1") if profile == "upstash" else webhook(body, "msg_1")
 
     first = await api.send("POST", PATH, [body], signed)
+    events = rows(database, "SELECT count(*) FROM stored_events")
     second = await api.send("POST", PATH, [body], signed)
 
     assert (first.json, second.body) == (COMPLETED, first.body)
     assert "idempotent-replayed" not in first.headers
     assert second.headers["idempotent-replayed"] == "true"
     assert second.headers["daybook-position"] == first.headers["daybook-position"]
+    assert rows(database, "SELECT count(*) FROM stored_events") == events
 
 
 async def test_a_signed_callback_that_says_nothing_sensible_is_refused(api: Api) -> None:

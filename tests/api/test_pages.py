@@ -27,6 +27,8 @@ async def test_a_page_names_only_files_that_are_there(api: Api, path: str) -> No
     assert page.headers["content-type"] == "text/html; charset=utf-8"
 
     named = addresses(page.body.decode())
+    assert b"{{" not in page.body
+    assert any(one.endswith(".css") for one in named)
     assert any(one.endswith(".js") for one in named)
     assert {(await api.get(one)).status for one in named} == {200}
 
@@ -39,8 +41,12 @@ async def test_all_that_a_page_loads_is_small(api: Api, path: str) -> None:
     assert len(page.body) + sum(len(file.body) for file in files) < FIRST_LOAD_BYTES_MAX
 
 
-async def test_every_module_is_named_beforehand_so_that_all_are_fetched_together(api: Api) -> None:
-    named = addresses((await api.get("/")).body.decode())
+@pytest.mark.parametrize("path", [page.path for page in PAGES])
+async def test_every_module_is_named_beforehand_so_that_all_are_fetched_together(
+    api: Api, path: str
+) -> None:
+    page = await api.get(path.replace("{slug}", "corner"))
+    named = addresses(page.body.decode())
 
     used = {match for one in named if one.endswith(".js") for match in await imports(api, one)}
     assert used <= set(named)

@@ -285,6 +285,24 @@ async def test_a_wrong_method_is_told_all_that_the_path_takes(api: Api) -> None:
     assert {"PATCH", "DELETE"} <= set(answer.headers["allow"].split(", "))
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/api/jobs/claim", "POST"),
+        ("PATCH", "/api/orders/clear", "DELETE"),
+        ("DELETE", "/api/bots/claim", "POST"),
+        ("POST", "/api/v1/operations/stats", "GET, HEAD"),
+    ],
+)
+async def test_a_path_of_its_own_is_no_bad_id(
+    api: Api, method: str, path: str, allowed: str
+) -> None:
+    answer = await api.ask(method, path)
+
+    assert answer.problem == (405, "method-not-allowed")
+    assert answer.headers["allow"] == allowed
+
+
 async def test_a_refused_command_is_named(api: Api) -> None:
     answer = await api.delete(f"/api/orders/{ORDER_ID}")
 

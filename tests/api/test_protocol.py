@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from api import metrics
+from api.connections import CLOSED_TOGETHER_MAX
 from tests.api.live import Live, hear, open_live, request
 
 pytestmark = pytest.mark.anyio
@@ -118,6 +119,31 @@ async def test_a_byte_now_and_then_gives_nobody_more_time(database: str) -> None
             writer.close()
             assert (heard.status, heard.kind, heard.is_closed) == (408, "too-slow", True), limit
     assert time.monotonic() - began < 10
+
+
+async def test_who_connects_and_says_nothing_at_first_gains_no_time(database: str) -> None:
+    # SEC-15
+    async with open_live(database, head_seconds_max=1.0) as live:
+        reader, writer = await live.connect()
+        began = time.monotonic()
+        await asyncio.sleep(0.7)
+        writer.write(b"GET / HTTP/1.1\r\nX: ")
+        heard = await hear(reader, began)
+        writer.close()
+    assert heard.status == 408
+    assert heard.seconds < 1.6
+
+
+async def test_all_who_are_late_are_closed_however_many(database: str) -> None:  # SEC-15
+    count = 2 * CLOSED_TOGETHER_MAX + 1
+    async with open_live(database, head_seconds_max=0.5, connections_per_address_max=count) as live:
+        began = time.monotonic()
+        opened = [await live.connect() for _ in range(count)]
+        heard = await asyncio.gather(*(hear(reader, began) for reader, _ in opened))
+        for _, writer in opened:
+            writer.close()
+    assert {one.status for one in heard} == {408}
+    assert max(one.seconds for one in heard) < 5
 
 
 async def drip(writer: asyncio.StreamWriter) -> None:

@@ -255,3 +255,22 @@ def test_every_setting_says_what_it_is_for_and_what_it_is_called() -> None:
     for setting in fields(Settings):
         assert help_of(setting.name).endswith("]")
         assert setting.encode_name in help_of(setting.name)
+
+
+def notifying(host: str) -> dict[str, str]:
+    secret = "whsec_" + "A" * 32
+    url = f"http://{host}/hook"
+    return {**ROOMY, "DAYBOOK_NOTIFY_URL": url, "DAYBOOK_NOTIFY_SECRETS": secret}
+
+
+@pytest.mark.parametrize("host", ["example.org", "10.0.0.7", "127.0.0.1.example.org", "[fe80::1]"])
+def test_a_token_or_the_number_of_a_guest_goes_out_by_https(host: str) -> None:
+    with pytest.raises(SetupError, match="DAYBOOK_NOTIFY_URL must begin with https://"):
+        load(notifying(host), {})
+    with pytest.raises(SetupError, match="QSTASH_URL must begin with https://"):
+        load({**ROOMY, **QSTASH, "QSTASH_URL": f"http://{host}"}, {})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:9", "[::1]:9", "localhost"])
+def test_what_stays_on_this_machine_need_not(host: str) -> None:
+    assert load(notifying(host), {}).notify_url == f"http://{host}/hook"

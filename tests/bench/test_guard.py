@@ -1,22 +1,51 @@
 """Slow clients by the hundred are closed in time, and nobody else suffers."""
 
+import os
+
 import anyio
 import pytest
 
-from bench.guard import BESIEGED, CALM, besieged
+from bench.guard import BESIEGED, CALM, Outcome, besieged
 from bench.service import service
 
 pytestmark = pytest.mark.slow
 
+LIFE_SECONDS_MAX = 16.0
+TIMES_CALM_MAX = 2.0
+# Where others are at work, who measures is late himself, and so is whoever is measured.
+CROWDED_LIFE_SECONDS_MAX = 20.0
+CROWDED_TIMES_CALM_MAX = 10.0
+SIEGES_MAX = 3
+SIEGE_SECONDS = 20.0
 
+
+def times_calm(outcome: Outcome) -> float:
+    calm, siege = (outcome.results[name].p99_ms for name in (CALM, BESIEGED))
+    assert calm is not None
+    assert siege is not None
+    return siege / calm
+
+
+def holds(outcome: Outcome) -> bool:
+    return max(outcome.lives) <= LIFE_SECONDS_MAX and times_calm(outcome) <= TIMES_CALM_MAX
+
+
+@pytest.mark.alone
 def test_a_thousand_slow_clients_are_closed_and_others_served(database: str) -> None:  # SEC-15
-    async def lay() -> None:
-        outcome = await besieged(port, slow=1000, seconds=20.0)
-        calm, siege = (outcome.results[name].p99_ms or 0.0 for name in (CALM, BESIEGED))
-        assert len(outcome.lives) >= 1000
-        # On a machine that does other things too, these say little: `daybook bench guard` measures.
-        assert max(outcome.lives) <= 20
-        assert siege <= max(10 * calm, 500.0), (siege, calm)
+    is_crowded = os.getloadavg()[0] > (os.cpu_count() or 1)
+    outcomes: list[Outcome] = []
 
+    async def lay() -> None:
+        outcomes.append(await besieged(port, slow=1000, seconds=SIEGE_SECONDS))
+
+    # A moment in which the machine did something else spoils one siege, not several.
     with service(database) as port:
-        anyio.run(lay)
+        while not any(map(holds, outcomes)) and len(outcomes) < SIEGES_MAX:
+            anyio.run(lay)
+
+    told = [(len(one.lives), max(one.lives), times_calm(one)) for one in outcomes]
+    print(f"closed, the last after so many seconds, p99 to calm: {told}")
+    assert all(len(one.lives) >= 1000 for one in outcomes)
+    assert any(max(one.lives) <= CROWDED_LIFE_SECONDS_MAX for one in outcomes), told
+    assert any(times_calm(one) <= CROWDED_TIMES_CALM_MAX for one in outcomes), told
+    assert is_crowded or any(map(holds, outcomes)), told

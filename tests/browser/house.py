@@ -13,8 +13,11 @@ from tests.processes import SECONDS_MAX, Running, eventually
 
 
 class House:
-    def __init__(self, conninfo: str, guest_key: Path, *, cooking_seconds: float) -> None:
+    def __init__(
+        self, conninfo: str, guest_key: Path, *, cooking_seconds: float, **variables: str
+    ) -> None:
         self._database = conninfo
+        self._variables = variables
         self._guest_key = guest_key
         guest_key.write_bytes(b64encode(bytes(KEY_BYTES)))
         guest_key.chmod(0o600)
@@ -31,6 +34,7 @@ class House:
             DATABASE_URL=self._database,
             DAYBOOK_GUEST_KEY_FILE=str(self._guest_key),
             BOT_PROCESSING_DELAY_SECONDS=str(self._cooking_seconds),
+            **self._variables,
         )
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:

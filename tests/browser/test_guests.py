@@ -170,7 +170,7 @@ def test_a_name_is_shown_as_it_is_written_whatever_is_in_it(visit: Visit, corner
 
 @pytest.mark.parametrize("path", ["/r/nowhere", "/r/nowhere/display", "/desk/nowhere"])
 def test_a_restaurant_that_is_not_there_is_said_so(visit: Visit, path: str) -> None:
-    visit.is_missing_expected = True
+    visit.expected_status = 404
     page = visit.open(path)
 
     expect(page.get_by_text("There is no such restaurant here")).to_be_visible()

@@ -1,25 +1,29 @@
-"""How fast the board is, and how fast it stays with thousands of orders."""
+"""How fast the pages are there, and how fast the board stays with thousands of orders."""
 
 import os
+from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import CDPSession, expect
+from playwright.sync_api import CDPSession, Page, expect
 
 from tests.browser.boards import be_live, column
 from tests.browser.house import House
+from tests.browser.office import busy_day
 from tests.browser.visit import Visit
 
 FIRST_LOAD_BYTES_MAX = 150_000
 FIRST_LOAD_MS_MAX = 500
 TASK_MS_MAX = 50
 WORK_MS_MAX = 25
-LOADS_MAX = 15
+LOADS_MAX = 20
+# By then all that a page fetches when it is idle is there too.
+SETTLE_MS = 1000
 UPDATES = 20
 
-# From the beginning of the navigation until the orders of this moment are on the screen.
+# From the beginning of the navigation until what the page is for is on the screen as it is now.
 TELL_WHEN_SHOWN = """
 new MutationObserver(() => {
-  if (window.shownAt === undefined && document.querySelector(".order")) shownAt = performance.now();
+  if (window.shownAt === undefined && document.querySelector("%s")) shownAt = performance.now();
 }).observe(document, { subtree: true, childList: true });
 """
 SENT = """
@@ -34,29 +38,39 @@ WATCH_TASKS = """() => {
 }"""
 
 
-def test_a_first_load_is_small_and_quick(visit: Visit, house: House) -> None:
-    house.orders(20)
-    visit.context.add_init_script(TELL_WHEN_SHOWN)
-    board = visit.open()
-    be_live(board)
-    sent, times = board.evaluate(SENT), [board.evaluate("shownAt")]
-    session = visit.context.new_cdp_session(board)
-    session.send("Network.setCacheDisabled", {"cacheDisabled": True})
+@pytest.mark.parametrize(("path", "wanted"), [("/", ".order"), ("/ops", ".queue")])
+@pytest.mark.alone
+def test_a_first_load_is_small_and_quick(
+    visits: Callable[..., Visit], house: House, path: str, wanted: str
+) -> None:
+    busy_day(house)
+    page = first_load(visits(), path, wanted)
+    page.wait_for_timeout(SETTLE_MS)
+    sent, times = page.evaluate(SENT), [page.evaluate("shownAt")]
+    page.close()
 
     # Others may be at work on this machine: some of many loads should have it to themselves.
-    while min(times) >= FIRST_LOAD_MS_MAX and len(times) < LOADS_MAX:
-        board.evaluate("localStorage.clear()")
-        board.reload()
-        be_live(board)
-        times.append(board.evaluate("shownAt"))
+    while min(times) > FIRST_LOAD_MS_MAX and len(times) < LOADS_MAX:
+        page = first_load(visits(), path, wanted)
+        times.append(page.evaluate("shownAt"))
+        page.close()
 
-    print(f"first load: {sent / 1000:.0f} KB, {min(times):.0f} ms at best of {len(times)}")
-    assert sent < FIRST_LOAD_BYTES_MAX
-    assert min(times) < FIRST_LOAD_MS_MAX
+    print(f"first load of {path}: {sent / 1000:.0f} KB, {min(times):.0f} ms, best of {len(times)}")
+    assert sent <= FIRST_LOAD_BYTES_MAX
+    assert min(times) <= FIRST_LOAD_MS_MAX
+
+
+def first_load(visit: Visit, path: str, wanted: str) -> Page:
+    """In a window that has nothing of the page yet."""
+    visit.context.add_init_script(TELL_WHEN_SHOWN % wanted)
+    page = visit.open(path)
+    expect(page.locator(wanted).first).to_be_visible()
+    return page
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("house", [1], indirect=True)
+@pytest.mark.alone
 def test_two_thousand_orders_stay_smooth_while_updates_come_in(visit: Visit, house: House) -> None:
     house.orders(1000)
     house.orders(1000)

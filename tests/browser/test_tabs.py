@@ -2,6 +2,7 @@
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -23,6 +24,11 @@ const own = Math.random(), { getItem, setItem } = Storage.prototype;
 Storage.prototype.getItem = function (key) { return getItem.call(this, own + key); };
 Storage.prototype.setItem = function (key, text) { return setItem.call(this, own + key, text); };
 """
+# Its countdown says that all is over, and is not told better.
+MISLEAD = """(id) => {
+  daybook.bots.tick = () => ({ changed: [], over: [] });
+  daybook.bots.rest(id);
+}"""
 
 
 def open_tabs(visit: Visit, count: int) -> list[Page]:
@@ -103,6 +109,43 @@ def test_the_leader_tells_of_itself_of_bots_and_of_completions(visit: Visit, hou
 
 def kind_of(message: Any) -> str:
     return str(message["type"])
+
+
+@pytest.mark.parametrize("house", [10], indirect=True)
+def test_a_countdown_belongs_to_its_tab_and_the_status_of_a_bot_to_the_server(
+    visit: Visit, house: House
+) -> None:  # S0-51
+    leader, (misled,) = split(open_tabs(visit, 2))
+    tabs = (leader, misled)
+    house.order()
+    bot = house.bot(autoClaim=True)["id"]
+    for tab in tabs:
+        expect(tab.locator(".bot .what")).to_have_text("cooking #1")
+
+    misled.evaluate(MISLEAD, bot)
+
+    first = countdown(leader, bot)
+    leader.wait_for_timeout(300)
+    assert 0 < countdown(leader, bot)["remainingMs"] < first["remainingMs"]
+    assert countdown(misled, bot)["remainingMs"] == 0
+    assert countdown(leader, bot)["status"] == "PROCESSING"
+    assert countdown(misled, bot)["status"] == "IDLE"
+    assert statuses(tabs, house) == {"PROCESSING"}
+    assert "remainingMs" not in misled.evaluate("JSON.stringify([localStorage, sessionStorage])")
+
+    expect(column(misled, "COMPLETE")).to_have_text(["#1"], timeout=20_000)
+    assert eventually(lambda: statuses(tabs, house) == {"IDLE"})
+    assert len(house.events("order.completed")) == 1
+
+
+def countdown(tab: Page, bot: str) -> Any:
+    return tab.evaluate("(id) => daybook.bots.bots.get(id)", bot)
+
+
+def statuses(tabs: Sequence[Page], house: House) -> set[str]:
+    """Of the only bot: as each tab knows it, and as it is."""
+    lists = [*(shown(tab)["bots"] for tab in tabs), house.get("/api/bots")["bots"]]
+    return {bot["status"] for bots in lists for bot in bots}
 
 
 def test_when_the_leader_is_closed_another_takes_over(visit: Visit, house: House) -> None:  # S0-55

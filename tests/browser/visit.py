@@ -24,7 +24,7 @@ class Visit:
         self.complaints: list[str] = []
         self.requests: list[str] = []
         self.is_server_away_expected = False
-        self.is_missing_expected = False
+        self.expected_status: int | None = None
         self.context = browser.new_context(**options)
         self.context.set_default_timeout(15_000)
 
@@ -52,7 +52,7 @@ class Visit:
 
     def _is_expected(self, complaint: str) -> bool:
         is_away = self.is_server_away_expected and AWAY.search(complaint) is not None
-        return is_away or (self.is_missing_expected and "status of 404" in complaint)
+        return is_away or f"status of {self.expected_status}" in complaint
 
 
 @contextmanager

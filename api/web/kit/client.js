@@ -61,7 +61,8 @@ export function identifier() {
 
 /** Whoever has no key, or one that ended, is asked for one, and comes back to this page. */
 function logIn() {
-  location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
+  const from = location.pathname + location.search + location.hash;
+  location.assign(`/login?next=${encodeURIComponent(from)}`);
 }
 
 /**

@@ -5,25 +5,12 @@ import { find } from "../kit/element.js";
 import { Feed, NoSource } from "../kit/feed.js";
 import "../kit/freshness.js";
 import "../kit/notices.js";
-import { DeadView } from "./dead.js";
-import { HouseView } from "./house.js";
-import { ItemView } from "./item.js";
-import { JobsView } from "./jobs.js";
-import { PastView } from "./past.js";
-import { QueuesView } from "./queues.js";
-import { WorkersView } from "./workers.js";
+import "./queues.js";
 
-/** @type {Record<string, new () => import("./view.js").View>} */
-const VIEWS = {
-  queues: QueuesView,
-  jobs: JobsView,
-  dead: DeadView,
-  workers: WorkersView,
-  past: PastView,
-  house: HouseView,
-  item: ItemView,
-};
+// Each is a module of its own, which defines `<ops-…>` of the same name.
+const VIEWS = ["queues", "jobs", "dead", "workers", "past", "house", "item"];
 const FIRST = "queues";
+const AGAIN_MS = 2000;
 
 /** @type {import("../kit/freshness.js").Freshness} */
 const freshness = find("daybook-freshness");
@@ -47,21 +34,45 @@ const feed = new Feed({
 });
 
 /** Opens what the address says: `#jobs/status=DEAD`, `#item/<id>`. */
-function open() {
+async function open() {
   if (location.hash === "#view") return main.focus();
-  const [name = "", ...rest] = location.hash.slice(1).split("/");
-  const known = name in VIEWS ? name : FIRST;
+  const asked = location.hash;
+  const [name, ...rest] = asked.slice(1).split("/");
+  const known = VIEWS.includes(name) ? name : FIRST;
   if (view !== null && view.dataset.name === known && view.turnTo(rest.join("/"))) {
     return feed.refresh();
   }
-  view = new VIEWS[known]();
-  view.dataset.name = known;
-  view.argument = rest.join("/");
+  const isFetched = await fetchView(known);
+  // While it was fetched somebody may have gone elsewhere.
+  if (location.hash !== asked) return;
+  if (isFetched) await show(known, rest.join("/"));
+  else setTimeout(open, AGAIN_MS);
+}
+
+/** @param {string} name @returns {Promise<boolean>} whether it is there */
+function fetchView(name) {
+  return import(`./${name}.js`).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** The first view is there before the others are asked for; these come before the service is away. */
+async function begin() {
+  await open();
+  await Promise.all(VIEWS.map(fetchView));
+}
+
+/** @param {string} name @param {string} argument */
+function show(name, argument) {
+  view = /** @type {import("./view.js").View} */ (document.createElement(`ops-${name}`));
+  view.dataset.name = name;
+  view.argument = argument;
   view.again = () => feed.refresh();
   main.replaceChildren(view);
   document.title = `${view.heading} · Daybook`;
   for (const link of document.querySelectorAll("nav a")) {
-    if (link.getAttribute("href") === `#${known}`) link.setAttribute("aria-current", "page");
+    if (link.getAttribute("href") === `#${name}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
   return feed.refresh();
@@ -73,5 +84,5 @@ find("#find").addEventListener("submit", (/** @type {Event} */ event) => {
   if (wanted !== "") location.hash = `#item/${wanted}`;
 });
 addEventListener("hashchange", open);
-void open();
+void begin();
 feed.use(new NoSource());

@@ -1,0 +1,132 @@
+"""Every number that whoever operates a service asks for is there, and counts what it says."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from api.admission import Thresholds
+from api.metrics import read_count
+from api.service import Service
+from tests.api.http import Api, api_of, open_api
+from tests.api.test_messages import item
+from tests.api.test_observing import numbers
+from tests.api.test_operations import make_busy, opened, push
+
+pytestmark = pytest.mark.anyio
+
+KINDS = {"created": 3, "claimed": 4, "completed": 1, "failed": 2, "moved_to_dlq": 1, "requeued": 1}
+LAG = "daybook_follower_lag{"
+TRIES_MAX = 200
+
+
+@pytest.fixture
+async def api(database: str) -> AsyncIterator[Api]:
+    async with open_api(database) as opened:
+        yield opened
+
+
+async def claim(api: Api, job_type: str) -> dict[str, Any]:
+    wish = {"queues": ["email"], "types": [job_type], "workerId": "w"}
+    (job,) = (await api.post("/api/jobs/claim", wish)).json["jobs"]
+    claimed: dict[str, Any] = job
+    return claimed
+
+
+async def say(api: Api, job: dict[str, Any], what: str, **body: Any) -> None:
+    answer = await api.post(f"/api/jobs/{job['id']}/{what}", {"claimId": job["claimId"], **body})
+    assert answer.status == 200, answer.body
+
+
+async def test_claims_completions_failures_retries_and_dead_letters_are_counted(api: Api) -> None:
+    for job_type in ("good", "unlucky", "hopeless"):
+        await api.post("/api/jobs", {"queue": "email", "type": job_type})
+    await say(api, await claim(api, "good"), "complete")
+    await say(api, await claim(api, "unlucky"), "fail", error="no", retryAfterSeconds=0)
+    await claim(api, "unlucky")
+    dead = await claim(api, "hopeless")
+    await say(api, dead, "fail", error="never", retryable=False)
+    assert (await api.post(f"/api/jobs/{dead['id']}/retry")).status == 200
+
+    found = numbers((await api.get("/metrics")).body.decode())
+
+    counted = {kind: found[f'daybook_events_total{{topic="job.{kind}"}}'] for kind in KINDS}
+    assert counted == KINDS
+
+
+async def test_what_has_not_happened_yet_is_counted_from_zero_on(api: Api) -> None:
+    found = numbers((await api.get("/metrics")).body.decode())
+
+    assert found['daybook_events_total{topic="job.moved_to_dlq"}'] == 0
+    assert found['daybook_admissions_total{decision="reject",kind="push"}'] >= 0
+    assert found['daybook_rate_limit_hits_total{limit="failed-keys"}'] >= 0
+
+
+async def test_depth_is_told_by_queue_and_by_what_the_jobs_wait_for(api: Api) -> None:
+    for partition in ("a", "a", "b"):
+        job = {"queue": "email", "type": "t", "partition": partition}
+        await api.post("/api/jobs", job)
+    await api.post("/api/jobs", {"queue": "later", "type": "t", "runAt": "2100-01-01T00:00:00Z"})
+
+    found = numbers((await api.get("/metrics")).body.decode())
+
+    def depth(queue: str, status: str) -> float:
+        return found[f'daybook_queue_depth{{kind="job",queue="{queue}",status="{status}"}}']
+
+    assert [depth("email", status) for status in ("pending", "behind", "dead")] == [2, 1, 0]
+    assert [depth("later", status) for status in ("pending", "scheduled")] == [0, 1]
+
+
+async def test_every_decision_about_a_push_or_a_pop_is_counted(database: str) -> None:
+    few = Thresholds(busy_seconds=10, push_load_max=1e-9, push_depth_max=1)
+    async with opened(database, few) as api:
+        executed, queued = counting("push", "execute"), counting("push", "queue")
+        rejected, popped = counting("push", "reject"), counting("pop", "execute")
+        await make_busy(api)
+        first = executed()
+        while not queued():
+            assert (await push(api, item(1))).status in (201, 202)
+        assert (await push(api, item(2))).status == 429
+        await api.get("/api/v1/pop/queue/mail")
+
+    assert first == 1
+    assert (queued(), rejected(), popped()) == (1, 1, 1)
+
+
+async def test_pops_that_are_turned_away_are_counted(database: str) -> None:
+    strict = Thresholds(busy_seconds=10, pop_load_max=1e-9, push_load_max=1000)
+    async with opened(database, strict) as api:
+        rejected = counting("pop", "reject")
+        await make_busy(api)
+        statuses = [int((await api.get("/api/v1/pop/queue/mail")).status) for _ in range(3)]
+
+    assert rejected() == statuses.count(429) > 0
+
+
+def counting(kind: str, decision: str) -> Callable[[], float]:
+    """How many of them there have been since."""
+
+    def read() -> float:
+        return read_count("daybook_admissions", kind=kind, decision=decision)
+
+    before = read()
+    return lambda: read() - before
+
+
+async def test_a_follower_that_has_read_everything_is_not_behind(database: str) -> None:
+    async with Service(database, processors=()) as service:
+        await api_of(service).order()
+        for _ in range(TRIES_MAX):
+            if (lags := await lags_of(service)) and set(lags.values()) == {0}:
+                break
+            await asyncio.sleep(0.05)
+
+    assert lags
+    assert set(lags.values()) == {0}
+
+
+async def lags_of(service: Service) -> dict[str, float]:
+    # Each has numbers of its own: those of another are a few seconds old.
+    found = numbers((await api_of(service).get("/metrics")).body.decode())
+    return {name: value for name, value in found.items() if name.startswith(LAG)}

@@ -1,0 +1,133 @@
+"""A house that is shut: whoever comes to a page is asked for a key, and gets back to it."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.house import House
+from tests.browser.visit import Visit, visiting
+from tests.conftest import fresh_database
+
+# Of nobody.
+UNKNOWN = "dbk_staff_x"
+
+
+@pytest.fixture
+def admin_key(tmp_path: Path, house: House) -> str:
+    assert house.url
+    return (tmp_path / "admin.key").read_text().strip()
+
+
+@pytest.fixture
+def house(server: str, template: str, tmp_path: Path) -> Iterator[House]:
+    """As by default: nobody does anything without a key."""
+    with fresh_database(server, template) as conninfo:
+        shut = {"DAYBOOK_AUTH": "keys", "DAYBOOK_DATA_DIR": str(tmp_path)}
+        house = House(conninfo, tmp_path / "guest.key", cooking_seconds=2, **shut)
+        try:
+            yield house
+        finally:
+            house.end()
+
+
+@pytest.fixture
+def visit(chromium: Browser, house: House) -> Iterator[Visit]:
+    with visiting(chromium, house.url) as one:
+        # Chromium itself writes down that there was no good key.
+        one.expected_status = 401
+        yield one
+
+
+def show_key(page: Page, key: str) -> None:
+    """By keyboard alone: the field is where one starts."""
+    expect(page.get_by_label("Your key")).to_be_focused()
+    page.keyboard.type(key)
+    page.keyboard.press("Enter")
+
+
+def test_whoever_has_no_key_is_asked_for_one_and_comes_back(visit: Visit, admin_key: str) -> None:
+    page = visit.open("/ops#jobs")
+    expect(page).to_have_url(f"{visit.url}/login?next=%2Fops%23jobs")
+
+    show_key(page, admin_key)
+
+    expect(page).to_have_url(f"{visit.url}/ops#jobs")
+    expect(page.get_by_text("No job fits.")).to_be_visible()
+
+
+def test_a_board_works_once_it_is_logged_in(visit: Visit, admin_key: str) -> None:
+    board = visit.open("/")
+    expect(board).to_have_url(re.compile(r"/login\?next=%2F$"))
+    show_key(board, admin_key)
+
+    board.get_by_role("button", name="New VIP order").click()
+
+    expect(board.locator(".order .number")).to_have_text(["#1"])
+
+
+def test_a_key_that_is_no_good_is_told_so_and_another_can_be_shown(
+    visit: Visit, admin_key: str
+) -> None:
+    page = visit.open("/login?next=/ops")
+    show_key(page, UNKNOWN)
+
+    expect(page.get_by_role("alert")).to_contain_text("That key is not good here")
+    assert visit.context.cookies() == []
+
+    page.get_by_label("Your key").fill("")
+    show_key(page, admin_key)
+    expect(page).to_have_url(f"{visit.url}/ops")
+
+
+def test_no_script_can_read_the_key_and_nothing_but_its_cookie_keeps_it(
+    visit: Visit, admin_key: str
+) -> None:  # SEC-19
+    page = visit.open("/login?next=/")
+    show_key(page, admin_key)
+    expect(page).to_have_url(f"{visit.url}/")
+    expect(page.locator("daybook-freshness")).to_have_attribute("data-state", "live")
+
+    (cookie,) = visit.context.cookies()
+
+    assert cookie["value"] == admin_key
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
+    assert page.evaluate("document.cookie") == ""
+    kept = page.evaluate("JSON.stringify([localStorage, sessionStorage])")
+    assert admin_key not in kept + page.content()
+
+
+def test_the_address_that_is_printed_at_the_start_logs_in_and_is_cleaned(
+    visit: Visit, admin_key: str
+) -> None:
+    page = visit.open(f"/login#{admin_key}")
+
+    expect(page.get_by_text("Logged in as")).to_be_visible()
+    assert page.url == f"{visit.url}/login"
+    page.go_back()
+    page.go_forward()
+    assert admin_key not in page.url
+    assert not any(admin_key in url for url in visit.requests)
+
+
+def test_whoever_logs_out_is_asked_again(visit: Visit, admin_key: str) -> None:
+    page = visit.open(f"/login#{admin_key}")
+    page.get_by_role("button", name="Log out").press("Enter")
+    expect(page.get_by_label("Your key")).to_be_visible()
+
+    assert visit.context.cookies() == []
+    page.goto(visit.url + "/ops")
+    expect(page).to_have_url(re.compile("/login"))
+
+
+@pytest.mark.parametrize("elsewhere", ["//example.org/", "https://example.org/", "/\\example.org"])
+def test_nobody_is_led_elsewhere_by_logging_in(
+    visit: Visit, admin_key: str, elsewhere: str
+) -> None:
+    page = visit.open(f"/login?next={elsewhere}")
+    show_key(page, admin_key)
+
+    expect(page.get_by_text("Logged in as")).to_be_visible()
+    assert page.url.startswith(f"{visit.url}/login")
