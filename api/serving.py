@@ -25,7 +25,8 @@ from api.happenings import written
 from api.listening import listen, url_of
 from api.protocol import protocol_of
 from api.service import Service
-from api.settings import Settings, refuse_open_house
+from api.setting_rules import refuse_open_house
+from api.settings import Settings
 from api.stopping import StopSignals
 from api.tracing import Traced, exporting
 from eventlog.collector import spare_the_collector

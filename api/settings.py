@@ -1,35 +1,22 @@
-"""The settings: what they are called, what they may be, and the only look at the environment.
+"""The settings: what they are called, and what they may be.
 
 One field of `Settings` is one setting. Its name in the environment, type, limits, default and
 description stand there and nowhere else: the command line, its help and the error messages are
 made from them.
 """
 
-import os
-import re
-import sys
-from collections.abc import Mapping
-from difflib import get_close_matches
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
-from msgspec import Meta, ValidationError, convert, field, inspect
+from msgspec import Meta, field, inspect
 from msgspec.structs import FieldInfo, fields
 
-from api.addresses import read_networks
-from api.allowed import allowed
 from api.limit_settings import LimitSettings
-from eventlog.errors import SetupError
 
-PREFIX = "DAYBOOK_"
 SECRET = {"secret": True}
 DAY_SECONDS = 86_400
 # Of a limit: all that were let in within its window are kept in one row.
 LIMIT_MAX = 1_000
-# Shorter ones can be guessed.
-KIOSK_KEY_CHARACTERS_MIN = 16
 CALLBACK_PATH = "/api/orders/complete"
 
 
@@ -376,54 +363,12 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
         return f"Settings({shown})"
 
 
-def from_environment(overrides: Mapping[str, str]) -> Settings:
-    return load(os.environ, overrides)
-
-
-def load(environ: Mapping[str, str], overrides: Mapping[str, str]) -> Settings:
-    """The settings of an environment; `overrides`, by field, are those of the command line."""
-    _refuse_unknown(environ)
-    values: dict[str, Any] = {}
-    for setting in fields(Settings):
-        source, text = flag_of(setting.name), overrides.get(setting.name)
-        if text is None:
-            source, text = setting.encode_name, environ.get(setting.encode_name)
-        # What is set to nothing counts as not set: compose files write it that way.
-        if text:
-            values[setting.name] = _read(setting, source, text)
-    if "data_dir" not in values:
-        values["data_dir"] = _default_data_dir(environ)
-    settings = Settings(**values)
-    refuse_open_house(settings)
-    _refuse_half_qstash(settings)
-    _refuse_no_address("APP_BASE_URL", settings.app_base_url)
-    _refuse_no_address("QSTASH_URL", settings.qstash_url)
-    _refuse_no_address("DAYBOOK_NOTIFY_URL", settings.notify_url)
-    _refuse_plain("QSTASH_URL", settings.qstash_url)
-    _refuse_plain("DAYBOOK_NOTIFY_URL", settings.notify_url)
-    _refuse_no_address("OTEL_EXPORTER_OTLP_ENDPOINT", settings.otel_endpoint)
-    _refuse_half_notify(settings)
-    read_networks(settings.trusted_proxies)
-    _refuse_no_calling_code(settings.calling_code)
-    _refuse_short_kiosk_keys(settings.kiosk_key_list)
-    return settings
-
-
-def flag_of(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
-def help_of(name: str) -> str:
-    """What a setting is for, with its name in the environment and its default."""
-    setting = next(setting for setting in fields(Settings) if setting.name == name)
-    text = description_of(setting)
-    has_default = isinstance(setting.default, str | int | float)
-    default = f"; {setting.default} by default" if has_default else ""
-    return f"{text} [{setting.encode_name}{default}]"
-
-
 def description_of(setting: FieldInfo) -> str:
     return str((_about(setting).extra_json_schema or {})["description"])
+
+
+def is_secret(setting: FieldInfo) -> bool:
+    return _about(setting).extra == SECRET
 
 
 def _about(setting: FieldInfo) -> inspect.Metadata:
@@ -432,125 +377,3 @@ def _about(setting: FieldInfo) -> inspect.Metadata:
         about = about.types[0]
     assert isinstance(about, inspect.Metadata)
     return about
-
-
-def is_secret(setting: FieldInfo) -> bool:
-    return _about(setting).extra == SECRET
-
-
-def _read(setting: FieldInfo, source: str, text: str) -> Any:
-    try:
-        value = convert(text, setting.type, strict=False, dec_hook=_read_path)
-    except ValidationError:
-        value = None
-    # The text null would be read as none; whoever wants none leaves it out.
-    if value is None:
-        wanted = allowed(inspect.type_info(setting.type))
-        raise SetupError(f"{source} is {text!r}, but must be {wanted}.")
-    return value
-
-
-def _read_path(kind: type, text: str) -> Path:
-    assert kind is Path
-    # A shell expands the ~ of a flag, but not that of a file with variables.
-    return Path(os.path.expanduser(text))
-
-
-def _refuse_unknown(environ: Mapping[str, str]) -> None:
-    names = [setting.encode_name for setting in fields(Settings)]
-    ours = [name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)]
-    given = [name.removeprefix(PREFIX) for name in sorted(environ) if name.startswith(PREFIX)]
-    for name in given:
-        if name not in ours:
-            near = get_close_matches(name, ours, n=1)
-            known = ", ".join(PREFIX + one for one in ours)
-            hint = f"did you mean {PREFIX}{near[0]}?" if near else f"there are {known}."
-            raise SetupError(f"Unknown setting {PREFIX}{name}: {hint}")
-
-
-def _default_data_dir(environ: Mapping[str, str]) -> Path:
-    """One fixed place per user, outside any checkout, which people clean without a thought."""
-    if _is_root():
-        return Path("/var/lib/daybook")
-    # The standard for these directories says that a relative one is to be ignored.
-    if os.path.isabs(shared := environ.get("XDG_DATA_HOME", "")):
-        return Path(shared, "daybook")
-    home = environ.get("HOME") or os.path.expanduser("~")
-    if not os.path.isabs(home):
-        raise SetupError(
-            "There is no home directory to keep the data in: say where with --data-dir or "
-            "DAYBOOK_DATA_DIR."
-        )
-    return Path(home, ".local", "share", "daybook")
-
-
-def _is_root() -> bool:
-    if sys.platform == "win32":
-        return False
-    return os.geteuid() == 0
-
-
-def refuse_open_house(settings: Settings) -> None:
-    if settings.auth == "open" and not _is_loopback(settings.host):
-        raise SetupError(
-            f"With DAYBOOK_AUTH=open everybody who reaches {settings.host} could do everything: "
-            "choose 127.0.0.1, ::1 or localhost with --host or DAYBOOK_HOST, or set "
-            "DAYBOOK_AUTH=keys."
-        )
-
-
-def _refuse_half_qstash(settings: Settings) -> None:
-    """Some of it would leave orders waiting for callbacks that never come, or are not believed."""
-    names = {
-        "QSTASH_TOKEN": settings.qstash_token,
-        "QSTASH_URL": settings.qstash_url,
-        "QSTASH_CURRENT_SIGNING_KEY": settings.qstash_current_signing_key,
-        "QSTASH_NEXT_SIGNING_KEY": settings.qstash_next_signing_key,
-    }
-    needed = {**names, "APP_BASE_URL": settings.app_base_url}
-    missing = [name for name, value in needed.items() if not value]
-    if any(names.values()) and missing:
-        raise SetupError(
-            f"QStash is set up only in part: set {' and '.join(missing)} too, or nothing of it."
-        )
-
-
-def _refuse_half_notify(settings: Settings) -> None:
-    if (settings.notify_url is None) is not (settings.notify_secrets is None):
-        raise SetupError(
-            "Notifications are set up only in part: set both DAYBOOK_NOTIFY_URL and "
-            "DAYBOOK_NOTIFY_SECRETS, or none of them."
-        )
-
-
-def _refuse_no_address(name: str, url: str | None) -> None:
-    if url is not None and not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", url):
-        raise SetupError(f"{name} must be an address such as https://example.com.")
-
-
-def _refuse_plain(name: str, url: str | None) -> None:
-    """What goes there is a token, or the name and number of a guest."""
-    if url is None or url.startswith("https://"):
-        return
-    if not _is_loopback(urlsplit(url).hostname or ""):
-        raise SetupError(f"{name} must begin with https://, or stay on this machine.")
-
-
-def _refuse_no_calling_code(code: str | None) -> None:
-    if code is not None and not re.fullmatch(r"[1-9][0-9]{0,2}", code):
-        raise SetupError("DAYBOOK_CALLING_CODE must be a country's calling code, such as 49.")
-
-
-def _refuse_short_kiosk_keys(keys: list[str]) -> None:
-    if any(len(key) < KIOSK_KEY_CHARACTERS_MIN or not key.isascii() for key in keys):
-        raise SetupError(
-            f"DAYBOOK_KIOSK_KEYS must be keys of {KIOSK_KEY_CHARACTERS_MIN} or more ASCII "
-            "characters each, separated by commas: make one with openssl rand -hex 16."
-        )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

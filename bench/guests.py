@@ -12,11 +12,11 @@ import click
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from api.environment import load
 from api.guest_key import ServiceKey
 from api.guests import GuestDetails
 from api.rate_limits import RateLimits
 from api.service import Service
-from api.settings import load
 from bench.kitchen import run
 from bench.measure import Contender, Result, Round, console, measure, ratio, show
 from bench.scratch import describe_server, scratch_database

@@ -16,7 +16,8 @@ from pathlib import Path
 import click
 
 import bench
-from api.settings import Settings, flag_of, from_environment, help_of
+from api.environment import flag_of, from_environment, help_of
+from api.settings import Settings
 from api.stopping import StopSignals, stop_signals
 from daybook.auditing import audit_group, check_command
 from daybook.errors import BadSetup, DaybookError

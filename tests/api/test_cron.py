@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from api.cron import cron_access
+from api.environment import load
 from api.listening import listen, url_of
-from api.settings import load
 from daybook import Fail, Worker
 from daybook.jobs import ClaimedJob
 from eventlog.errors import SetupError

@@ -7,8 +7,9 @@ import pytest
 from msgspec.structs import fields
 
 from api.admission import Thresholds
+from api.environment import help_of, load
 from api.serving import kitchen_of, thresholds_of
-from api.settings import Settings, help_of, load
+from api.settings import Settings
 from eventlog.errors import SetupError
 from processors.runtime import STANDARD_KITCHEN, Kitchen
 
