@@ -21,24 +21,28 @@ PRAGMA cache_size = -16384;
 PRAGMA temp_store = FILE;
 BEGIN;
 CREATE TABLE states (id BLOB PRIMARY KEY, version INTEGER, kind TEXT, state BLOB);
-CREATE TABLE facts (kind TEXT, key BLOB, mark TEXT, place INTEGER, position INTEGER);
 """
 KEEP_STATES = "INSERT OR REPLACE INTO states VALUES (?, ?, ?, ?)"
 FIND_STATE = "SELECT version, kind, state FROM states WHERE id = ?"
-ADD_FACTS = "INSERT INTO facts VALUES (?, ?, ?, ?, ?)"
-# The first that contradicts what was said of the same key before.
+# Facts of each kind have a table of their own: each is looked through by itself.
+MAKE_FACTS = "CREATE TABLE facts_{kind} (key BLOB, mark TEXT, place INTEGER, position INTEGER)"
+ADD_FACTS = "INSERT INTO facts_{kind} VALUES (?, ?, ?, ?)"
+# The first that contradicts what was said of the same key before. In a good log there is no such
+# key, and nothing but the keys is sorted.
 FIND_CLASH = """
 SELECT place, position
 FROM (
     SELECT place, position, mark,
            first_value(mark) OVER (PARTITION BY key ORDER BY place) AS first_mark
-    FROM facts
-    WHERE kind = ?
+    FROM facts_{kind}
+    WHERE key IN (SELECT key FROM facts_{kind} GROUP BY key HAVING min(mark) <> max(mark))
 )
 WHERE mark <> first_mark
 ORDER BY place
 LIMIT 1
 """
+
+Fact = tuple[bytes, str, int, int]
 
 
 class Standing(Struct, frozen=True, gc=False):
@@ -55,7 +59,7 @@ class Memory:
         self.disk.executescript(OPEN)
         self._decoders = {name: Decoder(one.state).decode for name, one in deciders.items()}
         self._states: dict[UUID, tuple[str, Standing]] = {}
-        self._facts: list[tuple[str, bytes, str, int, int]] = []
+        self._facts: dict[str, list[Fact]] = {}
 
     def keep(self, aggregate_id: UUID, kind: str, standing: Standing) -> None:
         self._states[aggregate_id] = kind, standing
@@ -76,15 +80,25 @@ class Memory:
 
     def note(self, kind: str, key: bytes, mark: str, place: int, position: int) -> None:
         """A fact: under this kind, the key stands for the mark, and always must."""
-        self._facts.append((kind, key, mark, place, position))
-        if len(self._facts) >= BUFFER_MAX:
-            self.flush()
+        facts = self._facts.get(kind)
+        if facts is None:
+            self.disk.execute(MAKE_FACTS.format(kind=kind))
+            facts = self._facts[kind] = []
+        facts.append((key, mark, place, position))
+        if len(facts) >= BUFFER_MAX:
+            self._write(kind, facts)
 
     def flush(self) -> None:
-        self.disk.executemany(ADD_FACTS, self._facts)
-        self._facts.clear()
+        for kind, facts in self._facts.items():
+            self._write(kind, facts)
 
     def clash(self, kind: str) -> tuple[int, int] | None:
         """Place and position of the first fact that contradicts an earlier one."""
-        found: tuple[int, int] | None = self.disk.execute(FIND_CLASH, (kind,)).fetchone()
+        if kind not in self._facts:
+            return None
+        found: tuple[int, int] | None = self.disk.execute(FIND_CLASH.format(kind=kind)).fetchone()
         return found
+
+    def _write(self, kind: str, facts: list[Fact]) -> None:
+        self.disk.executemany(ADD_FACTS.format(kind=kind), facts)
+        facts.clear()

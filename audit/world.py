@@ -46,8 +46,9 @@ class World:
         deciders = find_deciders()
         self.memory = Memory(deciders)
         self.mapper = EventMapper(deciders.values())
-        self.live: dict[UUID, Standing] = {}
-        """Everything that has not finished."""
+        self.live: dict[int, Standing] = {}
+        """Everything that has not finished, by the integers of ids: to hash a UUID is a call into
+        Python."""
 
         self.count = 0
         self.now = LONG_AGO
@@ -59,13 +60,13 @@ class World:
 
     def get(self, aggregate_id: UUID) -> Any:
         """The state of what has not finished; None for all else."""
-        standing = self.live.get(aggregate_id)
+        standing = self.live.get(aggregate_id.int)
         return None if standing is None else standing.state
 
     def take(self, entry: Entry) -> Step:
         place, self.count = self.count, self.count + 1
         self.now = max(self.now, entry.recorded_at)
-        standing = self.live.get(entry.aggregate) or self._recall(place, entry)
+        standing = self.live.get(entry.aggregate.int) or self._recall(place, entry)
         version, before = standing.version, standing.state
         try:
             event = self.mapper.decode(entry.topic, entry.data)
@@ -73,7 +74,7 @@ class World:
             after = _fold(decider, before, event)
         except Exception as error:
             # Whatever it is: the log holds something that its own code cannot read.
-            self.live[entry.aggregate] = Standing(entry.version, before)
+            self.live[entry.aggregate.int] = Standing(entry.version, before)
             reason = f"{type(error).__name__}: {error}"
             return Step(place, entry, version, None, before, before, reason)
         self._put(entry, decider, after)
@@ -96,14 +97,15 @@ class World:
     def _put(self, entry: Entry, decider: Decider[Any], after: Any) -> None:
         standing = Standing(entry.version, after)
         if decider.finished(after):
-            self.live.pop(entry.aggregate, None)
+            self.live.pop(entry.aggregate.int, None)
             self.memory.keep(entry.aggregate, decider.name, standing)
         else:
-            self.live[entry.aggregate] = standing
+            self.live[entry.aggregate.int] = standing
 
     def _follow_command(self, place: int, entry: Entry, at: datetime) -> None:
         """The events of one command have all of this in common: they were decided as one."""
-        who = entry.command_id, entry.actor, at, entry.correlation_id, entry.causation_id
+        correlation = entry.correlation_id.int
+        who = entry.command_id.int, entry.actor, at, correlation, entry.causation_id
         if who != self._command:
             self._note_command()
             self._command = who
@@ -112,7 +114,8 @@ class World:
     def _note_command(self) -> None:
         if self._command:
             mark = f"{self._command[1]} {hash(self._command)}"
-            self.memory.note("command", self._command[0].bytes, mark, *self._command_end)
+            key = self._command[0].to_bytes(16, "big")
+            self.memory.note("command", key, mark, *self._command_end)
 
 
 def _fold(decider: Decider[Any], before: Any, event: Event) -> Any:

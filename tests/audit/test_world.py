@@ -43,7 +43,7 @@ def test_only_what_has_not_finished_is_in_memory(story: Story) -> None:
     for entry in story.log:
         world.take(entry)
 
-    assert story.cast["complete order"] not in world.live
+    assert story.cast["complete order"].int not in world.live
     assert world.get(story.cast["pending order"]).status is OrderStatus.PENDING
     order: Order = world.memory.find(story.cast["complete order"]).state
     assert order.status is OrderStatus.COMPLETE
