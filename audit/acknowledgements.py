@@ -33,7 +33,7 @@ class Acknowledged(Told):
     SELECT said, receipts.position, logged.position
     FROM receipts LEFT JOIN (
         SELECT key AS command, max(position) AS position
-        FROM facts WHERE kind = 'command' GROUP BY key
+        FROM facts_command GROUP BY key
     ) AS logged USING (command)
     WHERE receipts.position IS NOT logged.position
     """
@@ -45,8 +45,8 @@ class Acknowledged(Told):
     WITH span AS (SELECT min(position) AS since, max(position) AS until FROM receipts),
     unknown AS (
         SELECT position
-        FROM facts, span
-        WHERE kind = 'command' AND mark LIKE 'open %' AND position BETWEEN since AND until
+        FROM facts_command, span
+        WHERE mark LIKE 'open %' AND position BETWEEN since AND until
           AND key NOT IN (SELECT command FROM answers WHERE command IS NOT NULL)
     ),
     unanswered AS (
@@ -103,7 +103,7 @@ class NothingRefused(Told):
     relevant = "SELECT 1 FROM answers WHERE type = 'fail' AND command IS NOT NULL"
     contradiction = """
     SELECT said, position
-    FROM answers JOIN facts ON kind = 'command' AND facts.key = command
+    FROM answers JOIN facts_command AS logged ON logged.key = command
     WHERE type = 'fail'
       AND command NOT IN (
           SELECT command FROM answers WHERE type IN ('ok', 'info') AND command IS NOT NULL)
@@ -119,7 +119,7 @@ class EffectKeys(Told):
     contradiction = """
     WITH lives AS (
         SELECT mark AS life, effect_key, said
-        FROM handed LEFT JOIN facts ON kind = 'life' AND facts.key = claim
+        FROM handed LEFT JOIN facts_life AS logged ON logged.key = claim
     )
     SELECT said FROM lives WHERE life IS NULL
     UNION ALL

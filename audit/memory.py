@@ -24,7 +24,8 @@ CREATE TABLE states (id BLOB PRIMARY KEY, version INTEGER, kind TEXT, state BLOB
 """
 KEEP_STATES = "INSERT OR REPLACE INTO states VALUES (?, ?, ?, ?)"
 FIND_STATE = "SELECT version, kind, state FROM states WHERE id = ?"
-# Facts of each kind have a table of their own: each is looked through by itself.
+# Of what there are facts. Each kind has a table of its own, and is looked through by itself.
+KINDS = ("beginning", "claim", "command", "life", "number", "outcome")
 MAKE_FACTS = "CREATE TABLE facts_{kind} (key BLOB, mark TEXT, place INTEGER, position INTEGER)"
 ADD_FACTS = "INSERT INTO facts_{kind} VALUES (?, ?, ?, ?)"
 # The first that contradicts what was said of the same key before. In a good log there is no such
@@ -59,7 +60,9 @@ class Memory:
         self.disk.executescript(OPEN)
         self._decoders = {name: Decoder(one.state).decode for name, one in deciders.items()}
         self._states: dict[UUID, tuple[str, Standing]] = {}
-        self._facts: dict[str, list[Fact]] = {}
+        self._facts: dict[str, list[Fact]] = {kind: [] for kind in KINDS}
+        for kind in KINDS:
+            self.disk.execute(MAKE_FACTS.format(kind=kind))
 
     def keep(self, aggregate_id: UUID, kind: str, standing: Standing) -> None:
         self._states[aggregate_id] = kind, standing
@@ -80,10 +83,7 @@ class Memory:
 
     def note(self, kind: str, key: bytes, mark: str, place: int, position: int) -> None:
         """A fact: under this kind, the key stands for the mark, and always must."""
-        facts = self._facts.get(kind)
-        if facts is None:
-            self.disk.execute(MAKE_FACTS.format(kind=kind))
-            facts = self._facts[kind] = []
+        facts = self._facts[kind]
         facts.append((key, mark, place, position))
         if len(facts) >= BUFFER_MAX:
             self._write(kind, facts)
@@ -94,8 +94,6 @@ class Memory:
 
     def clash(self, kind: str) -> tuple[int, int] | None:
         """Place and position of the first fact that contradicts an earlier one."""
-        if kind not in self._facts:
-            return None
         found: tuple[int, int] | None = self.disk.execute(FIND_CLASH.format(kind=kind)).fetchone()
         return found
 
