@@ -17,7 +17,8 @@ from api.settings import Settings
 LOOK_SECONDS = 0.25
 # Those who came together are late together: they are closed a few at a time, and others served in
 # between.
-CLOSED_TOGETHER_MAX = 50
+CLOSED_TOGETHER_MAX = 10
+BETWEEN_SECONDS = 0.002
 
 
 class Connection(Protocol):
@@ -91,7 +92,7 @@ class Connections:
             else:
                 connection.expire()
         if self._open:
-            self._look_later(LOOK_SECONDS if len(late) <= CLOSED_TOGETHER_MAX else 0)
+            self._look_later(LOOK_SECONDS if len(late) <= CLOSED_TOGETHER_MAX else BETWEEN_SECONDS)
 
 
 def _is_late(connection: Connection, now: float) -> bool:

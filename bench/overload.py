@@ -6,10 +6,13 @@ accepted must be done in the end, and the service must do as much as at its peak
 """
 
 import asyncio
+import multiprocessing
 import os
 import random
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +65,14 @@ class Phase:
 
 
 class Scene:
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, done: "Synchronized[int]") -> None:
         self._port = port
+        self._done = done
         self._chance = random.Random(7)
-        self.done = 0
-        self.is_over = False
+
+    @property
+    def done(self) -> int:
+        return self._done.value
 
     async def open(self) -> HTTPConnection:
         return await HTTPConnection.open("127.0.0.1", self._port)
@@ -118,17 +124,40 @@ class Scene:
         await asyncio.gather(*sending)
         return phase, rate_done, missed
 
-    async def consume(self) -> None:
-        connection = await self.open()
-        path = f"/api/v1/pop/queue/load?batch={BATCH}&wait=true&timeout=500"
-        while not self.is_over:
-            status, answer = await connection.ask("GET", path)
-            if status == TOO_MANY_REQUESTS:
-                await asyncio.sleep(0.1)
-                continue
-            if acks := [_ack(message) for message in answer["messages"]]:
-                await connection.send("POST", "/api/v1/ack/batch", {"acknowledgments": acks})
-                self.done += len(acks)
+
+@contextmanager
+def consuming(port: int) -> Iterator["Synchronized[int]"]:
+    """In a process of its own: who pushes too much must not keep the others from popping. What is
+    told is how many messages were acknowledged."""
+    spawned = multiprocessing.get_context("spawn")
+    done = spawned.Value("q", 0)
+    process = spawned.Process(target=_consume_all, args=(port, done), daemon=True)
+    process.start()
+    try:
+        yield done
+    finally:
+        process.terminate()
+        process.join()
+
+
+def _consume_all(port: int, done: "Synchronized[int]") -> None:
+    async def all_of_them() -> None:
+        await asyncio.gather(*(_consume(port, done) for _ in range(CONSUMERS)))
+
+    uvloop.run(all_of_them())
+
+
+async def _consume(port: int, done: "Synchronized[int]") -> None:
+    connection = await HTTPConnection.open("127.0.0.1", port)
+    path = f"/api/v1/pop/queue/load?batch={BATCH}&wait=true&timeout=500"
+    while True:
+        status, answer = await connection.ask("GET", path)
+        if status == TOO_MANY_REQUESTS:
+            await asyncio.sleep(0.1)
+            continue
+        if acks := [_ack(message) for message in answer["messages"]]:
+            await connection.send("POST", "/api/v1/ack/batch", {"acknowledgments": acks})
+            done.value += len(acks)
 
 
 def _ack(message: dict[str, Any]) -> dict[str, Any]:
@@ -144,13 +173,15 @@ def command(choice: DatabaseChoice, seconds: float) -> None:
     with ExitStack() as stack:
         server = stack.enter_context(choice.conninfo(console.print))
         console.print(describe_server(server))
-        port = stack.enter_context(service(stack.enter_context(scratch_database(server))))
-        uvloop.run(_measure(port, seconds))
+        database = stack.enter_context(scratch_database(server))
+        # All of them come from one address.
+        settings = {"DAYBOOK_CONNECTIONS_PER_ADDRESS_MAX": str(2 * ARRIVING)}
+        port = stack.enter_context(service(database, **settings))
+        done = stack.enter_context(consuming(port))
+        uvloop.run(_measure(Scene(port, done), seconds))
 
 
-async def _measure(port: int, seconds: float) -> None:
-    scene = Scene(port)
-    consumers = [asyncio.create_task(scene.consume()) for _ in range(CONSUMERS)]
+async def _measure(scene: Scene, seconds: float) -> None:
     first, _ = await scene.closed(FEW, seconds / 12)
     normal, normal_rate = await scene.closed(FEW, seconds / 6)
     peak, peak_rate = await scene.closed(MANY, seconds / 4)
@@ -164,8 +195,6 @@ async def _measure(port: int, seconds: float) -> None:
     while scene.done < accepted and time.perf_counter() < deadline:  # noqa: ASYNC110 (nobody tells)
         await asyncio.sleep(0.1)
     drained = time.perf_counter() - began
-    scene.is_over = True
-    await asyncio.gather(*consumers)
     console.print(f"usual: p99 {normal.p99_ms:.1f} ms; peak: {peak_rate:,.0f} done/s")
     told = f"{too_much.statuses}, {missed} not sent"
     console.print(f"{TOO_MUCH} times the peak for {seconds:.0f} s: {told}")

@@ -28,6 +28,9 @@ from eventlog.waiting import Lately, Line, Waiting
 
 DEADLINE_SECONDS = 5.0
 WEIGHT_MAX = 500
+# Of it, what can wait may have so much when something urgent is on its way: who comes next and is
+# urgent waits for a short batch then.
+PATIENT_WEIGHT_MAX = 100
 # With so much waiting, one more connection is worth its while.
 PLENTY = 400
 REPEATS_MAX = 20
@@ -99,7 +102,7 @@ class Committer:
             waiting.tell(UnavailableError("The service is shutting down."))
         else:
             (self._patient if waiting.reads.can_wait else self._urgent).append(waiting)
-            self._ring(waiting.reads.weight)
+            self._ring(waiting.weight)
         return waiting.future
 
     @property
@@ -159,13 +162,11 @@ class Committer:
             await bell.wait()
         self._urgent.note_wait()
         self._patient.note_wait()
-        batch = [self._take()]
-        weight = batch[0].reads.weight
-        while (following := self._next) is not None:
-            weight += following.reads.weight
-            if weight > WEIGHT_MAX:
-                break
-            batch.append(self._take())
+        batch: list[Waiting] = []
+        weight = self._fill(batch, self._urgent, WEIGHT_MAX)
+        room = min(WEIGHT_MAX - weight, PATIENT_WEIGHT_MAX) if batch else WEIGHT_MAX
+        weight += self._fill(batch, self._patient, room)
+        self._queued_weight -= weight
         if self._next is None:
             self._arrived.clear()
         if self._queued_weight < PLENTY and not self._closing:
@@ -179,10 +180,17 @@ class Committer:
         for waiting in batch:
             self.waits.observe(began_at - waiting.deadline)
 
-    def _take(self) -> Waiting:
-        waiting = (self._urgent if self._urgent.first else self._patient).take()
-        self._queued_weight -= waiting.reads.weight
-        return waiting
+    @staticmethod
+    def _fill(batch: list[Waiting], line: Line, room: int) -> int:
+        """Takes from a line what there is room for, and its first in any case, so that nobody is
+        passed by for ever; returns how much that was."""
+        taken = 0
+        while (following := line.first) is not None:
+            if taken and taken + following.weight > room:
+                break
+            taken += following.weight
+            batch.append(line.take())
+        return taken
 
     async def _expire(self) -> None:
         """Answers those who waited in vain while no lane was free; the oldest stand in front."""
@@ -192,7 +200,7 @@ class Committer:
             for line in (self._urgent, self._patient):
                 while line.first and line.first.deadline < now:
                     late = line.take()
-                    self._queued_weight -= late.reads.weight
+                    self._queued_weight -= late.weight
                     late.tell(UnavailableError("The database did not take the command in time."))
 
     def _new_batch(self, waiting: Sequence[Waiting]) -> Batch:
@@ -217,4 +225,4 @@ class Committer:
             self._on_commit(batch.position)
         if again:
             self._urgent.put_back(again)
-            self._ring(sum(one.reads.weight for one in again))
+            self._ring(sum(one.weight for one in again))

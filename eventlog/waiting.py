@@ -19,7 +19,7 @@ RECENT_SECONDS = 1.0
 class Waiting(Submission):
     """A submission with the caller who waits for it."""
 
-    __slots__ = ("arrived_at", "deadline", "future", "repeats_count")
+    __slots__ = ("arrived_at", "deadline", "future", "repeats_count", "weight")
 
     def __init__(
         self,
@@ -34,6 +34,7 @@ class Waiting(Submission):
         self.arrived_at = loop.time()
         self.deadline = self.arrived_at + deadline_seconds
         self.repeats_count = 0
+        self.weight = self.reads.weight
 
     def tell(self, answer: Told) -> None:
         if self.future.done():
