@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 # By this the processes of a run know where they meet.
-PLACE = "DAYBOOK_TEST_LOCKS"
+PLACE = "PYTEST_DAYBOOK_LOCKS"
 
 
 def is_alone(item: pytest.Item) -> bool:
