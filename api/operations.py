@@ -54,6 +54,7 @@ class OperationJSON(TypedDict):
     errorMessage: str | None
     lastErrorAt: Moment | None
     latencySeconds: float | None
+    version: int
     result: NotRequired[ResultJSON]
 
 
@@ -89,6 +90,7 @@ def operation_json(operation: Operation) -> OperationJSON:
         "errorMessage": operation.error,
         "lastErrorAt": moment(operation.failed_at) if operation.failed_at else None,
         "latencySeconds": latency if operation.is_over else None,
+        "version": operation.version,
     }
     is_done = operation.status is OperationStatus.COMPLETED
     return {**told, "result": _result(operation)} if is_done else told

@@ -72,7 +72,7 @@ class TicketSearch(Endpoint[SearchBody]):
 
 
 SEARCH = TicketSearch(
-    "POST", "/api/restaurants/{slug}/tickets/search", takes=SearchBody, scope=STAFF
+    "POST", "/api/restaurants/{slug}/ticket-search", takes=SearchBody, scope=STAFF
 )
 
 routes: list[Route] = [SEARCH.route]

@@ -1,13 +1,16 @@
 """Deciding about what one has seen: If-Match names a version, and with another nothing is done."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from uuid_utils.compat import uuid7
 
+from domain.new_jobs import NewJob
+from domain.operations import Push, Standing
 from tests.api.counter import LINE, join, open_restaurant
 from tests.api.http import Api
-from tests.kitchen import rows
+from tests.kitchen import origin, rows
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +34,8 @@ WRITES: dict[tuple[str, str], Any] = {
     ("POST", "/api/jobs/{id}/release"): CLAIM,
     ("POST", "/api/jobs/{id}/cancel"): None,
     ("POST", "/api/jobs/{id}/retry"): None,
+    ("POST", "/api/v1/operations/{id}/retry"): None,
+    ("POST", "/api/v1/operations/{id}/cancel"): None,
     ("POST", f"{TICKET}/call"): {},
     ("POST", f"{TICKET}/recall"): {},
     ("POST", f"{TICKET}/seat"): None,
@@ -51,7 +56,19 @@ async def things(api: Api) -> dict[str, str]:
         "/api/bots": (await api.bot())["id"],
         "/api/jobs": job.json["job"]["id"],
         "/api/restaurants": (await join(api))["id"],
+        "/api/v1/operations": str(await accept(api)),
     }
+
+
+async def accept(api: Api) -> UUID:
+    """A push as a busy service takes it."""
+    job_id, operation_id = uuid7(), uuid7()
+    new = NewJob(job_id=job_id, queue="mail", type="message", partition="1", unique_key=str(job_id))
+    push = Push(
+        new=[new], operation_id=operation_id, is_busy=True, standing=Standing(None, per_second=1)
+    )
+    await api.service.committer.submit(push, origin())
+    return operation_id
 
 
 def address(path: str, ids: dict[str, str]) -> str:

@@ -51,7 +51,7 @@ BODIES: dict[str, Any] = {
     "POST /api/restaurants": {"slug": "third", "name": "Third"},
     "PATCH /api/restaurants/{slug}": {"name": "Another name"},
     "POST /api/restaurants/{slug}/tickets": party(),
-    "POST /api/restaurants/{slug}/tickets/search": {"mobileNumber": party()["mobileNumber"]},
+    "POST /api/restaurants/{slug}/ticket-search": {"mobileNumber": party()["mobileNumber"]},
     "POST /api/restaurants/{slug}/tickets/{id}/transfer": {"toRestaurant": "third"},
     "POST /api/subjects/find": {"restaurant": "own", "mobileNumber": "+491700000001"},
     "POST /api/subjects/{id}/erase": {"reason": "asked for"},

@@ -288,7 +288,7 @@ async def test_the_staff_find_a_guest_s_tickets_by_number_wherever_they_are(
     await join(api, 1, line="/api/restaurants/osteria")
 
     for _ in ("as it lies in the log", "as it was folded"):
-        answer = await api.post(f"{LINE}/tickets/search", {"mobileNumber": "+49 170 0000001"})
+        answer = await api.post(f"{LINE}/ticket-search", {"mobileNumber": "+49 170 0000001"})
         assert [(one["id"], one["status"], one["position"]) for one in answer.json["tickets"]] == [
             (second["id"], "WAITING", 2),
             (first["id"], "CANCELLED", None),
@@ -296,9 +296,9 @@ async def test_the_staff_find_a_guest_s_tickets_by_number_wherever_they_are(
         assert answer.json["tickets"][0]["guest"]["mobileNumber"] == "+491700000001"
         await fold_finished_tickets(database)
     newest = {"mobileNumber": "+491700000001", "limit": 1}
-    answer = await api.post(f"{LINE}/tickets/search", newest)
+    answer = await api.post(f"{LINE}/ticket-search", newest)
     assert [one["id"] for one in answer.json["tickets"]] == [second["id"]]
-    nobody = await api.post(f"{LINE}/tickets/search", {"mobileNumber": "+49 170 9999999"})
+    nobody = await api.post(f"{LINE}/ticket-search", {"mobileNumber": "+49 170 9999999"})
     assert nobody.json == {"tickets": []}
 
 
