@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_orders_and_bots_are_shown_as_of_a_position(api: Api) -> None:
-    # SX-03
+    # SX-05
     first = await api.order()
     created = await api.post("/api/orders", {"type": "VIP"})
     then = created.headers["daybook-position"]

@@ -97,7 +97,7 @@ async def pages(opened: Api, query: str) -> list[Any]:
 
 
 async def test_pages_are_the_log_in_order_each_event_once(api: Api, database: str) -> None:
-    # SX-02
+    # SX-05
     for _ in range(3):
         await api.cooking()
     total = rows(database, "SELECT max(notification_id) FROM stored_events")[0][0]

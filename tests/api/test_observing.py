@@ -127,6 +127,7 @@ async def test_what_a_traced_request_records_belongs_to_its_trace(api: Api, data
 async def test_with_an_exporter_every_request_is_a_span(api: Api, database: str) -> None:
     spans, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(spans))
+    # What wraps the application is called like it, and is none.
     traced = Api(Traced(api.app, provider.get_tracer("test")), api.service)  # type: ignore[arg-type]
     await traced.post("/api/orders", {"type": "NORMAL"}, traceparent=TRACEPARENT)
     await traced.post("/api/orders", {"type": "ROUND"})

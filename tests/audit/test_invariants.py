@@ -45,6 +45,7 @@ def test_every_invariant_that_the_log_alone_proves_has_three_bad_histories() -> 
     assert min(counts.values()) >= 3
 
 
+# SX-04: of what is stuck, those of I-38.
 @pytest.mark.parametrize(("broken", "spoil"), SPOILT, ids=lambda one: getattr(one, "__name__", one))
 def test_a_bad_history_is_rejected_by_the_invariant_it_breaks(
     story: Story, broken: str, spoil: Spoil

@@ -176,7 +176,7 @@ def test_a_directory_that_is_not_there_is_one_sentence(filled: str, tmp_path: Pa
 def test_stopped_in_the_middle_it_goes_on_and_nothing_is_missing(
     database: str, tmp_path: Path, name: str, number: signal.Signals
 ) -> None:
-    # SX-02
+    # SX-05
     fill_many(database, 150_000)
     path = tmp_path / name
     stopped_count = 0

@@ -81,7 +81,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_out_and_in_and_out_again_gives_the_same_bytes(
     database: str, own_database: str, export: Path, suffix: str
 ) -> None:
-    # SX-02
+    # SX-05
     content = export.read_bytes()
     if suffix:
         export = export.with_name("log.ndjson.gz")
@@ -347,7 +347,7 @@ def test_a_file_that_is_not_there_is_one_sentence(own_database: str, tmp_path: P
 def test_stopped_in_the_middle_it_goes_on_and_nothing_is_missing(
     database: str, own_database: str, tmp_path: Path, number: signal.Signals
 ) -> None:
-    # SX-02
+    # SX-05
     fill_many(database, 60_000)
     file = tmp_path / "log.ndjson"
     run(database, "export", file)

@@ -29,7 +29,7 @@ def test_explain_of_nothing_says_so(database: str) -> None:
 
 
 async def test_as_of_and_diff_show_the_past(database: str) -> None:
-    # SX-03
+    # SX-05
     async with open_kitchen(database) as kitchen:
         order = await kitchen.order()
         taken = await kitchen.claim(await kitchen.bot())

@@ -176,6 +176,7 @@ def test_what_is_equal_has_exit_code_0_and_is_counted(own_database: str) -> None
     assert "finished_orders: 0 rows, as the log says\n" in told.stdout
 
 
+# SX-02 SX-05
 def test_a_row_that_was_changed_by_hand_is_found_with_exit_code_1_and_repaired(
     own_database: str,
 ) -> None:

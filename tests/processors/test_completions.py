@@ -69,6 +69,7 @@ async def test_a_claim_that_is_due_before_the_one_awaited_is_not_missed(database
     assert lateness(database)[sooner.id] < PROMPT_SECONDS
 
 
+# SX-03
 async def test_what_fell_due_while_nothing_ran_is_completed_by_the_next_to_start(
     database: str,
 ) -> None:

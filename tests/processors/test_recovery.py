@@ -30,6 +30,7 @@ def live_order(conninfo: str) -> Order:
     return order
 
 
+# SX-03
 async def test_a_bot_that_does_not_report_loses_its_claim_within_a_second(database: str) -> None:
     # D-06, S0-19, S0-25
     async with running(database) as kitchen:

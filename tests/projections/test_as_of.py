@@ -70,7 +70,7 @@ async def a_day(database: str, seed: int) -> None:
 async def test_at_a_hundred_positions_it_equals_a_fold_from_the_beginning(
     database: str, checkpoints: int
 ) -> None:
-    # SX-03
+    # SX-05
     async with await connect(reader_conninfo(database)) as reader:
         for seed in range(max(checkpoints, 1)):
             await a_day(database, seed)

@@ -85,6 +85,7 @@ async def test_every_table_is_a_projection_or_says_why_not(own_database: str) ->
     assert {name for (name,) in rows(own_database, FIND_TABLES)} == projected | set(NO_PROJECTIONS)
 
 
+# SX-02
 @pytest.mark.parametrize("chunk", [pytest.param(1, marks=pytest.mark.slow), 7, 50, 20_000])
 async def test_whatever_happened_every_projection_is_what_the_log_says_in_chunks_of_any_size(
     evening: str, chunk: int, monkeypatch: pytest.MonkeyPatch
