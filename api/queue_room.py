@@ -18,7 +18,7 @@ from api import metrics
 from api.commands import A, B, Call, RawHeaders, Write
 from api.problems import RETRY_AFTER, BadInputError
 from domain.new_jobs import NewJob
-from eventlog.idempotency import IdempotencyKey
+from eventlog.idempotency import IdempotencyKey, find_key
 from eventlog.origin import Origin, StoredAnswer
 from projections.queue_standings import QueueStanding, read_standings
 
@@ -38,8 +38,16 @@ class FillingWrite(Write[B, A], Generic[B, A]):
     async def hand_over(
         self, call: Call, command: Any, origin: Origin, key: IdempotencyKey | None
     ) -> tuple[StoredAnswer, RawHeaders]:
-        await call.scope["app"].queue_room.take(command.new)
+        try:
+            await call.scope["app"].queue_room.take(command.new)
+        except BadInputError:
+            if key is None or not await self._was_answered(call, key):
+                raise
         return await super().hand_over(call, command, origin, key)
+
+    async def _was_answered(self, call: Call, key: IdempotencyKey) -> bool:
+        """What is sent again needs no room: it gets the answer that it got."""
+        return await call.service.read(lambda reader: find_key(reader, key.scope)) is not None
 
 
 class Room(Struct):

@@ -52,6 +52,19 @@ async def test_a_full_queue_takes_no_more_until_there_is_room(api: Api, database
     assert (await push(api)).status == 201
 
 
+async def test_what_was_let_in_is_answered_again_however_full_its_queue_is_now(api: Api) -> None:
+    job = {"queue": "email", "type": "send"}
+    first = await api.post("/api/jobs", job, idempotency_key="k")
+    await create(api, DEPTH_MAX - 1)
+
+    again = await api.post("/api/jobs", job, idempotency_key="k")
+    other = await api.post("/api/jobs", job, idempotency_key="another")
+
+    assert (again.status, again.body) == (201, first.body)
+    assert again.headers["idempotent-replayed"] == "true"
+    assert other.problem == (429, "queue-full")
+
+
 async def test_of_those_who_come_at_once_so_many_are_let_in(api: Api) -> None:
     answers = await asyncio.gather(*(create(api) for _ in range(5 * DEPTH_MAX)))
 
