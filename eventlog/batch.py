@@ -2,8 +2,8 @@
 
 The first holds every row the commands name (in one fixed order, so that no two batches can
 wait for each other), picks ready rows and draws numbers. Python decides, command by command.
-The second holds what the decisions touch beside these rows, writes the live rows, appends all
-events and commits.
+The second holds what the decisions touch beside these rows, appends all events, writes the live
+rows and commits; the server begins with it while the rest is being packed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,14 +15,15 @@ from msgspec.structs import replace
 from domain.desk import NotOnDeskError
 from domain.errors import Refusal
 from domain.event import State
-from eventlog.arrays import bigints, byteas, texts, uuids
-from eventlog.desk import BatchDesk, Decided, Entry
+from eventlog.appending import Appending
+from eventlog.arrays import uuids
+from eventlog.desk import BatchDesk, Entry
 from eventlog.history import fold_rows
 from eventlog.kept_answers import KeptAnswers
 from eventlog.link import Answer, Connection, Link
 from eventlog.live import LiveTable, Statements
 from eventlog.mapper import EventMapper
-from eventlog.origin import Origin, Receipt
+from eventlog.origin import Receipt
 from eventlog.submission import Needs, Pick, Submission, load
 
 # One clock for all processes: the database's.
@@ -32,32 +33,12 @@ DRAW_NUMBERS = """
 SELECT nextval(%(sequence)b::text::regclass) FROM generate_series(1, %(count)b::bigint)
 """
 
-APPEND_EVENTS = """
-INSERT INTO stored_events (originator_id, originator_version, topic, state,
-                           command_id, actor, correlation_id, causation_id)
-SELECT * FROM unnest(
-    %(ids)b::uuid[], %(versions)b::bigint[], %(topics)b::text[], %(states)b::bytea[],
-    %(commands)b::uuid[], %(actors)b::text[], %(correlations)b::uuid[],
-    %(causations)b::bigint[])
-RETURNING notification_id
-"""
-
 # Aggregates that have left their live table are folded from the log instead.
 READ_AGGREGATES = """
 SELECT originator_id, topic, state
 FROM stored_events
 WHERE originator_id = ANY(%(ids)b::uuid[])
 ORDER BY originator_id, originator_version
-"""
-
-# A batch is in the log as a whole or not at all, so any of its events tells; the command id
-# tells it from another writer's event of the same version.
-FIND_APPENDED = """
-SELECT notification_id
-FROM unnest(%(ids)b::uuid[], %(versions)b::bigint[], %(commands)b::uuid[])
-     WITH ORDINALITY AS mine (originator_id, originator_version, command_id, place)
-JOIN stored_events USING (originator_id, originator_version, command_id)
-ORDER BY place
 """
 
 Told = Receipt | Exception
@@ -81,7 +62,7 @@ class Batch:
         self.position: int | None = None
         self._tables = tables
         self._mapper = mapper
-        self._appended: dict[str, Any] | None = None
+        self._appending: Appending | None = None
         self._kept = KeptAnswers()
 
     async def run(self, link: Link) -> None:
@@ -93,24 +74,26 @@ class Batch:
         around = [table.around(changes) for table in self._tables]
         for one in around:
             _queue(link, one.first)
+        self._appending = appending = Appending(self.submissions, self._mapper)
+        appending.queue(link)
         for table in self._tables:
             if of_table := changes.get(table.decider.name):
                 _write_table(link, table, of_table)
-        appended = self._append(link)
+                link.start()
         for one in around:
             _queue(link, one.last)
         self._write_keys(link)
         link.queue("COMMIT")
-        self.commit_sent = appended is not None
+        self.commit_sent = len(appending) > 0
         await link.sync()
-        self._receipts([row[0] for row in appended.rows()] if appended else [])
+        self._receipts(appending.positions)
 
     async def find_outcome(self, connection: Connection) -> bool:
         """After a connection was lost at COMMIT: is the batch in the log?"""
-        cursor = await connection.execute(FIND_APPENDED, self._appended, binary=True)
-        positions = [row[0] for row in await cursor.fetchall()]
+        assert self._appending is not None, "only what was sent can be lost"
+        positions = await self._appending.find(connection)
         # Fewer than all are another process's events under the same, derived command id.
-        if len(positions) < sum(len(one.events) for one in self.submissions):
+        if len(positions) < len(self._appending):
             return False
         self._receipts(positions)
         return True
@@ -228,14 +211,6 @@ class Batch:
         asked = submission.reads.ready is pick.table.decider
         return asked and submission.reads.among == pick.among and not submission.events
 
-    def _append(self, link: Link) -> Answer | None:
-        events = [event for submission in self.submissions for event in submission.events]
-        if not events:
-            return None
-        origins = [one.origin for one in self.submissions for _ in one.events]
-        self._appended = appended(events, origins, self._mapper)
-        return link.queue(APPEND_EVENTS, **self._appended)
-
     def _receipts(self, positions: Sequence[int]) -> None:
         self.position = positions[-1] if positions else None
         last = 0
@@ -251,25 +226,6 @@ class Batch:
             elif isinstance(told, Receipt) and told.command_id in by_command:
                 # It was sent twice at once; both are told of the one effect.
                 self.outcome[place] = replace(told, position=by_command[told.command_id])
-
-
-def appended(
-    events: Sequence[Decided], origins: Sequence[Origin], mapper: EventMapper
-) -> dict[str, Any]:
-    """The parameters of APPEND_EVENTS: for each event, whose it is and who is behind it."""
-    encoded = [mapper.encode(event.event) for event in events]
-    commands = uuids([origin.command_id for origin in origins])
-    correlated = any(origin.correlation is not None for origin in origins)
-    return {
-        "ids": uuids([event.originator_id for event in events]),
-        "versions": bigints([event.originator_version for event in events]),
-        "topics": texts([topic for topic, _ in encoded]),
-        "states": byteas([state for _, state in encoded]),
-        "commands": commands,
-        "actors": texts([origin.actor for origin in origins]),
-        "correlations": uuids([o.correlation_id for o in origins]) if correlated else commands,
-        "causations": bigints([origin.causation_id for origin in origins]),
-    }
 
 
 def _by_kind(changes: Iterable[Entry]) -> dict[str, list[Entry]]:

@@ -87,6 +87,11 @@ class Link:
         )
         return self._expect()
 
+    def start(self) -> None:
+        """Sends what was queued as far as the socket takes it now: the server begins, while more
+        is being packed for the same round trip."""
+        self._pgconn.flush()
+
     async def sync(self) -> None:
         """Sends what was queued and waits for all the answers. The first error is raised."""
         self._pgconn.pipeline_sync()

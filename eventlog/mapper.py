@@ -99,6 +99,11 @@ class EventMapper(Mapper[UUID]):
     def encode(self, event: Event) -> tuple[str, bytes]:
         return self._topics[type(event)], _encoder.encode(event)
 
+    def encode_all(self, events: Sequence[Event]) -> tuple[list[str], list[bytes]]:
+        """Their topics and their states."""
+        topics, encode = self._topics, _encoder.encode
+        return [topics[type(event)] for event in events], [encode(event) for event in events]
+
     def decode(self, topic: str, state: bytes) -> Event:
         return self._decoder(topic)(state)
 

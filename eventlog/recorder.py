@@ -27,8 +27,8 @@ from uuid_utils.compat import uuid7
 
 import eventlog.migrations
 from eventlog import arrays
+from eventlog.appending import APPEND_EVENTS
 from eventlog.arrays import bigints, byteas, texts, uuids
-from eventlog.batch import APPEND_EVENTS
 from eventlog.database import SCHEMA
 from eventlog.horizon import Horizon
 from eventlog.migrate import migrate

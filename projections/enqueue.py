@@ -15,8 +15,9 @@ from psycopg.rows import tuple_row
 from domain.job import JOB, Job
 from domain.new_jobs import JOB_NUMBERS, CreateJobs, Enqueued, NewJob
 from eventlog import arrays
+from eventlog.appending import APPEND_EVENTS, appended
 from eventlog.arrays import uuids
-from eventlog.batch import APPEND_EVENTS, DRAW_NUMBERS, READ_AGGREGATES, READ_CLOCK, appended
+from eventlog.batch import DRAW_NUMBERS, READ_AGGREGATES, READ_CLOCK
 from eventlog.database import SCHEMA
 from eventlog.desk import BatchDesk
 from eventlog.history import fold_rows
