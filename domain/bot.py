@@ -121,10 +121,19 @@ def evolve(bot: Bot | None, event: Event) -> Bot:
         )
     assert bot is not None, f"{event} is the first event of a bot"
     match event:
+        # These happen with every order; `after`, which packs its arguments, takes twice as long.
         case Bot.Claimed():
-            return bot.after(event, order_id=event.order_id, claim_id=event.claim_id)
+            return replace(
+                bot,
+                version=bot.version + 1,
+                updated_at=event.at,
+                order_id=event.order_id,
+                claim_id=event.claim_id,
+            )
         case Bot.Completed() | Bot.Failed() | Bot.Released():
-            return bot.after(event, order_id=None, claim_id=None)
+            return replace(
+                bot, version=bot.version + 1, updated_at=event.at, order_id=None, claim_id=None
+            )
         case Bot.Deleted():
             return bot.after(event, deleted_at=event.at)
     raise AssertionError(f"a bot does not know {event}")

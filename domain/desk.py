@@ -5,8 +5,9 @@ is pure: the desk is an argument, and so are the time and the numbers drawn from
 the desk and makes the decisions durable is not the domain's business.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
@@ -15,6 +16,7 @@ from msgspec import Struct
 from domain.event import Decider, Event, S
 
 A_co = TypeVar("A_co", covariant=True)
+P = TypeVar("P")
 
 
 class Reads(Struct, frozen=True, gc=False, kw_only=True):
@@ -57,21 +59,20 @@ class Reads(Struct, frozen=True, gc=False, kw_only=True):
     @staticmethod
     def of_all(parts: Sequence["Reads"]) -> "Reads":
         """What several commands need together: at most one kind of ready ones."""
-        kinds = {part.ready for part in parts if part.ready}
-        amongs = {part.among for part in parts if part.ready}
-        assert len(kinds) <= 1, "commands that belong together take one kind of ready aggregate"
-        assert len(amongs) <= 1, "commands that belong together take them from the same ones"
+        sources = {(part.ready, part.among) for part in parts if part.ready}
+        assert len(sources) <= 1, "commands that belong together take one kind of ready aggregate"
+        ready, among = sources.pop() if sources else (None, None)
         return Reads(
-            names=tuple(name for part in parts for name in part.names),
-            tied=tuple(tie for part in parts for tie in part.tied),
-            every=tuple({decider for part in parts for decider in part.every}),
-            seen=tuple(name for part in parts for name in part.seen),
-            seen_all=tuple({decider for part in parts for decider in part.seen_all}),
-            ready=kinds.pop() if kinds else None,
-            ready_count=sum(part.ready_count for part in parts),
-            among=amongs.pop() if amongs else None,
-            seen_tied=tuple(tie for part in parts for tie in part.seen_tied),
-            draws=tuple(draw for part in parts for draw in part.draws),
+            names=_chained([part.names for part in parts]),
+            tied=_chained([part.tied for part in parts]),
+            every=tuple({*_chained([part.every for part in parts])}),
+            seen=_chained([part.seen for part in parts]),
+            seen_all=tuple({*_chained([part.seen_all for part in parts])}),
+            ready=ready,
+            ready_count=sum([part.ready_count for part in parts]),
+            among=among,
+            seen_tied=_chained([part.seen_tied for part in parts]),
+            draws=_chained([part.draws for part in parts]),
             can_wait=all(part.can_wait for part in parts),
         )
 
@@ -80,6 +81,10 @@ class Reads(Struct, frozen=True, gc=False, kw_only=True):
         """How much room a command takes in a batch."""
         draws = sum([count for _, count in self.draws])
         return max(1, len(self.names), self.ready_count, draws)
+
+
+def _chained(parts: Iterable[tuple[P, ...]]) -> tuple[P, ...]:
+    return tuple(chain.from_iterable(parts))
 
 
 class NotOnDeskError(Exception):

@@ -1,7 +1,8 @@
 """What an event is, and what a decider is: the two shapes every aggregate is written in."""
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from uuid import UUID
 
@@ -29,6 +30,12 @@ class Reasoned(Event, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """A decision that people take: whoever took it may have said why."""
 
     because: str | None = None
+
+
+@lru_cache(maxsize=64)
+def later(now: datetime, seconds: float) -> datetime:
+    """All that is decided together is decided at one moment, and mostly for as long."""
+    return now + timedelta(seconds=seconds)
 
 
 class State(Protocol):

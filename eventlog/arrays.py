@@ -97,13 +97,17 @@ def uuids(values: Sequence[UUID | None]) -> PackedArray:
     try:
         # As `value.bytes`, which is a function written in Python, would do it. The type is ignored
         # because a None is expected to fail here and is dealt with below.
-        return _Uuids.of([_LENGTH_16 + value.int.to_bytes(16, "big") for value in values])  # type: ignore[union-attr]
+        packed = [value.int.to_bytes(16, "big") for value in values]  # type: ignore[union-attr]
     except AttributeError:
         return _Uuids.of([_uuid(value) for value in values], nulls=True)
+    if not packed:
+        return _Uuids.of([])
+    header = _HEADER.pack(1, 0, _Uuids.item_oid, len(packed), 1)
+    return _Uuids(header + _LENGTH_16 + _LENGTH_16.join(packed))
 
 
 def _uuid(value: UUID | None) -> bytes:
-    return _NULL if value is None else _LENGTH_16 + value.bytes
+    return _NULL if value is None else _LENGTH_16 + value.int.to_bytes(16, "big")
 
 
 def bigints(values: Sequence[int | None]) -> PackedArray:

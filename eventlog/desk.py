@@ -29,7 +29,8 @@ class Entry:
         """Set once something was decided about it."""
 
         self.is_anew = False
-        """Whether it had finished and began anew: even what never changes is another then."""
+        """Whether it finished and began anew in this batch: even what never changes is another
+        then."""
 
 
 class Decided(Struct, frozen=True, gc=False):
@@ -119,11 +120,12 @@ class BatchDesk:
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = Entry(None)
-        self._undo.append((key, entry.state, entry.decider, entry.is_anew))
         before: Any = entry.state
+        self._undo.append((key, before, entry.decider, entry.is_anew))
+        if entry.decider is not None and decider.finished(before):
+            entry.is_anew = True
         after = decider.evolve(before, event)
         entry.state, entry.decider = after, decider
-        entry.is_anew |= before is not None and decider.finished(before)
         self._events.append(Decided(aggregate_id, after.version, event))
         return after
 

@@ -47,6 +47,8 @@ WHERE bots.id = new.id
 
 DELETE_BOTS = "DELETE FROM bots WHERE id = ANY(%(ids)b::uuid[])"
 
+_MODES = {mode.value: mode for mode in CompletionMode}
+
 
 class LiveBots(LiveTable[Bot]):
     decider = BOT
@@ -66,7 +68,7 @@ class LiveBots(LiveTable[Bot]):
             created_at=row[2],
             updated_at=row[3],
             auto_claim=row[4],
-            completion=CompletionMode(row[5]),
+            completion=_MODES[row[5]],
             order_id=row[6],
             claim_id=row[7],
         )
