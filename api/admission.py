@@ -17,6 +17,7 @@ import psycopg
 from msgspec import Struct
 
 from api.clock import now
+from api.under_way import UnderWay
 from domain.operation import ATTEMPTS_MAX
 from domain.operations import LANE_DEPTH_MAX, Standing
 from eventlog.committer import Committer
@@ -32,8 +33,10 @@ LOOK_SECONDS = 0.25
 CALM = 0.5
 TOGETHER_MIN = 32
 RETRY_SECONDS_MAX = 60
-# Of the places for operations, so many are free again when those who were turned away come back.
-ROOM = 0.1
+# Of the places for operations, so many are taken when others are accepted again.
+DRAINED = 0.05
+# When nobody was turned away for so long, what comes next is a new burst.
+SHED_SECONDS = 5.0
 RATE_WEIGHT = 0.3
 RATE_MIN = 1.0
 BACKLOG_MIN = 200
@@ -84,6 +87,9 @@ class Admission:
         self._numbers = Numbers(None, 0, None, None)
         self._looked_at: float | None = None
         self._queued_since = 0
+        self.pushes = UnderWay(thresholds.push_load_max * thresholds.busy_seconds)
+        self._is_draining = False
+        self._shed_until = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self.per_second = RATE_FIRST
         self.updated_at: datetime = now()
@@ -125,17 +131,50 @@ class Admission:
         return self._thresholds.operation_attempts_max
 
     def of_push(self) -> Verdict:
-        """Turned away first: else a busy lane would grow for ever."""
+        """Turned away first: else a busy lane would grow for ever.
+
+        Places for operations are there for bursts. What is accepted for later costs half as much
+        again as what is done at once; so when they were all taken, they are emptied first, and as
+        long as there is still too much, whoever finds too many under way is turned away."""
+        verdict = self._verdict()
+        if verdict is Verdict.REJECT:
+            self._note_shed()
+        return verdict
+
+    def _verdict(self) -> Verdict:
         if self._is_full or self._is_overloaded:
             return Verdict.REJECT
+        if self._is_shedding:
+            # Not by the load: however slow everything is, a few are always let in.
+            return Verdict.REJECT if self.pushes.is_full else Verdict.EXECUTE
+        return Verdict.QUEUE if self._is_busy else Verdict.EXECUTE
+
+    @property
+    def _is_busy(self) -> bool:
         is_above = self._is_above(self._thresholds.push_load_max, self.load)
-        return Verdict.QUEUE if is_above else Verdict.EXECUTE
+        return is_above or self.pushes.is_full
+
+    @property
+    def _places(self) -> float:
+        limits = self._thresholds
+        return min(limits.push_depth_max, self.per_second * limits.push_wait_seconds_max)
 
     @property
     def _is_full(self) -> bool:
-        wait_seconds = self.depth / self.per_second
-        limits = self._thresholds
-        return self.depth >= limits.push_depth_max or wait_seconds > limits.push_wait_seconds_max
+        """From when all places are taken until nearly all are free again."""
+        taken = self.depth / self._places
+        self._is_draining = taken > (DRAINED if self._is_draining else 1 - 1e-9)
+        if self._is_draining:
+            self._shed_until = asyncio.get_running_loop().time() + SHED_SECONDS
+        return self._is_draining
+
+    @property
+    def _is_shedding(self) -> bool:
+        return asyncio.get_running_loop().time() < self._shed_until
+
+    def _note_shed(self) -> None:
+        if self._is_shedding:
+            self._shed_until = asyncio.get_running_loop().time() + SHED_SECONDS
 
     @property
     def _is_overloaded(self) -> bool:
@@ -160,12 +199,9 @@ class Admission:
 
     @property
     def retry_seconds(self) -> int:
-        """When it is worth the while to come again: once there is some room."""
-        limits = self._thresholds
-        room = min(limits.push_depth_max, self.per_second * limits.push_wait_seconds_max)
-        free_from = room * (1 - ROOM)
-        excess = max(0.0, self.depth - free_from) / self.per_second
-        return in_bounds(max(excess, self.waiting_seconds))
+        """When it is worth the while to come again: once there is room."""
+        excess = self.depth - DRAINED * self._places if self._is_draining else 0.0
+        return in_bounds(max(excess / self.per_second, self.waiting_seconds))
 
     def _is_above(self, threshold: float, load: float) -> bool:
         if load > threshold:

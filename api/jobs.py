@@ -257,9 +257,10 @@ class CreateEndpoint(FillingWrite[NewJobs, tuple[str, list[Enqueued]]]):
 
     _one = Decoder(NewJobBody)
     _members = Decoder(dict[str, Raw])
+    _begins_with_jobs = re.compile(rb'\s*\{\s*"jobs"\s*:').match
 
     def read(self, call: Call, body: bytes) -> NewJobs:
-        if b'"jobs"' in body and self._has_jobs(body):
+        if self._begins_with_jobs(body) or (b'"jobs"' in body and self._has_jobs(body)):
             many = super().read(call, body)
             minimal = call.headers.get(b"prefer") == b"return=minimal"
             return NewJobs(many.jobs, "ids" if minimal else "jobs")

@@ -51,6 +51,7 @@ from domain.operations import Push, Queued
 from domain.workshop import FinishJob, FinishJobs, Outcome, Result, Settled
 from eventlog.origin import StoredAnswer
 
+VERDICT = "daybook.verdict"
 OUTCOMES = {"completed": Outcome.DONE, "failed": Outcome.RETRY}
 
 
@@ -75,7 +76,7 @@ def push(body: Pushed, call: Call) -> Push:
     return Push(
         new=_new_messages(body.items, call),
         operation_id=uuid7(),
-        is_busy=admission.of_push() is Verdict.QUEUE,
+        is_busy=call.scope[VERDICT] is Verdict.QUEUE,
         standing=admission.standing,
         attempts_max=admission.operation_attempts_max,
         lane_depth_max=admission.lane_depth_max,
@@ -112,9 +113,14 @@ class PushEndpoint(FillingWrite[Pushed, list[Enqueued] | Queued]):
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         admission = call.service.admission
-        if admission.of_push() is Verdict.REJECT:
+        call.scope[VERDICT] = verdict = admission.of_push()
+        if verdict is Verdict.REJECT:
             return turned_away(admission, "push")
-        answer, headers = await super().answer(call, body)
+        began_at = admission.pushes.begin()
+        try:
+            answer, headers = await super().answer(call, body)
+        finally:
+            admission.pushes.end(began_at)
         is_queued = answer.status == HTTPStatus.ACCEPTED
         if is_queued:
             admission.note_queued()

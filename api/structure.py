@@ -1,13 +1,14 @@
 """How a body is built: how deep, how many, how long, how large a number.
 
 How deep is looked at before anybody reads it; the rest afterwards, because whoever knows what was
-to be read says more clearly what is wrong with it. A body that cannot break a limit is not looked
-at: that takes a few counts of bytes. One that could is walked through, and refused by what it
-really holds.
+to be read says more clearly what is wrong with it. What cannot break a limit is not walked through:
+that shows in a few counts of bytes or, for what is large, in its skeleton, the brackets and commas
+outside of texts, from which the innermost brackets are taken away again and again.
 """
 
 import json
 import re
+from functools import cache
 from http import HTTPStatus
 from itertools import accumulate
 from typing import Any, NoReturn
@@ -19,36 +20,69 @@ from api.problems import BadInputError
 
 # Larger ones do not fit where numbers are kept, and readers would round them.
 INTEGER_MAX = 2**63 - 1
-LONG_NUMBER = re.compile(rb"[0-9]{19}")
+# A long number, when every digit is written as a 0: found ten times as fast as by its pattern.
+LONG_NUMBER = b"0" * 19
+TO_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 
 ESCAPE = re.compile(rb"\\.", re.DOTALL)
-TEXT = re.compile(rb'"[^"]*"')
-BRACKETS = b"[]{}"
-NEITHER_BRACKET_NOR_QUOTE = bytes(byte for byte in range(256) if byte not in BRACKETS + b'"')
-STEPS = {byte: 1 if byte in b"[{" else -1 for byte in BRACKETS}
+NO_BONES = bytes(byte for byte in range(256) if byte not in b"[]{},")
+TO_ARRAYS = bytes.maketrans(b"{}", b"[]")
+INNERMOST = re.compile(rb"\{,*\}|\[,*\]")
+STEPS = {byte: 1 if byte in b"[" else -1 for byte in b"[]"}
 
 
 def check_depth(body: bytes, limits: LimitSettings) -> None:
-    if body.count(b"[") + body.count(b"{") > limits.json_depth_max:
-        _check_depth(body, limits.json_depth_max)
+    depth_max = limits.json_depth_max
+    if body.count(b"[") + body.count(b"{") <= depth_max:
+        return
+    brackets = _skeleton(body).translate(TO_ARRAYS, b",")
+    left = brackets
+    for _ in range(depth_max):
+        # One level of all there are; texts that readers would give up on are no trouble for it.
+        left = left.replace(b"[]", b"")
+    if left and max(accumulate(map(STEPS.__getitem__, brackets))) > depth_max:
+        sentence = f"The body may be nested {depth_max} times at most: flatten it."
+        raise BadInputError(HTTPStatus.BAD_REQUEST, "too_deep", sentence)
 
 
 def check_sizes(body: bytes, limits: LimitSettings) -> None:
     is_wide = body.count(b",") >= min(limits.json_members_max, limits.json_items_max)
-    if is_wide or len(body) > limits.json_text_characters_max:
+    is_long = len(body) > limits.json_text_characters_max
+    if (is_wide and _may_be_wide(body, limits)) or (is_long and _may_be_long(body, limits)):
         _check_sizes(body, limits)
-    if LONG_NUMBER.search(body):
+    if LONG_NUMBER in body.translate(TO_ZEROS):
         _check_numbers(body)
 
 
-def _check_depth(body: bytes, depth_max: int) -> None:
-    """By its brackets alone, because readers give up, each at a depth of its own."""
+def _skeleton(body: bytes) -> bytes:
     plain = ESCAPE.sub(b"", body) if b"\\" in body else body
-    brackets = TEXT.sub(b"", plain.translate(None, NEITHER_BRACKET_NOR_QUOTE)).replace(b'"', b"")
-    for depth in accumulate(map(STEPS.__getitem__, brackets)):
-        if depth > depth_max:
-            sentence = f"The body may be nested {depth_max} times at most: flatten it."
-            raise BadInputError(HTTPStatus.BAD_REQUEST, "too_deep", sentence)
+    return b"".join(plain.split(b'"')[::2]).translate(None, NO_BONES)
+
+
+def _may_be_wide(body: bytes, limits: LimitSettings) -> bool:
+    too_wide = _too_wide(limits.json_members_max, limits.json_items_max)
+    left = _skeleton(body)
+    while left:
+        if too_wide.search(left):
+            return True
+        less = INNERMOST.sub(b"", left)
+        if len(less) == len(left):
+            # Commas alone are left of what is whole.
+            return b"[" in left or b"{" in left
+        left = less
+    return False
+
+
+@cache
+def _too_wide(members_max: int, items_max: int) -> re.Pattern[bytes]:
+    """So many members and one more have so many commas between them."""
+    return re.compile(rb"\{,{%d,}\}|\[,{%d,}\]" % (members_max, items_max))
+
+
+def _may_be_long(body: bytes, limits: LimitSettings) -> bool:
+    """An escape has more bytes than it means characters, so they show nothing."""
+    longest = max(map(len, body.split(b'"')))
+    return b"\\" in body or longest > limits.json_text_characters_max
 
 
 def _check_sizes(body: bytes, limits: LimitSettings) -> None:

@@ -1,8 +1,9 @@
 """`daybook bench overload`: what becomes of a service of which three times too much is asked.
 
-Consumers pop and acknowledge all the time. First a few push, for the usual latency; then as many as
-it takes to find the peak; then three times the peak arrives, whatever the answers are. What was
-accepted must be done in the end, and the service must do as much as at its peak.
+Consumers pop and acknowledge all the time. First a few push, for the usual latency; then more and
+more, to find the most that comes to its end in a second: the peak. Then three times that much
+arrives, whatever the answers are. What was accepted must be done in the end, and the service must
+do as much as at its peak.
 """
 
 import asyncio
@@ -26,7 +27,10 @@ from bench.service import service
 from bench.write import DatabaseChoice
 
 LANES = 200
-FEW, MANY, ARRIVING = 4, 64, 400
+FEW, ARRIVING = 4, 400
+MORE = (8, 16, 32, 64)
+# Who is turned away while the peak is looked for rests for so long: it is no overload yet.
+REST_SECONDS = 0.2
 CONSUMERS = 8
 TOO_MUCH = 3
 BATCH = 100
@@ -77,12 +81,13 @@ class Scene:
     async def open(self) -> HTTPConnection:
         return await HTTPConnection.open("127.0.0.1", self._port)
 
-    async def push(self, connection: HTTPConnection, phase: Phase) -> None:
+    async def push(self, connection: HTTPConnection, phase: Phase) -> int:
         lanes = [str(self._chance.randrange(LANES)) for _ in range(MESSAGES)]
         items = [{"queue": "load", "partition": lane, "payload": 1} for lane in lanes]
         began = time.perf_counter()
         status, _ = await connection.ask("POST", "/api/v1/push", {"items": items})
         phase.note(status, time.perf_counter() - began)
+        return status
 
     async def closed(self, pushers: int, seconds: float) -> tuple[Phase, float]:
         """So many push, each the next when it is answered; and what was done meanwhile a second."""
@@ -91,7 +96,8 @@ class Scene:
 
         async def pusher(connection: HTTPConnection) -> None:
             while time.perf_counter() < phase.began + seconds:
-                await self.push(connection, phase)
+                if await self.push(connection, phase) == TOO_MANY_REQUESTS:
+                    await asyncio.sleep(REST_SECONDS)
 
         await asyncio.gather(*map(pusher, connections))
         phase.end()
@@ -184,18 +190,22 @@ def command(choice: DatabaseChoice, seconds: float) -> None:
 async def _measure(scene: Scene, seconds: float) -> None:
     first, _ = await scene.closed(FEW, seconds / 12)
     normal, normal_rate = await scene.closed(FEW, seconds / 6)
-    peak, peak_rate = await scene.closed(MANY, seconds / 4)
-    peak_rate = max(peak_rate, normal_rate)
+    rising = [await scene.closed(pushers, seconds / 6) for pushers in MORE]
+    peak_rate = max(normal_rate, *(rate for _, rate in rising))
     memory = _memory_megabytes()
-    too_much, rate, missed = await scene.arriving(TOO_MUCH * peak.accepted / peak.seconds, seconds)
+    # What it can do is what comes to its end, not what is taken.
+    too_much, rate, missed = await scene.arriving(TOO_MUCH * peak_rate / MESSAGES, seconds)
     after = _memory_megabytes()
     began = time.perf_counter()
-    accepted = MESSAGES * sum(phase.accepted for phase in (first, normal, peak, too_much))
+    phases = [first, normal, too_much, *(phase for phase, _ in rising)]
+    accepted = MESSAGES * sum(phase.accepted for phase in phases)
     deadline = began + DRAIN_SECONDS_MAX
     while scene.done < accepted and time.perf_counter() < deadline:  # noqa: ASYNC110 (nobody tells)
         await asyncio.sleep(0.1)
     drained = time.perf_counter() - began
-    console.print(f"usual: p99 {normal.p99_ms:.1f} ms; peak: {peak_rate:,.0f} done/s")
+    rates = ", ".join(f"{rate:,.0f}" for rate in (normal_rate, *(rate for _, rate in rising)))
+    pushers = ", ".join(map(str, (FEW, *MORE)))
+    console.print(f"usual: p99 {normal.p99_ms:.1f} ms; done/s with {pushers} who push: {rates}")
     told = f"{too_much.statuses}, {missed} not sent"
     console.print(f"{TOO_MUCH} times the peak for {seconds:.0f} s: {told}")
     console.print(f"done/s ÷ peak: {ratio(rate, peak_rate)} (to reach: {RATE_BAR:g})")

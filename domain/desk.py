@@ -7,6 +7,7 @@ the desk and makes the decisions durable is not the domain's business.
 
 from collections.abc import Hashable, Iterable, Sequence
 from datetime import datetime
+from enum import IntEnum
 from itertools import chain
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -17,6 +18,19 @@ from domain.event import Decider, Event, S
 
 A_co = TypeVar("A_co", covariant=True)
 P = TypeVar("P")
+
+
+class Haste(IntEnum):
+    """Who goes first when there is more than can be done."""
+
+    URGENT = 0
+    """What ends something, and whatever is not said to wait."""
+
+    PATIENT = 1
+    """What only begins something, and ends nothing."""
+
+    LAST = 2
+    """What nobody waits for."""
 
 
 class Reads(Struct, frozen=True, gc=False, kw_only=True):
@@ -52,9 +66,7 @@ class Reads(Struct, frozen=True, gc=False, kw_only=True):
     draws: tuple[tuple[str, int], ...] = ()
     """Sequences of numbers, and how many of each are wanted."""
 
-    can_wait: bool = False
-    """Whether others go first when there is more than can be done: what only begins something, and
-    ends nothing."""
+    haste: Haste = Haste.URGENT
 
     @staticmethod
     def of_all(parts: Sequence["Reads"]) -> "Reads":
@@ -73,14 +85,14 @@ class Reads(Struct, frozen=True, gc=False, kw_only=True):
             among=among,
             seen_tied=_chained([part.seen_tied for part in parts]),
             draws=_chained([part.draws for part in parts]),
-            can_wait=all(part.can_wait for part in parts),
+            haste=min([part.haste for part in parts], default=Haste.URGENT),
         )
 
     @property
     def weight(self) -> int:
         """How much room a command takes in a batch."""
         draws = sum([count for _, count in self.draws])
-        return max(1, len(self.names), self.ready_count, draws)
+        return max(1, len(self.names), self.ready_count, draws, len(self.seen_tied))
 
 
 def _chained(parts: Iterable[tuple[P, ...]]) -> tuple[P, ...]:

@@ -14,7 +14,7 @@ from domain import bot as bots
 from domain import order as orders
 from domain.bot import BOT, Bot
 from domain.claim import Claim, CompletedVia, CompletionMode, ReleaseReason
-from domain.desk import Desk, Reads
+from domain.desk import Desk, Haste, Reads
 from domain.errors import (
     BotInUseError,
     ClaimLostError,
@@ -39,7 +39,7 @@ class CreateOrder(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def reads(self) -> Reads:
-        return Reads(draws=((ORDER_NUMBERS, 1),), can_wait=True)
+        return Reads(draws=((ORDER_NUMBERS, 1),), haste=Haste.PATIENT)
 
     def decide(self, desk: Desk) -> Order:
         created = orders.create(

@@ -6,12 +6,13 @@ acknowledges it names it by these two.
 """
 
 from collections.abc import Sequence
-from uuid import UUID, uuid5
+from uuid import UUID
 
 from msgspec import Struct
 
 from domain.desk import Desk, Reads
 from domain.errors import Refusal
+from domain.ids import derived_id
 from domain.job import Job
 from domain.lane import lane_id
 from domain.workshop import FinishJobs
@@ -22,7 +23,7 @@ PARTITION_USUAL = "Default"
 
 
 def message_id(partition_id: UUID, transaction_id: str) -> UUID:
-    return uuid5(partition_id, transaction_id)
+    return derived_id(partition_id, transaction_id)
 
 
 def message_key(partition: str, transaction_id: str) -> str:

@@ -6,7 +6,7 @@ from uuid import UUID, uuid5
 
 from msgspec import Raw, Struct, json
 
-from domain.desk import Desk, Reads
+from domain.desk import Desk, Haste, Reads
 from domain.event import Decider
 from domain.job import JOB, NULL, Job, UniqueScope
 from domain.queue import QUEUE, Lanes, Queue, queue_id
@@ -65,7 +65,8 @@ class CreateJobs(Struct, frozen=True, gc=False):
     def reads(self) -> Reads:
         keyed = tuple((JOB, one.job_id) for one in self.new if _may_be_known(one))
         seen = queues_of(self.new)
-        return Reads(names=keyed, seen=seen, draws=((JOB_NUMBERS, len(self.new)),), can_wait=True)
+        numbers = ((JOB_NUMBERS, len(self.new)),)
+        return Reads(names=keyed, seen=seen, draws=numbers, haste=Haste.PATIENT)
 
     def decide(self, desk: Desk) -> list[Enqueued]:
         return [create_job(desk, one) for one in self.new]

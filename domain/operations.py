@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from domain import operation as operations
-from domain.desk import Desk, Reads
+from domain.desk import Desk, Haste, Reads
 from domain.errors import LaneFullError, NotFoundError
 from domain.job import Backoff, UniqueScope
 from domain.lane import lane_id
@@ -63,7 +63,7 @@ class Push(Struct, frozen=True, kw_only=True, gc=False):
         tied = tuple([(OPERATION, lane) for lane in self._lanes])
         number = (OPERATION_NUMBERS, 1)
         if self.is_busy:
-            return Reads(draws=(number,), seen_tied=tied, can_wait=True)
+            return Reads(draws=(number,), seen_tied=tied, haste=Haste.PATIENT)
         create = CreateJobs(self.new).reads
         return replace(create, draws=(*create.draws, number), seen_tied=tied)
 
@@ -114,10 +114,10 @@ class CarryOut(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def reads(self) -> Reads:
-        # What was accepted goes before what asks to be.
+        # Nobody waits for it but whoever waits for the messages: all else goes before it.
         create = CreateJobs([_new_job(item, None) for item in self.items]).reads
         names = ((OPERATION, self.operation_id), *create.names)
-        return replace(create, names=names, can_wait=False)
+        return replace(create, names=names, haste=Haste.LAST)
 
     def decide(self, desk: Desk) -> Operation:
         operation = _operation(desk, self.operation_id)

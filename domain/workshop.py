@@ -15,6 +15,7 @@ from domain import job as jobs
 from domain.desk import Desk, Reads
 from domain.errors import ClaimLostError, LeaseHeldError, NotFoundError, Refusal
 from domain.event import Event
+from domain.ids import id_of
 from domain.job import JOB, NULL, Backoff, FailureReason, Job
 from domain.new_jobs import JOB_NUMBERS, NewJob, create_as, follow_up_id, queues_of
 from domain.queue import QUEUE
@@ -88,7 +89,7 @@ class ClaimJobs(Struct, frozen=True, kw_only=True, gc=False):
                 break
             event = jobs.claim(
                 job,
-                claim_id=UUID(int=self.claim_id.int + len(claimed)),
+                claim_id=id_of(self.claim_id.int + len(claimed)),
                 worker=self.worker,
                 lease_seconds=self.lease_seconds,
                 now=desk.now,

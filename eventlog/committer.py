@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from domain.desk import Command
+from domain.desk import Command, Haste
 from eventlog.batch import Batch
 from eventlog.database import writer_conninfo
 from eventlog.errors import UnavailableError
@@ -28,9 +28,8 @@ from eventlog.waiting import Lately, Line, Waiting
 
 DEADLINE_SECONDS = 5.0
 WEIGHT_MAX = 500
-# Of it, what can wait may have so much when something urgent is on its way: who comes next and is
-# urgent waits for a short batch then.
-PATIENT_WEIGHT_MAX = 100
+# What is less urgent may add so much to a batch: who comes next and is urgent waits for it.
+ADDED_WEIGHT_MAX = 100
 # With so much waiting, one more connection is worth its while.
 PLENTY = 400
 REPEATS_MAX = 20
@@ -57,10 +56,7 @@ class Committer:
         self._lane_count = lanes
         self._deadline_seconds = deadline_seconds
         self._on_commit = on_commit
-        self._urgent = Line()
-        self._patient = Line()
-        """What can wait while anything is urgent."""
-
+        self._lines = {haste: Line() for haste in Haste}
         self._answered = Lately()
         self.last_count = 0
         """How many commands the last batch had."""
@@ -77,7 +73,7 @@ class Committer:
 
     @property
     def waiting_count(self) -> int:
-        return len(self._urgent) + len(self._patient)
+        return sum([len(line) for line in self._lines.values()])
 
     async def __aenter__(self) -> Self:
         bells = [self._arrived] + [self._plenty] * (self._lane_count - 1)
@@ -101,19 +97,20 @@ class Committer:
         if self._closing:
             waiting.tell(UnavailableError("The service is shutting down."))
         else:
-            (self._patient if waiting.reads.can_wait else self._urgent).append(waiting)
+            self._lines[waiting.reads.haste].append(waiting)
             self._ring(waiting.weight)
         return waiting.future
 
     @property
     def waiting_seconds(self) -> float:
-        """How long commands wait for their turn. Measured once a batch, never for a command."""
-        return max(self._urgent.waiting_seconds, self._patient.waiting_seconds)
+        """How long commands wait for their turn, but for those that nobody waits for. Measured once
+        a batch, never for a command."""
+        return max(self.urgent_seconds, self._lines[Haste.PATIENT].waiting_seconds)
 
     @property
     def urgent_seconds(self) -> float:
         """How long those wait that go before all others."""
-        return self._urgent.waiting_seconds
+        return self._lines[Haste.URGENT].waiting_seconds
 
     @property
     def answer_seconds(self) -> float:
@@ -122,12 +119,12 @@ class Committer:
 
     @property
     def patient_count(self) -> int:
-        """How many wait that go after all others."""
-        return len(self._patient)
+        """How many wait that only begin something."""
+        return len(self._lines[Haste.PATIENT])
 
     @property
     def _next(self) -> Waiting | None:
-        return self._urgent.first or self._patient.first
+        return next((line.first for line in self._lines.values() if line.first), None)
 
     def _ring(self, weight: int) -> None:
         self._queued_weight += weight
@@ -151,7 +148,7 @@ class Committer:
 
     async def _next_batch(self, bell: asyncio.Event) -> list[Waiting]:
         """Whatever waits, up to a limit: one large request must not hold up the small ones. What
-        ends something goes before what begins something.
+        ends something goes before what begins something, and both before what nobody waits for.
 
         The first lane takes what there is. The others come in when there is plenty: small batches
         on several lanes would cost more than they gain."""
@@ -160,12 +157,13 @@ class Committer:
                 return []
             bell.clear()
             await bell.wait()
-        self._urgent.note_wait()
-        self._patient.note_wait()
         batch: list[Waiting] = []
-        weight = self._fill(batch, self._urgent, WEIGHT_MAX)
-        room = min(WEIGHT_MAX - weight, PATIENT_WEIGHT_MAX) if batch else WEIGHT_MAX
-        weight += self._fill(batch, self._patient, room)
+        weight, room = 0, WEIGHT_MAX
+        for line in self._lines.values():
+            line.note_wait()
+            taken = self._fill(batch, line, room)
+            room = min(room - taken, ADDED_WEIGHT_MAX) if weight + taken else WEIGHT_MAX
+            weight += taken
         self._queued_weight -= weight
         if self._next is None:
             self._arrived.clear()
@@ -197,7 +195,7 @@ class Committer:
         while True:
             await asyncio.sleep(self._deadline_seconds / 20)
             now = asyncio.get_running_loop().time()
-            for line in (self._urgent, self._patient):
+            for line in self._lines.values():
                 while line.first and line.first.deadline < now:
                     late = line.take()
                     self._queued_weight -= late.weight
@@ -224,5 +222,5 @@ class Committer:
             )
             self._on_commit(batch.position)
         if again:
-            self._urgent.put_back(again)
+            self._lines[Haste.URGENT].put_back(again)
             self._ring(sum(one.weight for one in again))

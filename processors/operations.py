@@ -1,7 +1,7 @@
 """Operations: what was accepted is carried out, in the order in which it was accepted.
 
 Each is one transaction, so whoever dies over it leaves it as it was, and another process finds it.
-While commands wait long for their turn, little is added to them.
+The committer takes them last, and a few at a time: nobody waits for a connection because of them.
 """
 
 import asyncio
@@ -26,8 +26,6 @@ _log = logging.getLogger("daybook.operations")
 ACTOR = "system:operations"
 DEED = "carry out"
 AT_ONCE_MAX = 200
-WHEN_BUSY_MAX = 50
-BUSY_SECONDS = 0.05
 # Others may have been waiting for this one's place: there is a look this often, bell or not.
 LOOK_SECONDS = 0.1
 ERROR_CHARACTERS_MAX = 2000
@@ -57,17 +55,15 @@ class Operations(Processor):
 
     async def work(self, runtime: Runtime, session: Session) -> float:
         self._begin(session)
-        is_busy = runtime.committer.urgent_seconds > BUSY_SECONDS
-        limit = WHEN_BUSY_MAX if is_busy else AT_ONCE_MAX
         due = await find_due(
-            session.connection, patience_seconds=session.patience_seconds, limit=limit
+            session.connection, patience_seconds=session.patience_seconds, limit=AT_ONCE_MAX
         )
         if not due:
             return POLL_SECONDS
         outcomes = await asyncio.gather(*(_carry_out(runtime, one) for one in due))
         if troubles := [one for one in outcomes if one is not None]:
             await _rest(troubles)
-        return 0 if len(due) == limit else LOOK_SECONDS
+        return 0 if len(due) == AT_ONCE_MAX else LOOK_SECONDS
 
     def _begin(self, session: Session) -> None:
         if session.on_duty and not self._has_begun:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from api.limit_settings import STANDARD_LIMITS, LimitSettings
@@ -80,6 +80,31 @@ def test_what_is_too_deep_is_what_really_is(value: Any) -> None:
     deep = [[[value]]]
     is_refused = refusal(json.dumps(deep).encode()) == (400, "too_deep")
     assert is_refused == (depth_of(deep) > SMALL.json_depth_max)
+
+
+def widths_of(value: Any) -> tuple[int, int]:
+    """The most members of an object, and the most items of an array."""
+    if isinstance(value, dict):
+        inner = [widths_of(one) for one in value.values()]
+        return max([len(value), *(m for m, _ in inner)]), max([0, *(i for _, i in inner)])
+    if isinstance(value, list):
+        inner = [widths_of(one) for one in value]
+        return max([0, *(m for m, _ in inner)]), max([len(value), *(i for _, i in inner)])
+    return 0, 0
+
+
+SHALLOW = TEXTS | st.lists(TEXTS, max_size=2) | st.dictionaries(TEXTS, TEXTS, max_size=2)
+
+
+@given(SHALLOW, st.integers(99, 102), st.integers(999, 1002))
+@settings(deadline=None)
+def test_what_is_too_wide_is_what_really_is(value: Any, members: int, items: int) -> None:
+    wide = [value, {str(n): value for n in range(members)}, [{"a": [value] * items}]]
+    most_members, most_items = widths_of(wide)
+    is_refused = refusal(json.dumps(wide).encode()) == (422, "too_many_items")
+    assert is_refused == (
+        most_members > SMALL.json_members_max or most_items > SMALL.json_items_max
+    )
 
 
 @given(st.binary(max_size=200).map(lambda some: some * 20))

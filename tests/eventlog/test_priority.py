@@ -4,12 +4,14 @@ import asyncio
 from uuid import UUID
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
-from domain.desk import Together
+from domain.desk import Desk, Haste, Reads, Together
 from domain.kitchen import ClaimOrder, CreateOrder
-from domain.order import OrderKind
-from eventlog.committer import PATIENT_WEIGHT_MAX
+from domain.order import Order, OrderKind
+from eventlog.committer import ADDED_WEIGHT_MAX
 from tests.kitchen import Kitchen, open_kitchen, origin, rows
 
 pytestmark = pytest.mark.anyio
@@ -35,7 +37,32 @@ async def test_whoever_ends_something_waits_for_a_short_batch_only(database: str
         await asyncio.gather(*creating)
 
     assert claimed.answer.order is not None
-    assert 0 < len(done) <= PATIENT_WEIGHT_MAX
+    assert 0 < len(done) <= ADDED_WEIGHT_MAX
+
+
+class Afterwards(Struct, frozen=True):
+    """The same command, if nobody waited for it."""
+
+    command: CreateOrder
+
+    @property
+    def reads(self) -> Reads:
+        return replace(self.command.reads, haste=Haste.LAST)
+
+    def decide(self, desk: Desk) -> Order:
+        return self.command.decide(desk)
+
+
+async def test_while_others_wait_little_is_added_to_what_they_wait_for(database: str) -> None:
+    # S3-24, D-46: what was accepted for later is carried out when there is room for it.
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+        later = [kitchen.committer.submit(Afterwards(create()), origin()) for _ in range(300)]
+        await kitchen.committer.submit(create(), origin())
+        done = [one for one in later if one.done()]
+        await asyncio.gather(*later)
+
+    assert 0 < len(done) <= ADDED_WEIGHT_MAX
 
 
 async def test_what_is_large_and_can_wait_is_not_passed_by_for_ever(database: str) -> None:

@@ -13,7 +13,7 @@ from processors.operations import Operations
 from tests.api.http import Api
 from tests.api.test_messages import item
 from tests.api.test_operations import BUSY, CALM, make_busy, opened, push, until_done
-from tests.kitchen import eventually, rows, transactions_count
+from tests.kitchen import eventually, rows
 
 pytestmark = pytest.mark.anyio
 
@@ -51,24 +51,6 @@ async def test_what_was_accepted_is_carried_out_when_the_bell_rings(
             await asyncio.sleep(0.3)
             (one,) = await accept(api, 1)
             await until_done(api, one)
-
-
-async def test_while_others_wait_little_is_added_to_what_they_wait_for(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # S3-24, D-46: by how long commands wait for their turn, of which there is always some.
-    async with opened(database, BUSY) as api:
-        await accept(api)
-    async with serving(database, CALM):
-        await eventually(lambda: completed_count(database) >= COUNT)
-    assert transactions_count(database, "operation.completed") < COUNT / 2
-    async with opened(database, BUSY) as api:
-        await accept(api)
-    monkeypatch.setattr(operations, "BUSY_SECONDS", -1.0)
-    monkeypatch.setattr(operations, "WHEN_BUSY_MAX", 1)
-    async with serving(database, CALM):
-        await eventually(lambda: completed_count(database) >= 2 * COUNT)
-    assert transactions_count(database, "operation.completed") > COUNT
 
 
 async def test_with_more_services_nothing_is_done_more_often(database: str) -> None:
