@@ -136,13 +136,14 @@ class Admission:
         Places for operations are there for bursts. What is accepted for later costs half as much
         again as what is done at once; so when they were all taken, they are emptied first, and as
         long as there is still too much, whoever finds too many under way is turned away."""
+        self._look_at_places()
         verdict = self._verdict()
-        if verdict is Verdict.REJECT:
-            self._note_shed()
+        if self._is_draining or (verdict is Verdict.REJECT and self._is_shedding):
+            self._shed_until = asyncio.get_running_loop().time() + SHED_SECONDS
         return verdict
 
     def _verdict(self) -> Verdict:
-        if self._is_full or self._is_overloaded:
+        if self._is_draining or self._is_overloaded:
             return Verdict.REJECT
         if self._is_shedding:
             # Not by the load: however slow everything is, a few are always let in.
@@ -159,22 +160,16 @@ class Admission:
         limits = self._thresholds
         return min(limits.push_depth_max, self.per_second * limits.push_wait_seconds_max)
 
-    @property
-    def _is_full(self) -> bool:
-        """From when all places are taken until nearly all are free again."""
-        taken = self.depth / self._places
-        self._is_draining = taken > (DRAINED if self._is_draining else 1 - 1e-9)
+    def _look_at_places(self) -> None:
+        """From when all are taken until nearly all are free again, no others are given."""
         if self._is_draining:
-            self._shed_until = asyncio.get_running_loop().time() + SHED_SECONDS
-        return self._is_draining
+            self._is_draining = self.depth > DRAINED * self._places
+        else:
+            self._is_draining = self.depth >= self._places
 
     @property
     def _is_shedding(self) -> bool:
         return asyncio.get_running_loop().time() < self._shed_until
-
-    def _note_shed(self) -> None:
-        if self._is_shedding:
-            self._shed_until = asyncio.get_running_loop().time() + SHED_SECONDS
 
     @property
     def _is_overloaded(self) -> bool:

@@ -6,9 +6,12 @@ import time
 import pytest
 from uuid_utils.compat import uuid7
 
-from domain.order import Order
+from domain.desk import Together
+from domain.kitchen import CreateOrder
+from domain.order import Order, OrderKind
+from eventlog.appending import PART_EVENTS
 from eventlog.errors import OutcomeUnknownError, UnavailableError
-from tests.kitchen import fold_of_the_log, live_rows, open_kitchen, rows
+from tests.kitchen import fold_of_the_log, live_rows, open_kitchen, origin, rows
 from tests.proxy import Cut, proxy_to
 
 pytestmark = pytest.mark.anyio
@@ -29,6 +32,26 @@ async def test_a_connection_cut_at_commit_is_answered_as_if_it_had_held(
 
     assert proxy.cuts_count == 5
     assert rows(database, COUNT_EVENTS) == [(51,)]
+    assert live_rows(database) == fold_of_the_log(database)
+
+
+@pytest.mark.parametrize("cut", [Cut.AFTER_REQUEST, Cut.BEFORE_REQUEST, Cut.WITHOUT_COMMIT])
+async def test_a_batch_of_several_parts_cut_at_commit_is_answered_as_if_it_had_held(
+    database: str, cut: Cut
+) -> None:
+    """Parts of it have left before the rest was packed: it is in the log as a whole or not."""
+    count = 2 * PART_EVENTS + 1
+    many = Together([CreateOrder(order_id=uuid7(), kind=OrderKind.NORMAL) for _ in range(count)])
+    async with proxy_to(database) as proxy, open_kitchen(proxy.conninfo) as kitchen:
+        await kitchen.order()
+        proxy.cut = cut
+        receipt = await kitchen.committer.submit(many, origin())
+
+    assert proxy.cuts_count == 1
+    numbers = [order.number for order in receipt.answer]
+    stored = rows(database, "SELECT (data->>'number')::int, position FROM log ORDER BY position")
+    assert [number for number, _ in stored[1:]] == numbers
+    assert receipt.position == stored[-1][1]
     assert live_rows(database) == fold_of_the_log(database)
 
 
