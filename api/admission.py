@@ -60,7 +60,7 @@ class Thresholds(Struct, frozen=True, kw_only=True):
     push_depth_max: int = 10_000
     """With so many of them waiting, further ones are turned away."""
 
-    push_wait_seconds_max: float = 10.0
+    push_wait_seconds_max: float = 5.0
     """So are those that could not be carried out within this time."""
 
     lane_depth_max: int = LANE_DEPTH_MAX
@@ -143,11 +143,13 @@ class Admission:
         return verdict
 
     def _verdict(self) -> Verdict:
-        if self._is_draining or self._is_overloaded:
+        if self._is_draining:
             return Verdict.REJECT
         if self._is_shedding:
             # Not by the load: however slow everything is, a few are always let in.
             return Verdict.REJECT if self.pushes.is_full else Verdict.EXECUTE
+        if self._is_overloaded:
+            return Verdict.REJECT
         return Verdict.QUEUE if self._is_busy else Verdict.EXECUTE
 
     @property

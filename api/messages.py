@@ -2,12 +2,14 @@
 
 import random
 from collections.abc import Sequence
+from functools import cache, lru_cache
 from http import HTTPStatus
 from typing import Any
 from uuid import UUID
 
 import orjson
 from msgspec import Struct
+from prometheus_client import Counter
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
@@ -142,12 +144,24 @@ class PushEndpoint(FillingWrite[Pushed, list[Enqueued] | Queued]):
 
 
 def decided(kind: str, verdict: Verdict) -> None:
-    metrics.ADMISSIONS.labels(kind, verdict.value).inc()
+    _counter(kind, verdict).inc()
+
+
+@cache
+def _counter(kind: str, verdict: Verdict) -> Counter:
+    return metrics.ADMISSIONS.labels(kind, verdict.value)
 
 
 def turned_away(admission: Admission, kind: str) -> tuple[StoredAnswer, RawHeaders]:
     decided(kind, Verdict.REJECT)
-    problem = overloaded(queue_depth=admission.depth, retry_seconds=admission.retry_seconds)
+    answer, headers = _overloaded(admission.depth, admission.retry_seconds)
+    return answer, [*headers]
+
+
+# Many are told the same: whoever is turned away is to cost next to nothing.
+@lru_cache(maxsize=256)
+def _overloaded(queue_depth: int, retry_seconds: int) -> tuple[StoredAnswer, RawHeaders]:
+    problem = overloaded(queue_depth=queue_depth, retry_seconds=retry_seconds)
     return stored(problem), retry_after(problem)
 
 

@@ -155,7 +155,7 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
             description="Pushes that could not be carried out within so many seconds are turned "
             "away, too.",
         ),
-    ] = field(default=10.0, name="DAYBOOK_PUSH_WAIT_SECONDS_MAX")
+    ] = field(default=5.0, name="DAYBOOK_PUSH_WAIT_SECONDS_MAX")
 
     lane_depth_max: Annotated[
         int,

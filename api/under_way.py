@@ -1,8 +1,9 @@
 """How many requests of one kind may be under way at once: as many as are answered in good time.
 
-The bound finds itself. While answers are in time it rises by one in the time that it takes to
-answer them all; when they are late it falls by a fifth, once for all that were under way together.
-So what is done stays at its peak however much is asked for, and nobody has to know the machine.
+The bound finds itself. While answers are in time on average it rises by one in the time that it
+takes to answer them all; when they are late it falls by a fifth, once for all that were under way
+together. So what is done stays at its peak however much is asked for, and nobody has to know the
+machine.
 """
 
 import asyncio
@@ -13,6 +14,8 @@ MOST = 1000.0
 FALL = 0.8
 # Who uses less than this part of the bound says nothing about it.
 USED = 0.5
+LAST_WEIGHT = 0.1
+"""How much the last answer counts in the average."""
 
 
 class UnderWay:
@@ -21,6 +24,7 @@ class UnderWay:
         self._seconds_max = seconds_max
         self._count = 0
         self._bound = FIRST
+        self._average_seconds = 0.0
         self._fell_at = 0.0
 
     @property
@@ -34,7 +38,8 @@ class UnderWay:
 
     def end(self, began_at: float) -> None:
         ended_at = asyncio.get_running_loop().time()
-        if ended_at - began_at > self._seconds_max:
+        self._average_seconds += LAST_WEIGHT * (ended_at - began_at - self._average_seconds)
+        if self._average_seconds > self._seconds_max:
             # Whoever was under way already when it fell is late for the same reason.
             if began_at > self._fell_at:
                 self._bound = max(LEAST, self._bound * FALL)

@@ -6,6 +6,15 @@ from typing import Any, cast
 import orjson
 
 
+def request(method: str, path: str, body: Any = None, *, headers: str = "") -> bytes:
+    content = b"" if body is None else orjson.dumps(body)
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+        f"{headers}Content-Length: {len(content)}\r\n\r\n"
+    )
+    return head.encode() + content
+
+
 class HTTPConnection(asyncio.Protocol):
     """One kept-alive connection, one request at a time."""
 
@@ -49,15 +58,14 @@ class HTTPConnection(asyncio.Protocol):
         self, method: str, path: str, body: Any = None, *, headers: str = ""
     ) -> tuple[int, Any]:
         """The status and the JSON of the answer. `headers` are whole lines, each with its end."""
-        content = b"" if body is None else orjson.dumps(body)
-        self._answered = asyncio.get_running_loop().create_future()
-        self._transport.write(
-            f"{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
-            f"{headers}Content-Length: {len(content)}\r\n\r\n".encode()
-            + content
-        )
-        status, answer = await self._answered
+        status, answer = await self.exchange(request(method, path, body, headers=headers))
         return status, orjson.loads(answer) if answer else None
+
+    async def exchange(self, asked: bytes) -> tuple[int, bytes]:
+        """The same for a whole `request`, whose answer is not read."""
+        self._answered = asyncio.get_running_loop().create_future()
+        self._transport.write(asked)
+        return await self._answered
 
     def close(self) -> None:
         self._transport.close()

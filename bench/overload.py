@@ -1,9 +1,9 @@
 """`daybook bench overload`: what becomes of a service of which three times too much is asked.
 
 Consumers pop and acknowledge all the time. First a few push, for the usual latency; then more and
-more, to find the most that comes to its end in a second: the peak. Then three times that much
-arrives, whatever the answers are. What was accepted must be done in the end, and the service must
-do as much as at its peak.
+more, to find the most that comes in and comes to its end in a second: the peak. Then three times
+that much arrives, whatever the answers are. What was accepted must be done in the end, and the
+service must do as much as at its peak.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import cycle
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,15 @@ from typing import Any
 import click
 import uvloop
 
-from bench.client import HTTPConnection
+from bench.client import HTTPConnection, request
 from bench.measure import console, ratio
 from bench.scratch import describe_server, scratch_database
 from bench.service import service
 from bench.write import DatabaseChoice
 
-LANES = 200
+# Many more than are popped at a time: of a lane one is in flight, and with few of them what is done
+# would be bounded by how long that takes, not by what the service can do.
+LANES = 2_000
 FEW, ARRIVING = 4, 400
 MORE = (8, 16, 32, 64)
 # Who is turned away while the peak is looked for rests for so long: it is no overload yet.
@@ -72,7 +75,10 @@ class Scene:
     def __init__(self, port: int, done: "Synchronized[int]") -> None:
         self._port = port
         self._done = done
-        self._chance = random.Random(7)
+        chance = random.Random(7)
+        # Written beforehand: who asks too much must not take the time of who is asked.
+        self._pushes = cycle([_push(chance) for _ in range(1000)])
+        self.accepted = 0
 
     @property
     def done(self) -> int:
@@ -82,17 +88,18 @@ class Scene:
         return await HTTPConnection.open("127.0.0.1", self._port)
 
     async def push(self, connection: HTTPConnection, phase: Phase) -> int:
-        lanes = [str(self._chance.randrange(LANES)) for _ in range(MESSAGES)]
-        items = [{"queue": "load", "partition": lane, "payload": 1} for lane in lanes]
         began = time.perf_counter()
-        status, _ = await connection.ask("POST", "/api/v1/push", {"items": items})
+        status, _ = await connection.exchange(next(self._pushes))
         phase.note(status, time.perf_counter() - began)
+        if status < TOO_MANY_REQUESTS:
+            self.accepted += MESSAGES
         return status
 
     async def closed(self, pushers: int, seconds: float) -> tuple[Phase, float]:
-        """So many push, each the next when it is answered; and what was done meanwhile a second."""
+        """So many push, each the next when it is answered; and how much came in and was done a
+        second, until nothing of it was left."""
         connections = [await self.open() for _ in range(pushers)]
-        phase, before = Phase(), self.done
+        phase = Phase()
 
         async def pusher(connection: HTTPConnection) -> None:
             while time.perf_counter() < phase.began + seconds:
@@ -100,8 +107,17 @@ class Scene:
                     await asyncio.sleep(REST_SECONDS)
 
         await asyncio.gather(*map(pusher, connections))
+        await self.drain()
         phase.end()
-        return phase, (self.done - before) / phase.seconds
+        return phase, MESSAGES * phase.accepted / phase.seconds
+
+    async def drain(self) -> float:
+        """Until what was accepted is done; returns how long that took."""
+        began = time.perf_counter()
+        deadline = began + DRAIN_SECONDS_MAX
+        while self.done < self.accepted and time.perf_counter() < deadline:  # noqa: ASYNC110 (nobody tells)
+            await asyncio.sleep(0.02)
+        return time.perf_counter() - began
 
     async def arriving(self, rate: float, seconds: float) -> tuple[Phase, float, int]:
         """So many arrive in a second; who finds no connection free is not counted as sent."""
@@ -126,9 +142,15 @@ class Scene:
                 task.add_done_callback(sending.discard)
             await asyncio.sleep(0.002)
         phase.end()
-        rate_done = (self.done - before) / phase.seconds
+        rate = (self.done - before) / phase.seconds
         await asyncio.gather(*sending)
-        return phase, rate_done, missed
+        return phase, rate, missed
+
+
+def _push(chance: random.Random) -> bytes:
+    lanes = [str(chance.randrange(LANES)) for _ in range(MESSAGES)]
+    items = [{"queue": "load", "partition": lane, "payload": 1} for lane in lanes]
+    return request("POST", "/api/v1/push", {"items": items})
 
 
 @contextmanager
@@ -188,21 +210,14 @@ def command(choice: DatabaseChoice, seconds: float) -> None:
 
 
 async def _measure(scene: Scene, seconds: float) -> None:
-    first, _ = await scene.closed(FEW, seconds / 12)
+    await scene.closed(FEW, seconds / 12)
     normal, normal_rate = await scene.closed(FEW, seconds / 6)
     rising = [await scene.closed(pushers, seconds / 6) for pushers in MORE]
     peak_rate = max(normal_rate, *(rate for _, rate in rising))
     memory = _memory_megabytes()
-    # What it can do is what comes to its end, not what is taken.
     too_much, rate, missed = await scene.arriving(TOO_MUCH * peak_rate / MESSAGES, seconds)
     after = _memory_megabytes()
-    began = time.perf_counter()
-    phases = [first, normal, too_much, *(phase for phase, _ in rising)]
-    accepted = MESSAGES * sum(phase.accepted for phase in phases)
-    deadline = began + DRAIN_SECONDS_MAX
-    while scene.done < accepted and time.perf_counter() < deadline:  # noqa: ASYNC110 (nobody tells)
-        await asyncio.sleep(0.1)
-    drained = time.perf_counter() - began
+    drained = await scene.drain()
     rates = ", ".join(f"{rate:,.0f}" for rate in (normal_rate, *(rate for _, rate in rising)))
     pushers = ", ".join(map(str, (FEW, *MORE)))
     console.print(f"usual: p99 {normal.p99_ms:.1f} ms; done/s with {pushers} who push: {rates}")
@@ -212,7 +227,9 @@ async def _measure(scene: Scene, seconds: float) -> None:
     latency = ratio(too_much.p99_ms, normal.p99_ms)
     console.print(f"p99 of what was admitted ÷ usual: {latency} (at most: {LATENCY_BAR:g})")
     console.print(f"memory: {memory:.0f} MB before, {after:.0f} MB after")
-    console.print(f"accepted {accepted:,}, done {scene.done:,}, drained after {drained:.0f} s")
+    console.print(
+        f"accepted {scene.accepted:,}, done {scene.done:,}, drained after {drained:.0f} s"
+    )
 
 
 def _memory_megabytes() -> float:
