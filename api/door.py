@@ -45,10 +45,10 @@ class Door:
     def check(self, scope: Scope, needs: int) -> Problem | None:
         """Lets a request in and notes who it is; or says why not. What a route needs is told as a
         number, because flags are slow, and every request comes by here."""
-        if self._keyring is None:
-            return self._welcome(scope, needs)
         if scope["query_string"] and _has_secret(scope["query_string"]):
             return secret_in_url()
+        if self._keyring is None:
+            return self._welcome(scope, needs)
         shown, objection = self._shown(scope)
         caller = None if shown is None else self._keyring.caller(shown, needs)
         if caller is None or objection is not None or needs == _SIGNED:

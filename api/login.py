@@ -99,10 +99,13 @@ class LogOut(Endpoint[Nothing]):
         refused = door.may_forget(call.scope)
         if refused is not None:
             return stored(refused), []
-        return StoredAnswer(self.status, orjson.dumps(logged_out())), [door.set_cookie("", 0)]
+        told = StoredAnswer(self.status, orjson.dumps(logged_out()))
+        return told, [door.set_cookie("", 0), CLEAR]
 
 
 NO_STORE = (b"cache-control", b"no-store")
+# Whoever uses the browser next finds nothing that a page of ours kept in it.
+CLEAR = (b"clear-site-data", b'"storage"')
 
 
 routes: list[Route] = [

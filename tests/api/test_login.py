@@ -262,6 +262,7 @@ async def test_logging_out_forgets_the_cookie_and_a_revoked_key_is_logged_out(
     cookie = await logged_in(shut, database, "staff")
     answer = await shut.ask("POST", "/logout", **await from_page(shut, cookie, "/login"))
     assert answer.headers["set-cookie"].startswith("daybook_key=; Path=/; Max-Age=0;")
+    assert answer.headers["clear-site-data"] == '"storage"'
     await revoke(database, cookie["Cookie"].partition("=")[2])
     await refresh(shut)
     assert (await shut.ask("GET", "/api/me", **cookie)).status == 401
