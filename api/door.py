@@ -63,7 +63,7 @@ class Door:
     def _welcome(self, scope: Scope, needs: int) -> Problem | None:
         """Into an open house: whoever is on this machine, but no page of another site."""
         scope["caller"] = OPEN
-        if scope["method"] in SAFE_METHODS or needs & (_PUBLIC | _SIGNED):
+        if is_safe(scope) or needs & (_PUBLIC | _SIGNED):
             return None
         return foreign() if self.is_led(scope) else None
 
@@ -84,7 +84,7 @@ class Door:
             is_one = len(given) == 1 and text[: len(BEARER)].lower() == BEARER
             return text[len(BEARER) :] if is_one else b"", None
         key = self._kept(scope)
-        if key is None or scope["method"] in SAFE_METHODS:
+        if key is None or is_safe(scope):
             return key, None
         if is_foreign(scope):
             return key, foreign()
@@ -178,6 +178,12 @@ def foreign() -> Problem:
 def secret_in_url() -> Problem:
     sentence = "A key or a secret is a header, never part of an address: addresses end up in logs."
     return Problem(HTTPStatus.BAD_REQUEST, "secret_in_url", sentence)
+
+
+def is_safe(scope: Scope) -> bool:
+    """Whether nothing is changed by it. To pop a message is to take it, though it is a GET."""
+    endpoint = scope.get("endpoint")
+    return scope["method"] in SAFE_METHODS and not getattr(endpoint, "changes", False)
 
 
 def is_foreign(scope: Scope) -> bool:

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from api.app import ROUTES
+from api.commands import Endpoint
 from api.pages import PAGES
 from tests.api.holding import issue, refresh, revoke
 from tests.api.http import Answer, Api, open_api
@@ -133,6 +135,33 @@ CHANGES: list[tuple[str, str, Any]] = [
 ]
 
 
+POPS = ["/api/v1/pop/queue/email", "/api/v1/pop/queue/email/partition/ada"]
+
+
+@pytest.mark.parametrize("path", POPS)
+async def test_to_pop_is_to_change_although_it_is_a_get(
+    shut: Api, database: str, path: str
+) -> None:
+    # SEC-19: a picture on a page of another site is all that it takes to send a GET
+    page = await from_page(shut, await logged_in(shut, database, "admin"))
+    led = {**page, "Sec-Fetch-Site": "cross-site"}
+    bare = {"Cookie": page["Cookie"], **OURS}
+
+    assert (await shut.ask("GET", path, **led)).problem == (403, "cross-site")
+    assert (await shut.ask("GET", path, **bare)).problem == (403, "form-token")
+    assert (await shut.ask("GET", path, **page)).status in (200, 204)
+
+
+async def test_every_other_get_changes_nothing() -> None:  # SEC-19
+    """What takes commands is an Endpoint; of those that are asked by GET there are two."""
+    asked = [
+        route.path
+        for route in ROUTES
+        if "GET" in (route.methods or ()) and isinstance(route.endpoint, Endpoint)
+    ]
+    assert [path.format(queue="email", partition="ada") for path in asked] == POPS
+
+
 @pytest.mark.parametrize("token", [None, "", "nonsense", "ü", "another's", "cut"])
 async def test_a_cookie_changes_nothing_without_the_token_of_its_page(
     shut: Api, database: str, token: str | None
@@ -232,6 +261,7 @@ async def test_an_open_house_is_open_to_this_machine_and_not_to_other_sites(
     path = f"/api/bots/{bot['id']}/claim"
 
     assert (await api.ask("POST", path, **headers)).problem == (403, "cross-site")
+    assert (await api.ask("GET", POPS[0], **headers)).problem == (403, "cross-site")
     assert (await api.ask("POST", path, **OURS)).status in (200, 204)
 
 
