@@ -34,7 +34,10 @@ from eventlog.origin import Origin, StoredAnswer
 
 
 class Claimants(Body, frozen=True):
-    bot_ids: Annotated[list[Id], Meta(min_length=1, max_length=BATCH_MAX)]
+    bot_ids: Annotated[
+        list[Id],
+        Meta(min_length=1, max_length=BATCH_MAX, extra_json_schema={"uniqueItems": True}),
+    ]
 
 
 class ClaimJSON(TypedDict):

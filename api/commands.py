@@ -154,6 +154,9 @@ class Endpoint(ABC, Generic[B]):
     problems: tuple[HTTPStatus, ...] = ()
     """Statuses with which only this endpoint refuses; the others are the same for every write."""
 
+    changes: ClassVar[bool] = True
+    """Also by GET, as others who pop messages do: the door looks at it as at any other change."""
+
     def __init__(
         self,
         method: str,

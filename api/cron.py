@@ -18,10 +18,8 @@ from starlette.routing import Route
 
 from api.access import ANYBODY, CRON, OPEN, SIGNED
 from api.commands import Body, Call, Endpoint, RawHeaders, retry_after, stored
-from api.parameters import Parameters
 from api.problems import BadInputError, unavailable
 from api.queries import AWAY
-from api.requests import bad_request
 from api.settings import Settings
 from api.shapes import Moment, moment
 from eventlog.errors import SetupError
@@ -73,10 +71,6 @@ class Batch(Body, frozen=True):
     max_jobs: Annotated[int, Meta(ge=1, le=JOBS_MAX)] = JOBS_USUAL
 
 
-class NoToken(Parameters, frozen=True):
-    token: Annotated[str, Meta(description="Never: the secret is a header.")] | None = None
-
-
 class ProcessedAnswer(TypedDict):
     """`remainingPending` stops at 10,000."""
 
@@ -120,8 +114,6 @@ class ProcessEndpoint(Endpoint[Batch]):
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         access: CronAccess = call.scope["app"].cron_access
-        if call.parameters.token is not None:
-            raise bad_request("secret_in_url", "The secret is a header, never part of an address.")
         if call.caller in (ANYBODY, OPEN) and not access.admits(_only_secret(call)):
             detail = f"The header {SECRET_HEADER} must be the secret."
             raise BadInputError(HTTPStatus.UNAUTHORIZED, "unauthorized", detail)
@@ -152,8 +144,6 @@ def _only_secret(call: Call) -> bytes:
     return given[0] if len(given) == 1 else b""
 
 
-PROCESS = ProcessEndpoint(
-    "POST", "/api/cron/process-jobs", takes=Batch, scope=CRON | SIGNED, parameters=NoToken
-)
+PROCESS = ProcessEndpoint("POST", "/api/cron/process-jobs", takes=Batch, scope=CRON | SIGNED)
 
 routes: list[Route] = [PROCESS.route]

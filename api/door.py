@@ -2,7 +2,8 @@
 
 A key comes as `Authorization: Bearer …`, or in the cookie of a page that was logged in with it; a
 request that shows both is judged by the header alone. With a cookie a browser may have been led to
-ask by another site, so what changes something must come from a page of ours.
+ask by another site, so what changes something must come from a page of ours, and show the token
+that stands in it.
 """
 
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.access import ADMIN, ANYBODY, OPEN, PUBLIC, SIGNED, declared, described, unknown_key
 from api.failed_keys import FailedKeys
+from api.form_token import no_token, shows_token, token_of
 from api.happenings import happened
 from api.key_text import PREFIX
 from api.keyring import Keyring
@@ -43,15 +45,14 @@ class Door:
     def check(self, scope: Scope, needs: int) -> Problem | None:
         """Lets a request in and notes who it is; or says why not. What a route needs is told as a
         number, because flags are slow, and every request comes by here."""
-        if self._keyring is None:
-            scope["caller"] = OPEN
-            return None
         if scope["query_string"] and _has_secret(scope["query_string"]):
             return secret_in_url()
-        shown, is_led = self._shown(scope)
+        if self._keyring is None:
+            return self._welcome(scope, needs)
+        shown, objection = self._shown(scope)
         caller = None if shown is None else self._keyring.caller(shown, needs)
-        if caller is None or is_led or needs == _SIGNED:
-            return self._without_key(scope, needs, is_led=is_led and caller is not None)
+        if caller is None or objection is not None or needs == _SIGNED:
+            return self._without_key(scope, needs, None if caller is None else objection)
         scope["caller"] = caller
         if needs & _PUBLIC:
             return None
@@ -59,27 +60,40 @@ class Door:
             return unavailable(UNKNOWABLE)
         return None if caller.mask & (needs | _ADMIN) else not_for(KeyScope(needs))
 
-    def _without_key(self, scope: Scope, needs: int, *, is_led: bool) -> Problem | None:
+    def _welcome(self, scope: Scope, needs: int) -> Problem | None:
+        """Into an open house: whoever is on this machine, but no page of another site."""
+        scope["caller"] = OPEN
+        if is_safe(scope) or needs & (_PUBLIC | _SIGNED):
+            return None
+        return foreign() if self.is_led(scope) else None
+
+    def _without_key(self, scope: Scope, needs: int, objection: Problem | None) -> Problem | None:
         assert self._keyring is not None
         scope["caller"] = ANYBODY
         if needs & (_PUBLIC | _SIGNED):
             return None
         if self._keyring.is_stale:
             return unavailable(UNKNOWABLE)
-        return foreign() if is_led else unknown_key().problem
+        return objection or unknown_key().problem
 
-    def _shown(self, scope: Scope) -> tuple[bytes | None, bool]:
-        """The key, and whether a browser may have shown it for a page of another site."""
+    def _shown(self, scope: Scope) -> tuple[bytes | None, Problem | None]:
+        """The key, and what speaks against it: a browser may have shown it for another site."""
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         if given:
             text: bytes = given[0]
             is_one = len(given) == 1 and text[: len(BEARER)].lower() == BEARER
-            return text[len(BEARER) :] if is_one else b"", False
+            return text[len(BEARER) :] if is_one else b"", None
+        key = self._kept(scope)
+        if key is None or is_safe(scope):
+            return key, None
+        if is_foreign(scope):
+            return key, foreign()
+        return key, None if shows_token(scope, key) else no_token()
+
+    def _kept(self, scope: Scope) -> bytes | None:
+        """The key in the cookie."""
         cookies = [value for name, value in scope["headers"] if name == b"cookie"]
-        key = _cookie(cookies, self.cookie.encode()) if cookies else None
-        if key is None or scope["method"] in SAFE_METHODS:
-            return key, False
-        return key, is_foreign(scope)
+        return _cookie(cookies, self.cookie.encode()) if cookies else None
 
     def turn_away(self, refused: Problem) -> ASGIApp:
         """Answers who was not let in, and writes it down."""
@@ -105,6 +119,19 @@ class Door:
         say where a request comes from, and others cannot be led."""
         is_browser = any(name in (b"sec-fetch-site", b"origin") for name, _ in scope["headers"])
         return is_browser and is_foreign(scope)
+
+    def form_token(self, scope: Scope) -> bytes:
+        """What a page that is asked for with this cookie shows when it changes something."""
+        key = self._kept(scope)
+        return token_of(key) if key else b""
+
+    def may_forget(self, scope: Scope) -> Problem | None:
+        """Who is logged out by a page of ours, or no longer logged in, may be; why not, if not."""
+        if self.is_led(scope):
+            return foreign()
+        shown, objection = self._shown(scope)
+        is_good = self._keyring is not None and shown and self._keyring.caller(shown, _PUBLIC)
+        return objection if is_good else None
 
     def set_cookie(self, key: str, seconds: int) -> tuple[bytes, bytes]:
         """For so many seconds; none forgets it."""
@@ -151,6 +178,12 @@ def foreign() -> Problem:
 def secret_in_url() -> Problem:
     sentence = "A key or a secret is a header, never part of an address: addresses end up in logs."
     return Problem(HTTPStatus.BAD_REQUEST, "secret_in_url", sentence)
+
+
+def is_safe(scope: Scope) -> bool:
+    """Whether nothing is changed by it. To pop a message is to take it, though it is a GET."""
+    endpoint = scope.get("endpoint")
+    return scope["method"] in SAFE_METHODS and not getattr(endpoint, "changes", False)
 
 
 def is_foreign(scope: Scope) -> bool:

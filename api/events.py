@@ -47,6 +47,7 @@ Instant = Annotated[
         max_length=40,
         description="An instant: ISO 8601, with its zone.",
         examples=["2026-03-01T12:00:00Z"],
+        extra_json_schema={"format": "date-time"},
     ),
 ]
 

@@ -34,7 +34,7 @@ COUNTERS: Mapping[str, Counter] = {
 }
 
 MASKED = "…"
-KEY = re.compile(rf"{PREFIX}\w+")
+KEY = re.compile(rf"{PREFIX}[\w-]+")
 # Fields of this name are never for a log, whoever says them.
 PERSONAL = re.compile(r"name|mobile|phone|guest|sealed|address", re.IGNORECASE)
 # Digits as people write a number, long enough for one, and not part of an id or a moment.

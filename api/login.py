@@ -1,6 +1,8 @@
 """Logging in: a browser keeps a key in a cookie that no script can read and no other site can use.
 
 The cookie holds the key itself, and so ends with it: what is revoked is logged out everywhere.
+Who logs in has no page with a token yet. What keeps another site from logging somebody in is that
+browsers say where a request comes from, and that JSON from elsewhere is asked about first.
 """
 
 from collections.abc import Mapping
@@ -94,12 +96,16 @@ class LogOut(Endpoint[Nothing]):
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         self.read(call, body)
         door = call.scope["app"].door
-        if door.is_led(call.scope):
-            return stored(foreign()), []
-        return StoredAnswer(self.status, orjson.dumps(logged_out())), [door.set_cookie("", 0)]
+        refused = door.may_forget(call.scope)
+        if refused is not None:
+            return stored(refused), []
+        told = StoredAnswer(self.status, orjson.dumps(logged_out()))
+        return told, [door.set_cookie("", 0), CLEAR]
 
 
 NO_STORE = (b"cache-control", b"no-store")
+# Whoever uses the browser next finds nothing that a page of ours kept in it.
+CLEAR = (b"clear-site-data", b'"storage"')
 
 
 routes: list[Route] = [

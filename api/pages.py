@@ -39,13 +39,17 @@ FENCE = {
 }
 FOR_EVER = "public, max-age=31536000, immutable"
 ASK_EACH_TIME = "no-cache"
+FOR_ONE_BROWSER = "private, no-cache"
 
 # What every page begins with.
 HEAD = """\
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="csrf-token" content="{{token}}">
 <link rel="icon" href="{{web}}/icon.svg" type="image/svg+xml">
 <link rel="stylesheet" href="{{web}}/style.css">"""
+
+TOKEN = b"{{token}}"
 
 _IMPORT = re.compile(r'^(?:import|export)\b[^;"]*"(\.{1,2}/[^"]+)";', re.M)
 _SCRIPT = re.compile(r'^ *<script type="module" src="\{\{web\}\}/([^"]+)"></script>$', re.M)
@@ -67,8 +71,9 @@ class Web:
         self._contents = contents
         self._files = {name: _file(name, self._filled(name)) for name in contents}
 
-    def page(self, name: str) -> File:
-        return self._files[name]
+    def page(self, name: str, token: bytes = b"") -> File:
+        """With the token of whoever is logged in."""
+        return _file(name, self._files[name].body.replace(TOKEN, token))
 
     def asset(self, name: str) -> File | None:
         """Any file but a page, which has an address of its own."""
@@ -125,11 +130,14 @@ class Page:
     @property
     def route(self) -> Route:
         route = Route(self.path, self, methods=["GET"], include_in_schema=False)
-        # A page holds nothing that is anybody's: what it shows, it asks for.
+        # A page holds nothing that is anybody's but a token: what it shows, it asks for.
         return declare(route, PUBLIC)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = answer(Request(scope), web().page(self.name), ASK_EACH_TIME)
+        token = scope["app"].door.form_token(scope)
+        caching = FOR_ONE_BROWSER if token else ASK_EACH_TIME
+        response = answer(Request(scope), web().page(self.name, token), caching)
+        response.headers["vary"] = "Cookie"
         await response(scope, receive, send)
 
 

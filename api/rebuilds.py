@@ -28,10 +28,13 @@ from projections.rebuild.targets import TARGETS
 NAMES = tuple(target.name for target in TARGETS)
 
 
+Name = Annotated[str, Meta(extra_json_schema={"enum": NAMES})]
+
+
 class NewRebuild(Stated, frozen=True):
     """Of these tables, or of all when none is named."""
 
-    names: Annotated[tuple[str, ...], Meta(max_length=len(NAMES))] = ()
+    names: Annotated[tuple[Name, ...], Meta(max_length=len(NAMES))] = ()
     verify_only: bool = False
 
 

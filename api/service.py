@@ -47,7 +47,7 @@ from processors.duty import Duty
 from processors.qstash import QStash
 from processors.registry import all_processors
 from processors.runtime import STANDARD_KITCHEN, Kitchen, Processor, Runtime
-from processors.upstream_feeds import Feeds
+from processors.upstreams import Upstreams
 from processors.webhook import Webhook
 from projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS
 
@@ -94,7 +94,7 @@ class Service:
         *,
         kitchen: Kitchen = STANDARD_KITCHEN,
         qstash: QStash | None = None,
-        feeds: Feeds | None = None,
+        upstreams: Upstreams | None = None,
         guest_key: ServiceKey | None = None,
         webhook: Webhook | None = None,
         read_models: Sequence[Projection] = READ_MODELS,
@@ -131,7 +131,7 @@ class Service:
         deliveries = Deliveries(webhook, self.guests.open_each) if webhook else None
         chosen = processors
         if chosen is None:
-            chosen = all_processors(qstash, feeds, deliveries)
+            chosen = all_processors(qstash, upstreams, deliveries)
         self._duty = Duty(conninfo, runtime, chosen)
         self._followers = {model.name: Follower(conninfo, model, mapper) for model in read_models}
         self._following: dict[str, asyncio.Task[None]] = {}

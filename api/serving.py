@@ -32,9 +32,12 @@ from api.tracing import Traced, exporting
 from eventlog.collector import spare_the_collector
 from eventlog.committer import DEADLINE_SECONDS
 from eventlog.import_log import refuse_unfinished_import
+from processors.outbound import Outbound
+from processors.public_addresses import read_private
 from processors.qstash import QStash
 from processors.runtime import Kitchen
 from processors.upstream_feeds import read_feeds
+from processors.upstreams import Upstreams
 from processors.webhook import Webhook
 
 # A command is answered by its deadline, whatever happens; a second more for the answer's way.
@@ -114,7 +117,11 @@ def kitchen_of(settings: Settings) -> Kitchen:
     )
 
 
-def _qstash(settings: Settings) -> QStash | None:
+def outbound_of(settings: Settings) -> Outbound:
+    return Outbound(read_private(settings.outbound_private))
+
+
+def _qstash(settings: Settings, outbound: Outbound) -> QStash | None:
     if settings.qstash_token is None:
         return None
     assert settings.qstash_url is not None
@@ -123,6 +130,7 @@ def _qstash(settings: Settings) -> QStash | None:
         base_url=settings.qstash_url,
         token=settings.qstash_token,
         callback_url=settings.callback_url,
+        outbound=outbound,
     )
 
 
@@ -133,11 +141,20 @@ def _announce(announce: Say, say: Say, url: str, admin_key: AdminKey | None) -> 
             say(line)
 
 
-def _webhook(settings: Settings) -> Webhook | None:
+def _upstreams(settings: Settings, outbound: Outbound) -> Upstreams | None:
+    feeds = read_feeds(settings.upstreams)
+    private = read_private(settings.outbound_private)
+    for name, feed in feeds.items():
+        private.refuse_plain(f"The url of {name} in DAYBOOK_UPSTREAMS", feed.url)
+    return Upstreams(feeds, outbound) if feeds else None
+
+
+def _webhook(settings: Settings, outbound: Outbound) -> Webhook | None:
     if settings.notify_url is None:
         return None
     assert settings.notify_secrets is not None
-    return Webhook(settings.notify_url, standard_keys(settings.notify_secrets))
+    secrets = standard_keys(settings.notify_secrets)
+    return Webhook(settings.notify_url, secrets, outbound=outbound)
 
 
 async def _serve(
@@ -150,14 +167,15 @@ async def _serve(
     signals: StopSignals,
     announce: Say,
 ) -> None:
+    outbound = outbound_of(settings)
     service = Service(
         conninfo,
         kitchen=kitchen_of(settings),
-        qstash=_qstash(settings),
-        feeds=read_feeds(settings.upstreams),
+        qstash=_qstash(settings, outbound),
+        upstreams=_upstreams(settings, outbound),
         with_keys=settings.auth == "keys",
         guest_key=key,
-        webhook=_webhook(settings),
+        webhook=_webhook(settings, outbound),
         thresholds=thresholds_of(settings),
     )
     app = App(service, settings)

@@ -2,11 +2,11 @@
 
 import re
 from ipaddress import ip_address
-from urllib.parse import urlsplit
 
 from api.addresses import read_networks
 from api.settings import Settings
 from eventlog.errors import SetupError
+from processors.public_addresses import read_private
 
 # Shorter ones can be guessed.
 KIOSK_KEY_CHARACTERS_MIN = 16
@@ -18,8 +18,10 @@ def check(settings: Settings) -> None:
     _refuse_no_address("APP_BASE_URL", settings.app_base_url)
     _refuse_no_address("QSTASH_URL", settings.qstash_url)
     _refuse_no_address("DAYBOOK_NOTIFY_URL", settings.notify_url)
-    _refuse_plain("QSTASH_URL", settings.qstash_url)
-    _refuse_plain("DAYBOOK_NOTIFY_URL", settings.notify_url)
+    # What goes there is a token, or the name and number of a guest.
+    private = read_private(settings.outbound_private)
+    private.refuse_plain("QSTASH_URL", settings.qstash_url)
+    private.refuse_plain("DAYBOOK_NOTIFY_URL", settings.notify_url)
     _refuse_no_address("OTEL_EXPORTER_OTLP_ENDPOINT", settings.otel_endpoint)
     _refuse_half_notify(settings)
     read_networks(settings.trusted_proxies)
@@ -63,14 +65,6 @@ def _refuse_half_notify(settings: Settings) -> None:
 def _refuse_no_address(name: str, url: str | None) -> None:
     if url is not None and not re.fullmatch(r"https?://[^\s/?#]+[^\s?#]*", url):
         raise SetupError(f"{name} must be an address such as https://example.com.")
-
-
-def _refuse_plain(name: str, url: str | None) -> None:
-    """What goes there is a token, or the name and number of a guest."""
-    if url is None or url.startswith("https://"):
-        return
-    if not _is_loopback(urlsplit(url).hostname or ""):
-        raise SetupError(f"{name} must begin with https://, or stay on this machine.")
 
 
 def _refuse_no_calling_code(code: str | None) -> None:

@@ -239,6 +239,15 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
         ),
     ] = field(default=None, name="DAYBOOK_UPSTREAMS")
 
+    outbound_private: Annotated[
+        str | None,
+        Meta(
+            description="Hosts and networks that Daybook may call although they are not public, "
+            "and without https: such as pos.lan, 192.168.0.0/16, separated by commas. Without it "
+            "feeds, notifications and QStash are called at public addresses only, by https."
+        ),
+    ] = field(default=None, name="DAYBOOK_OUTBOUND_PRIVATE")
+
     cron_secret: Annotated[
         str | None,
         Meta(

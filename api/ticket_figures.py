@@ -52,6 +52,7 @@ class FiguresWanted(Parameters, frozen=True):
                 max_length=DAY_CHARACTERS,
                 pattern=DAY_PATTERN,
                 description="A day of the restaurant's own calendar; today without.",
+                extra_json_schema={"format": "date"},
             ),
         ]
         | None

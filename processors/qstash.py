@@ -11,6 +11,8 @@ from uuid import UUID
 import httpx2
 from msgspec import DecodeError, Struct, json
 
+from processors.outbound import NotPublicError, Outbound
+
 CONNECT_SECONDS_MAX = 2
 PUBLISH_SECONDS_MAX = 5
 RETRIES = 3
@@ -46,6 +48,7 @@ class QStash:
         base_url: str,
         token: str,
         callback_url: str,
+        outbound: Outbound,
         connect_seconds_max: float = CONNECT_SECONDS_MAX,
         publish_seconds_max: float = PUBLISH_SECONDS_MAX,
     ) -> None:
@@ -53,11 +56,10 @@ class QStash:
         # The destination stands in the path as it is: QStash takes what follows literally.
         self._url = httpx2.URL(f"{base_url.rstrip('/')}/v2/publish/{callback_url}")
         self._seconds_max = publish_seconds_max
-        # A proxy or a .netrc of the environment must not get to see the token.
-        self._client = httpx2.AsyncClient(
+        self._client = outbound.client(
+            seconds_max=publish_seconds_max,
+            connect_seconds_max=connect_seconds_max,
             headers={"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"},
-            timeout=httpx2.Timeout(publish_seconds_max, connect=connect_seconds_max),
-            trust_env=False,
         )
 
     async def publish(self, completion: Completion, *, delay_seconds: int) -> str:
@@ -70,6 +72,8 @@ class QStash:
         except TimeoutError as error:
             reason = f"QStash has not answered in {self._seconds_max} s."
             raise PublishError(reason, retryable=True) from error
+        except NotPublicError as error:
+            raise PublishError(f"QStash is not called: {error}.", retryable=False) from error
         except httpx2.HTTPError as error:
             reason = f"QStash cannot be reached: {type(error).__name__}."
             raise PublishError(reason, retryable=_is_passing(error)) from error

@@ -14,12 +14,13 @@ from processors.recovery import Recovery
 from processors.runtime import Processor
 from processors.schedules import Schedules
 from processors.scheduling import GRACE_SECONDS, Scheduling
-from processors.upstream_feeds import Feeds
 from processors.upstreams import Upstreams
 
 
 def all_processors(
-    qstash: QStash | None = None, feeds: Feeds | None = None, deliveries: Deliveries | None = None
+    qstash: QStash | None = None,
+    upstreams: Upstreams | None = None,
+    deliveries: Deliveries | None = None,
 ) -> list[Processor]:
     """With QStash, which calls back when an order is due, completions only do what it did not."""
     built_in: list[Processor] = [
@@ -32,8 +33,8 @@ def all_processors(
         Forgetting(),
         Checkpoints(),
     ]
-    if feeds:
-        built_in.append(Upstreams(feeds))
+    if upstreams:
+        built_in.append(upstreams)
     if deliveries:
         built_in += [Notifications(), deliveries]
     if qstash is None:

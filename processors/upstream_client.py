@@ -4,12 +4,12 @@ Neither address nor headers nor what came ever get into an error: all of them ma
 """
 
 import asyncio
-import logging
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
 import httpx2
 
+from processors.outbound import NotPublicError, Outbound
 from processors.upstream_feeds import Feed
 from processors.upstream_pages import BadPageError, Page, read_page
 
@@ -17,9 +17,6 @@ CONNECT_SECONDS_MAX = 5.0
 PAGE_SECONDS_MAX = 30.0
 PAGE_BYTES_MAX = 16 * 1024 * 1024
 RETRY_AFTER_SECONDS_MAX = 24 * 3600.0
-
-# It would write whole addresses into the log.
-logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
 class FeedError(Exception):
@@ -36,12 +33,10 @@ class FeedError(Exception):
 
 
 class FeedClient:
-    def __init__(self, *, page_seconds_max: float = PAGE_SECONDS_MAX) -> None:
+    def __init__(self, outbound: Outbound, *, page_seconds_max: float = PAGE_SECONDS_MAX) -> None:
         self._seconds_max = page_seconds_max
-        # A proxy or a .netrc of the environment must not get to see the headers.
-        self._client = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(page_seconds_max, connect=CONNECT_SECONDS_MAX),
-            trust_env=False,
+        self._client = outbound.client(
+            seconds_max=page_seconds_max, connect_seconds_max=CONNECT_SECONDS_MAX
         )
 
     async def page(self, feed: Feed, cursor: str | None) -> Page:
@@ -53,6 +48,8 @@ class FeedClient:
         except TimeoutError as error:
             reason = f"The feed has not answered in {self._seconds_max} s."
             raise FeedError(reason, retryable=True) from error
+        except NotPublicError as error:
+            raise FeedError(f"The feed is not called: {error}.", retryable=False) from None
         except httpx2.HTTPError as error:
             reason = f"The feed cannot be reached: {type(error).__name__}."
             raise FeedError(reason, retryable=True) from None

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from domain.job import Backoff
 from eventlog.tasks import end
+from processors.outbound import Outbound
 from processors.runtime import POLL_SECONDS, Processor, Runtime, Session
 from processors.upstream_client import FeedClient
 from processors.upstream_feeds import Feeds
@@ -30,12 +31,12 @@ class Upstreams(Processor):
     def __init__(
         self,
         feeds: Feeds,
+        outbound: Outbound,
         *,
-        client: FeedClient | None = None,
         backoff: Backoff = BACKOFF,
         chance: random.Random | None = None,
     ) -> None:
-        self._client = client or FeedClient()
+        self._client = FeedClient(outbound)
         chance = chance or random.Random()  # noqa: S311 (spreads retries)
         self._polls = [
             FeedPoll(stream, feed, client=self._client, backoff=backoff, chance=chance)

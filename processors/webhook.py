@@ -4,7 +4,6 @@ Neither address nor secret nor what was sent ever get into an error: all of them
 """
 
 import asyncio
-import logging
 from base64 import b64encode
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,12 +13,11 @@ from uuid import UUID
 
 import httpx2
 
+from processors.outbound import NotPublicError, Outbound
+
 CONNECT_SECONDS_MAX = 3.0
 SEND_SECONDS_MAX = 10.0
 RETRY_AFTER_SECONDS_MAX = 3600.0
-
-# It would write whole addresses into the log.
-logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 # What may be different the next time; anything else that is no success is an answer for good.
 _PASSING = (
@@ -50,15 +48,19 @@ def sign(secrets: Sequence[bytes], message_id: str, timestamp: int, body: bytes)
 
 class Webhook:
     def __init__(
-        self, url: str, secrets: Sequence[bytes], *, seconds_max: float = SEND_SECONDS_MAX
+        self,
+        url: str,
+        secrets: Sequence[bytes],
+        *,
+        outbound: Outbound,
+        seconds_max: float = SEND_SECONDS_MAX,
     ) -> None:
         assert secrets, "what is not signed is not sent"
         self._url = url
         self._secrets = secrets
         self._seconds_max = seconds_max
-        # A proxy or a .netrc of the environment must not get to see what is sent.
-        self._client = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(seconds_max, connect=CONNECT_SECONDS_MAX), trust_env=False
+        self._client = outbound.client(
+            seconds_max=seconds_max, connect_seconds_max=CONNECT_SECONDS_MAX
         )
 
     async def send(self, message_id: UUID, at: datetime, body: bytes) -> None:
@@ -72,7 +74,8 @@ class Webhook:
             "webhook-signature": sign(self._secrets, str(message_id), timestamp, body),
         }
         try:
-            # The client's limits are for single steps; an answer that trickles keeps to each.
+            # The client's limits are for single steps; an answer that trickles keeps to each. Of
+            # the answer only the head is read: however long it is, nobody here waits for its end.
             async with (
                 asyncio.timeout(self._seconds_max),
                 self._client.stream("POST", self._url, content=body, headers=headers) as response,
@@ -81,6 +84,9 @@ class Webhook:
         except TimeoutError as error:
             reason = f"nobody answered in {self._seconds_max:g} s"
             raise DeliveryError(reason, retryable=True) from error
+        except NotPublicError as error:
+            # Also when it is sent again: it waits for whoever sets it right.
+            raise DeliveryError(str(error), retryable=True) from None
         except httpx2.HTTPError as error:
             reason = f"it cannot be reached: {type(error).__name__}"
             raise DeliveryError(reason, retryable=True) from None

@@ -1,5 +1,6 @@
 """Schemathesis asks for what nobody would think of, by our own description of the API."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -58,6 +59,7 @@ def test_whatever_is_asked_by_the_description_is_answered_by_it(
             *("--seed", "1", "--report-ndjson-path", str(report)),
         ],
         cwd=tmp_path,
+        env={**os.environ, "SCHEMATHESIS_HOOKS": str(HERE / "schemathesis_hooks.py")},
         capture_output=True,
         text=True,
         timeout=SECONDS_MAX,

@@ -16,6 +16,7 @@ from hypothesis import strategies as some
 
 from api import happenings
 from api.happenings import MASKED, happened, logger, masked, written
+from api.key_text import KEY_PATTERN
 from api.metrics import read_count
 from api.problems import Problem, defect, unavailable
 from tests.api.counter import LINE, act, call_next, join, open_counter_api, open_restaurant, party
@@ -175,6 +176,14 @@ def test_whatever_number_stands_in_a_text_is_masked(number: str, around: str) ->
     text = f"{around} {number} {around}"
 
     assert number[1:] not in masked({"detail": text})["detail"]
+
+
+@given(some.from_regex(KEY_PATTERN, fullmatch=True), some.text("abc,:; \n", max_size=5))
+def test_whatever_key_stands_in_a_text_is_masked_to_its_end(key: str, around: str) -> None:
+    # SEC-22: a secret may have a hyphen anywhere
+    assert masked({"detail": f"{around} {key} {around}"}) == {
+        "detail": f"{around} {MASKED} {around}"
+    }
 
 
 @pytest.mark.parametrize(

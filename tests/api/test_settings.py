@@ -264,14 +264,26 @@ def notifying(host: str) -> dict[str, str]:
     return {**ROOMY, "DAYBOOK_NOTIFY_URL": url, "DAYBOOK_NOTIFY_SECRETS": secret}
 
 
-@pytest.mark.parametrize("host", ["example.org", "10.0.0.7", "127.0.0.1.example.org", "[fe80::1]"])
-def test_a_token_or_the_number_of_a_guest_goes_out_by_https(host: str) -> None:
+@pytest.mark.parametrize(
+    "host", ["example.org", "10.0.0.7", "127.0.0.1.example.org", "[fe80::1]", "127.0.0.1:9"]
+)
+def test_a_token_or_the_number_of_a_guest_goes_out_by_https(host: str) -> None:  # SEC-13
     with pytest.raises(SetupError, match="DAYBOOK_NOTIFY_URL must begin with https://"):
         load(notifying(host), {})
     with pytest.raises(SetupError, match="QSTASH_URL must begin with https://"):
         load({**ROOMY, **QSTASH, "QSTASH_URL": f"http://{host}"}, {})
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:9", "[::1]:9", "localhost"])
-def test_what_stays_on_this_machine_need_not(host: str) -> None:
-    assert load(notifying(host), {}).notify_url == f"http://{host}/hook"
+@pytest.mark.parametrize(
+    ("host", "private"),
+    [
+        ("127.0.0.1:9", "127.0.0.0/8"),
+        ("[::1]:9", "::1"),
+        ("mail.lan", "pos.lan, mail.lan"),
+        # Where it leads is found out when it is called.
+        ("mail.lan", "192.168.0.0/16"),
+    ],
+)
+def test_what_the_operator_calls_private_need_not(host: str, private: str) -> None:
+    settings = load({**notifying(host), "DAYBOOK_OUTBOUND_PRIVATE": private}, {})
+    assert settings.notify_url == f"http://{host}/hook"

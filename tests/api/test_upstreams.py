@@ -9,6 +9,7 @@ from processors.upstreams import Upstreams
 from tests.api.http import Api, api_of
 from tests.kitchen import eventually
 from tests.processors.feed import Upstream, serving_feed
+from tests.processors.nearby import NEARBY
 from tests.processors.test_upstreams import STREAM, alive, error, feed_of
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +24,7 @@ def upstream() -> Iterator[Upstream]:
 
 
 def polling(database: str, upstream: Upstream) -> Service:
-    processor = Upstreams({STREAM: feed_of(upstream)})
+    processor = Upstreams({STREAM: feed_of(upstream)}, NEARBY)
     return Service(database, read_models=(), processors=(processor,))
 
 

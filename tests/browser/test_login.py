@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.browser.house import House
 from tests.browser.visit import Visit, visiting
@@ -131,3 +131,27 @@ def test_nobody_is_led_elsewhere_by_logging_in(
 
     expect(page.get_by_text("Logged in as")).to_be_visible()
     assert page.url.startswith(f"{visit.url}/login")
+
+
+def test_a_page_of_an_earlier_login_changes_nothing_and_says_what_to_do(
+    visit: Visit, admin_key: str
+) -> None:
+    # SEC-19
+    page = visit.open(f"/login?next=/#{admin_key}")
+    expect(page).to_have_url(f"{visit.url}/")
+    expect(page.locator("daybook-freshness")).to_have_attribute("data-state", "live")
+    visit.expected_status = 403
+
+    page.get_by_role("button", name="New VIP order").click()
+    expect(page.locator(".order .number")).to_have_text(["#1"])
+
+    page.route("**/api/orders", lambda route: route.continue_(headers=_without(route)))
+    page.get_by_role("button", name="New VIP order").click()
+    expect(page.get_by_text("load it again")).to_be_visible()
+    expect(page.locator(".order .number")).to_have_text(["#1"])
+
+
+def _without(route: Route) -> dict[str, str]:
+    """As a page would ask that was made for another login."""
+    headers = route.request.headers
+    return {name: value for name, value in headers.items() if name != "x-csrf-token"}

@@ -214,6 +214,7 @@ def test_with_its_scheduler_down_a_claim_succeeds_and_the_order_is_recovered(
     nowhere = {
         "APP_BASE_URL": "https://daybook.example",
         "QSTASH_URL": "http://127.0.0.1:9",
+        "DAYBOOK_OUTBOUND_PRIVATE": "127.0.0.1",
         "QSTASH_TOKEN": "token",
         "QSTASH_CURRENT_SIGNING_KEY": "sig_" + "a" * 28,
         "QSTASH_NEXT_SIGNING_KEY": "sig_" + "b" * 28,

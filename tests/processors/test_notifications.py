@@ -24,6 +24,7 @@ from tests.api.http import GUEST_KEY
 from tests.counter import SLUG, Counter
 from tests.kitchen import eventually, origin, rows
 from tests.processors.inbox import Inbox, serving_inbox
+from tests.processors.nearby import NEARBY
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +38,8 @@ async def notifying(database: str, inbox: Inbox) -> AsyncIterator[Service]:
     async def open_guests(sealed: Sequence[tuple[UUID, str]]) -> Sequence[GuestDetails | None]:
         return await service.guests.open_each(sealed)
 
-    deliveries = Deliveries(Webhook(inbox.url, SECRETS, seconds_max=2), open_guests, SOON)
+    webhook = Webhook(inbox.url, SECRETS, outbound=NEARBY, seconds_max=2)
+    deliveries = Deliveries(webhook, open_guests, SOON)
     service = Service(
         database,
         guest_key=GUEST_KEY,

@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from processors.qstash import Completion, PublishError, QStash
+from tests.processors.nearby import NEARBY
 
 pytestmark = pytest.mark.anyio
 
@@ -96,6 +97,7 @@ def client(base_url: str, *, connect: float = 2, total: float = 5) -> QStash:
         base_url=base_url,
         token="secret-token",
         callback_url=CALLBACK_URL,
+        outbound=NEARBY,
         connect_seconds_max=connect,
         publish_seconds_max=total,
     )
@@ -237,7 +239,12 @@ async def test_unless_told_otherwise_publishing_is_given_up_after_five_seconds(
     began = monotonic()
 
     async with aclosing(
-        QStash(base_url=upstash.base_url, token="secret-token", callback_url=CALLBACK_URL)
+        QStash(
+            base_url=upstash.base_url,
+            token="secret-token",
+            callback_url=CALLBACK_URL,
+            outbound=NEARBY,
+        )
     ) as qstash:
         with pytest.raises(PublishError) as refused:
             await qstash.publish(COMPLETION, delay_seconds=10)

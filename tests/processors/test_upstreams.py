@@ -21,6 +21,7 @@ from tests.kitchen import eventually, fold_of_the_log, live_rows, rows
 from tests.processes import SECONDS_MAX
 from tests.processors.feed import Request, Upstream, serving_feed
 from tests.processors.instance import Instance, serving
+from tests.processors.nearby import NEARBY, THIS_MACHINE
 
 STREAM = "consignments"
 JOB: dict[str, Any] = {"queue": "pos", "type": "sync"}
@@ -55,7 +56,7 @@ def feed_of(upstream: Upstream, **options: Any) -> Feed:
 
 @asynccontextmanager
 async def polling(database: str, upstream: Upstream, **options: Any) -> AsyncIterator[Service]:
-    processor = Upstreams({STREAM: feed_of(upstream, **options)}, chance=Patient())
+    processor = Upstreams({STREAM: feed_of(upstream, **options)}, NEARBY, chance=Patient())
     async with Service(database, read_models=(), processors=(processor,)) as service:
         yield service
 
@@ -352,9 +353,10 @@ async def test_secrets_of_a_feed_are_sent_and_never_told(
     assert "secret" not in f"{told} {caplog.text} {feed_of(upstream, headers=headers)}"
 
 
-def feeds_setting(upstream: Upstream) -> str:
+def feed_settings(upstream: Upstream) -> dict[str, str]:
     feed = {"url": upstream.url, "every_seconds": 1, "mapping": MAPPING, "job": JOB}
-    return json.dumps({STREAM: feed})
+    feeds = json.dumps({STREAM: feed})
+    return {"DAYBOOK_UPSTREAMS": feeds, "DAYBOOK_OUTBOUND_PRIVATE": THIS_MACHINE}
 
 
 @pytest.mark.slow
@@ -364,16 +366,16 @@ def test_killed_between_a_page_and_its_cursor_nothing_is_repeated(
     # S1-13, S1-34: killed outright, with a page asked for, read and not yet taken in, or just taken
     # in
     upstream.add(*range(1, 1001))
-    setting = feeds_setting(upstream)
+    settings = feed_settings(upstream)
     for after, seconds in ((100, 0.0), (300, 0.003), (400, 0.006), (500, 0.012), (600, 0.02)):
-        with serving(database, delay_seconds=1, DAYBOOK_UPSTREAMS=setting) as server:
+        with serving(database, delay_seconds=1, **settings) as server:
             kill_soon(upstream, server, after=after, seconds=seconds)
             wait(lambda: server.process.poll() is not None)
         assert server.process.returncode == -SIGKILL, server.output
         ((seen_count, records_count),) = rows(database, COUNT_SEEN)
         assert after <= seen_count == records_count < 1000
     upstream.before_answer = lambda _request: None
-    with serving(database, delay_seconds=1, DAYBOOK_UPSTREAMS=setting):
+    with serving(database, delay_seconds=1, **settings):
         wait(lambda: polls_count(database) >= 1)
 
     assert count(database, "upstream.seen") == len(alive(database)) == 1000

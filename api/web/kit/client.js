@@ -5,6 +5,8 @@
  * is lost: it happens once, and the answer is the same.
  */
 
+import { proof } from "./token.js";
+
 const TIMEOUT_MS = 8000;
 const PAUSES_MS = [300, 1000, 2500];
 const BUSY = new Set([429, 503]);
@@ -79,7 +81,7 @@ async function once(method, path, headers, body) {
   try {
     const response = await fetch(path, {
       method,
-      headers: { ...headers, ...content },
+      headers: { ...headers, ...content, ...proof(method) },
       body: body === undefined ? undefined : JSON.stringify(body),
       cache: "no-store",
       signal: abort.signal,
