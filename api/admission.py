@@ -133,9 +133,10 @@ class Admission:
     def of_push(self) -> Verdict:
         """Turned away first: else a busy lane would grow for ever.
 
-        Places for operations are there for bursts. What is accepted for later costs half as much
-        again as what is done at once; so when they were all taken, they are emptied first, and as
-        long as there is still too much, whoever finds too many under way is turned away."""
+        Places for operations are there for bursts. What is accepted for later is written twice, and
+        all that comes into its lanes must be accepted, too; so when all places were taken, they are
+        emptied first, and as long as there is still too much, whoever finds too many under way is
+        turned away."""
         self._look_at_places()
         verdict = self._verdict()
         if self._is_draining or (verdict is Verdict.REJECT and self._is_shedding):

@@ -75,7 +75,7 @@ def _may_be_wide(body: bytes, limits: LimitSettings) -> bool:
 
 @cache
 def _too_wide(members_max: int, items_max: int) -> re.Pattern[bytes]:
-    """So many members and one more have so many commas between them."""
+    """So many members and one more have so many commas between them. Both are settings."""
     return re.compile(rb"\{,{%d,}\}|\[,{%d,}\]" % (members_max, items_max))
 
 

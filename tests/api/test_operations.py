@@ -181,8 +181,7 @@ async def test_a_full_queue_turns_pushes_away_and_takes_them_again_when_drained(
         async with opened(database, CALM, [Operations()]):
             assert await drained(api, 3) == [0, 1, 2]
         await asyncio.sleep(0.6)
-        # As long as others are turned away it is done at once or not at all: what is accepted for
-        # later costs more.
+        # As long as others are turned away it is done at once or not at all.
         assert (await push(api, item("again"))).status == 201
 
 
