@@ -1,7 +1,7 @@
 """How many requests of one kind may be under way at once: as many as are answered in good time.
 
 The bound finds itself. While answers are in time on average it rises by one in the time that it
-takes to answer them all; when they are late it falls by a fifth, once for all that were under way
+takes to answer them all; when they are late it falls by a tenth, once for all that were under way
 together. So what is done stays at its peak however much is asked for, and nobody has to know the
 machine.
 """
@@ -11,7 +11,7 @@ import asyncio
 FIRST = 32.0
 LEAST = 4.0
 MOST = 1000.0
-FALL = 0.8
+FALL = 0.9
 # Who uses less than this part of the bound says nothing about it.
 USED = 0.5
 LAST_WEIGHT = 0.1

@@ -41,27 +41,11 @@ HOLD_JOBS = f"{SELECT_JOBS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDA
 
 # What enters a lane is behind until its place is known: see `projections/lanes.py`.
 INSERT_JOBS = """
-WITH new AS MATERIALIZED (
-    SELECT * FROM unnest(
-        %(ids)b::uuid[], %(versions)b::bigint[], %(numbers)b::bigint[],
-        %(created)b::timestamptz[], %(updated)b::timestamptz[], %(run_at)b::timestamptz[],
-        %(started)b::timestamptz[], %(until)b::timestamptz[], %(claims)b::uuid[],
-        %(lease_seconds)b::float8[], %(lives)b::integer[], %(failures)b::integer[],
-        %(crashes)b::integer[], %(interruptions)b::integer[], %(priorities)b::smallint[],
-        %(attempts)b::smallint[], %(attempts_max)b::smallint[], %(statuses)b::text[],
-        %(queues)b::text[], %(types)b::text[], %(workers)b::text[], %(subjects)b::text[],
-        %(keys)b::text[], %(scopes)b::text[], %(partitions)b::text[], %(errors)b::text[],
-        %(payloads)b::bytea[], %(skips)b::boolean[], %(entered)b::bigint[],
-        %(operations)b::uuid[]
-    ) AS new (id, version, number, created_at, updated_at, run_at, started_at, lease_until,
-              claim_id, lease_seconds, life, failures, crashes, interruptions, priority, attempts,
-              attempts_max, status, queue, type, worker, subject, unique_key, unique_scope,
-              partition, error, payload, skips, entered, operation_id)
-), types AS (
+WITH types AS (
     -- Sorted: two batches that insert the same in opposite order would wait for each other.
     INSERT INTO job_types (queue, type)
     SELECT queue, type
-    FROM (SELECT DISTINCT queue, type FROM new) AS used
+    FROM unnest(%(used_queues)b::text[], %(used_types)b::text[]) AS used (queue, type)
     WHERE NOT EXISTS (
         SELECT FROM job_types WHERE (job_types.queue, job_types.type) = (used.queue, used.type))
     ORDER BY queue, type
@@ -71,7 +55,21 @@ INSERT INTO jobs (id, version, number, created_at, updated_at, run_at, started_a
                   claim_id, lease_seconds, life, failures, crashes, interruptions, priority,
                   attempts, attempts_max, status, queue, type, worker, subject, unique_key,
                   unique_scope, partition, error, payload, skips, entered, operation_id, behind)
-SELECT *, entered IS NOT NULL FROM new
+SELECT *, entered IS NOT NULL
+FROM unnest(
+    %(ids)b::uuid[], %(versions)b::bigint[], %(numbers)b::bigint[],
+    %(created)b::timestamptz[], %(updated)b::timestamptz[], %(run_at)b::timestamptz[],
+    %(started)b::timestamptz[], %(until)b::timestamptz[], %(claims)b::uuid[],
+    %(lease_seconds)b::float8[], %(lives)b::integer[], %(failures)b::integer[],
+    %(crashes)b::integer[], %(interruptions)b::integer[], %(priorities)b::smallint[],
+    %(attempts)b::smallint[], %(attempts_max)b::smallint[], %(statuses)b::text[],
+    %(queues)b::text[], %(types)b::text[], %(workers)b::text[], %(subjects)b::text[],
+    %(keys)b::text[], %(scopes)b::text[], %(partitions)b::text[], %(errors)b::text[],
+    %(payloads)b::bytea[], %(skips)b::boolean[], %(entered)b::bigint[], %(operations)b::uuid[]
+) AS new (id, version, number, created_at, updated_at, run_at, started_at, lease_until,
+          claim_id, lease_seconds, life, failures, crashes, interruptions, priority, attempts,
+          attempts_max, status, queue, type, worker, subject, unique_key, unique_scope,
+          partition, error, payload, skips, entered, operation_id)
 """
 
 UPDATE_JOBS = """
@@ -178,8 +176,11 @@ class LiveJobs(LiveTable[Job]):
         )
 
     def inserted(self, states: Sequence[Job]) -> Parameters:
+        used = {self.noted(job) for job in states}
         return {
             **self.updated(states),
+            "used_queues": texts([queue for queue, _ in used]),
+            "used_types": texts([type_ for _, type_ in used]),
             "numbers": bigints([job.number for job in states]),
             "created": timestamps([job.created_at for job in states]),
             "lease_seconds": doubles([job.lease_seconds for job in states]),

@@ -41,7 +41,7 @@ async def test_it_falls_once_for_all_that_were_late_together() -> None:
 
 async def test_it_falls_no_further_than_that_a_few_are_always_let_in() -> None:
     under_way = UnderWay(GOOD_TIME)
-    for _ in range(20):
+    for _ in range(40):
         await answer(under_way, late=True)
     assert room(under_way) == LEAST
 
