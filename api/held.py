@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from api.access import AUDITOR
-from api.jobs import KEY_CHARACTERS_MAX
+from api.job_bodies import KEY_CHARACTERS_MAX
 from api.parameters import Parameters
 from api.queries import DatabaseRead
 from api.service import Service

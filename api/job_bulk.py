@@ -18,8 +18,9 @@ from starlette.routing import Route
 
 from api.access import ADMIN
 from api.commands import Body, Call, Endpoint, RawHeaders, Stated, keyed, origin_of, told_by
+from api.job_bodies import Name, Text
 from api.job_reads import PageCursor
-from api.jobs import Name, ResultJSON, Text, told
+from api.jobs import ResultJSON, told
 from api.requests import bad_request, read_idempotency_key
 from domain.job import Job, JobStatus
 from domain.job_bulk import CancelJobs, ChangeJobs, RestartJobs

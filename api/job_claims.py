@@ -16,8 +16,8 @@ from uuid_utils.compat import uuid7
 
 from api.access import WORKER
 from api.commands import B, Body, Call, Endpoint, RawHeaders, Write, origin_of, stored
+from api.job_bodies import Held, LeaseSeconds, Name
 from api.job_shapes import JobJSON, job_json
-from api.jobs import Held, LeaseSeconds, Name
 from api.limit_settings import BATCH_BODY_BYTES_MAX, WAIT_SECONDS_MAX
 from api.problems import problem_of
 from api.requests import BATCH_MAX, Id, KeyText, unprocessable

@@ -9,8 +9,9 @@ from starlette.routing import Route
 from api.access import AUDITOR, CLIENT, WORKER, caller_of, forbidden, sees
 from api.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
 from api.clock import now
+from api.job_bodies import Name, Text
 from api.job_shapes import JobJSON, job_json
-from api.jobs import JobAnswer, Name, Text
+from api.jobs import JobAnswer
 from api.parameters import NoParameters, Parameters
 from api.queries import DatabaseRead
 from api.requests import bad_request, read_id

@@ -3,32 +3,40 @@
 import random
 import re
 from collections.abc import Sequence
-from datetime import datetime
 from http import HTTPStatus
-from typing import Annotated, Literal, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 from uuid import UUID
 
 import orjson
-from msgspec import Meta, Raw, Struct, ValidationError, field
+from msgspec import Raw, Struct, ValidationError
 from msgspec.json import Decoder
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
 from api.access import ADMIN, CLIENT, WORKER, Caller
-from api.commands import Body, Call, Stated, Write, stored
+from api.commands import Call, Stated, Write, stored
+from api.job_bodies import (
+    FollowUp,
+    Held,
+    JobCompletion,
+    JobFailure,
+    NewJobBody,
+    NewJobs,
+    OneResult,
+    Results,
+    Snooze,
+    checked,
+)
 from api.job_shapes import JobJSON, job_json
-from api.limit_settings import BATCH_BODY_BYTES_MAX, KILOBYTE
+from api.limit_settings import BATCH_BODY_BYTES_MAX
 from api.problems import problem_of, reason_of
 from api.queue_room import FillingWrite
-from api.requests import BATCH_MAX, ERROR_CHARACTERS_MAX, Id, unprocessable
+from api.requests import unprocessable
 from domain.desk import Desk, Reads
 from domain.errors import Refusal
 from domain.foreman import CancelJob, RetryJob
-from domain.job import NULL, Job, JobStatus, UniqueScope
+from domain.job import Job, JobStatus
 from domain.new_jobs import (
-    ATTEMPTS_MAX,
-    LEASE_SECONDS,
-    PRIORITY_USUAL,
     CreateJobs,
     Enqueued,
     NewJob,
@@ -36,102 +44,6 @@ from domain.new_jobs import (
 )
 from domain.workshop import FinishJob, FinishJobs, Outcome, Result, Settled
 from eventlog.origin import StoredAnswer
-
-NAME_CHARACTERS_MAX = 100
-KEY_CHARACTERS_MAX = 200
-PAYLOAD_BYTES_MAX = 64 * KILOBYTE
-FOLLOW_UPS_MAX = 20
-LEASE_SECONDS_MAX = 24 * 3600
-REST_SECONDS_MAX = 30 * 24 * 3600
-
-NAME_PATTERN = re.compile(f"^[A-Za-z0-9._:@-]{{1,{NAME_CHARACTERS_MAX}}}$")
-Name = Annotated[
-    str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=NAME_PATTERN.pattern)
-]
-Text = Annotated[str, Meta(min_length=1, max_length=KEY_CHARACTERS_MAX)]
-Instant = Annotated[datetime, Meta(tz=True)]
-LeaseSeconds = Annotated[float, Meta(gt=0, le=LEASE_SECONDS_MAX)]
-RestSeconds = Annotated[float, Meta(ge=0, le=REST_SECONDS_MAX)]
-Error = Annotated[str, Meta(max_length=ERROR_CHARACTERS_MAX)]
-
-
-def _null() -> Raw:
-    return NULL
-
-
-class NewJobBody(Body, frozen=True):
-    queue: Name
-    type: Name
-    payload: Raw = field(default_factory=_null)
-    priority: Annotated[int, Meta(ge=1, le=10)] = PRIORITY_USUAL
-    subject: Text | None = None
-    unique_key: Text | None = None
-    unique_scope: UniqueScope = UniqueScope.FOREVER
-    attempts_max: Annotated[int, Meta(ge=1, le=1000)] = ATTEMPTS_MAX
-    lease_seconds: LeaseSeconds = LEASE_SECONDS
-    run_at: Instant | None = None
-    partition: Text | None = None
-
-
-class FollowUp(Body, frozen=True):
-    """A job that the completion of another creates; in that one's queue, if none is named."""
-
-    type: Name
-    queue: Name | None = None
-    payload: Raw = field(default_factory=_null)
-    priority: Annotated[int, Meta(ge=1, le=10)] = PRIORITY_USUAL
-    subject: Text | None = None
-    attempts_max: Annotated[int, Meta(ge=1, le=1000)] = ATTEMPTS_MAX
-    lease_seconds: LeaseSeconds = LEASE_SECONDS
-    run_at: Instant | None = None
-    partition: Text | None = None
-
-
-class NewJobs(Body, frozen=True):
-    jobs: Annotated[list[NewJobBody], Meta(min_length=1, max_length=BATCH_MAX)]
-    answer: Literal["job", "jobs", "ids"] = "jobs"
-    """Not sent by clients: what they want to hear."""
-
-
-FollowUps = Annotated[tuple[FollowUp, ...], Meta(max_length=FOLLOW_UPS_MAX)]
-
-
-class JobCompletion(Body, frozen=True):
-    claim_id: Id
-    result: Raw = field(default_factory=_null)
-    then: FollowUps = ()
-
-
-class JobFailure(Body, frozen=True):
-    claim_id: Id
-    error: Error
-    retryable: bool = True
-    retry_after_seconds: RestSeconds | None = None
-
-
-class Snooze(Body, frozen=True):
-    claim_id: Id
-    until: Instant
-
-
-class Held(Body, frozen=True):
-    claim_id: Id
-
-
-class OneResult(Body, frozen=True):
-    # By the thousand, ids are read as such at once: twice as fast as looking at their letters.
-    id: UUID
-    claim_id: UUID
-    outcome: Outcome
-    result: Raw = field(default_factory=_null)
-    error: Error = ""
-    retry_after_seconds: RestSeconds | None = None
-    until: Instant | None = None
-    then: FollowUps = ()
-
-
-class Results(Body, frozen=True):
-    results: Annotated[list[OneResult], Meta(min_length=1, max_length=BATCH_MAX)]
 
 
 class JobAnswer(TypedDict):
@@ -354,16 +266,6 @@ def _finish(result: Result) -> FinishJob:
 
 def _jitter() -> float:
     return random.random()  # noqa: S311 (spreads retries)
-
-
-def checked(payload: Raw) -> Raw:
-    if memoryview(payload).nbytes > PAYLOAD_BYTES_MAX:
-        raise unprocessable(
-            "payload_too_large",
-            f"A payload or result may have {PAYLOAD_BYTES_MAX // KILOBYTE} KB at most: "
-            "store it elsewhere and send a reference.",
-        )
-    return payload
 
 
 CREATE = CreateEndpoint(

@@ -7,7 +7,7 @@ import orjson
 from msgspec import Meta, Raw, field
 
 from api.commands import Body
-from api.jobs import Error, Instant, LeaseSeconds, Name, Text
+from api.job_bodies import Error, Instant, LeaseSeconds, Name, Text
 from api.problems import reason_of
 from api.requests import BATCH_MAX, Id
 from api.shapes import Moment, moment

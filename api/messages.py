@@ -17,7 +17,7 @@ from api import metrics
 from api.access import CLIENT, WORKER
 from api.admission import Admission, Verdict, in_bounds
 from api.commands import Call, RawHeaders, Write, retry_after, stored
-from api.jobs import checked
+from api.job_bodies import checked
 from api.limit_settings import BATCH_BODY_BYTES_MAX
 from api.message_shapes import (
     AckJSON,

@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from api.access import PUBLIC, declared, described
 from api.commands import Endpoint, Write
-from api.jobs import Name, Text
+from api.job_bodies import Name, Text
 from api.key_text import KEY_PATTERN
 from api.parameters import NoParameters
 from api.problems import RETRY_AFTER, JSONAnswer, Problem, ProblemJSON

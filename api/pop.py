@@ -14,8 +14,8 @@ from uuid_utils.compat import uuid7
 from api.access import WORKER
 from api.admission import Verdict
 from api.commands import Body, Call, Endpoint, Nothing, RawHeaders, stored
+from api.job_bodies import LeaseSeconds, Text
 from api.job_claims import TakingEndpoint
-from api.jobs import LeaseSeconds, Text
 from api.limit_settings import WAIT_SECONDS_MAX
 from api.message_shapes import PopAnswer, message_json
 from api.messages import decided, turned_away

@@ -7,8 +7,8 @@ from starlette.routing import Route
 
 from api.access import ADMIN
 from api.commands import Body, Call, Stated, Write
+from api.job_bodies import NAME_PATTERN
 from api.job_shapes import QueueJSON, queue_json
-from api.jobs import NAME_PATTERN
 from api.requests import bad_request
 from domain.foreman import ConfigureQueue
 from domain.queue import Lanes, Limits, Queue, Rate

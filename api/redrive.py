@@ -34,8 +34,8 @@ from api.commands import (
     stored,
     told_by,
 )
+from api.job_bodies import Instant, Name
 from api.job_reads import PageCursor
-from api.jobs import Instant, Name
 from api.problems import KNOWN_ERRORS, Problem, problem_of, unavailable
 from api.queries import AWAY
 from api.requests import ERROR_CHARACTERS_MAX, KeyText, bad_request, read_idempotency_key

@@ -10,8 +10,8 @@ from starlette.routing import Route
 
 from api.access import ADMIN, AUDITOR
 from api.commands import Body, Call, Stated, Write, stored
+from api.job_bodies import NAME_PATTERN, PAYLOAD_BYTES_MAX, LeaseSeconds, Name, Text
 from api.job_reads import PageCursor
-from api.jobs import NAME_PATTERN, PAYLOAD_BYTES_MAX, LeaseSeconds, Name, Text
 from api.limit_settings import KILOBYTE
 from api.parameters import NoParameters, Parameters
 from api.problems import problem_of

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from api.access import AUDITOR
+from api.job_bodies import NAME_PATTERN
 from api.job_reads import PageCursor
-from api.jobs import NAME_PATTERN
 from api.parameters import NoParameters, Parameters
 from api.queries import DatabaseRead
 from api.requests import bad_request
