@@ -87,7 +87,7 @@ class Admission:
         self._numbers = Numbers(None, 0, None, None)
         self._looked_at: float | None = None
         self._queued_since = 0
-        self.pushes = UnderWay(thresholds.busy_seconds)
+        self.pushes = UnderWay(thresholds.push_load_max * thresholds.busy_seconds)
         self._is_draining = False
         self._shed_until = 0.0
         self._tasks: list[asyncio.Task[None]] = []

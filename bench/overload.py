@@ -1,9 +1,9 @@
 """`daybook bench overload`: what becomes of a service of which three times too much is asked.
 
 Consumers pop and acknowledge all the time. First a few push, for the usual latency; then more and
-more, to find the most that comes in and comes to its end in a second: the peak. Then three times
-that much arrives, whatever the answers are. What was accepted must be done in the end, and the
-service must do as much as at its peak.
+more, to find with how many the most comes in and comes to its end in a second: the peak, which is
+measured before and after. In between three times that much arrives, whatever the answers are. What
+was accepted must be done in the end, and the service must do as much as at its peak.
 """
 
 import asyncio
@@ -211,25 +211,32 @@ def command(choice: DatabaseChoice, seconds: float) -> None:
 
 async def _measure(scene: Scene, seconds: float) -> None:
     await scene.closed(FEW, seconds / 12)
-    normal, normal_rate = await scene.closed(FEW, seconds / 6)
-    rising = [await scene.closed(pushers, seconds / 6) for pushers in MORE]
-    peak_rate = max(normal_rate, *(rate for _, rate in rising))
+    normal, _ = await scene.closed(FEW, seconds / 6)
+    rates = {count: (await scene.closed(count, seconds / 12))[1] for count in MORE}
+    console.print(f"done/s by how many push: {_listed(rates)}")
+    most = max(rates, key=rates.__getitem__)
+    # Before and after, because the machine has its moods.
+    _, before = await scene.closed(most, seconds / 6)
     memory = _memory_megabytes()
-    too_much, rate, missed = await scene.arriving(TOO_MUCH * peak_rate / MESSAGES, seconds)
-    after = _memory_megabytes()
+    too_much, rate, missed = await scene.arriving(TOO_MUCH * before / MESSAGES, seconds)
+    memory_after = _memory_megabytes()
     drained = await scene.drain()
-    rates = ", ".join(f"{rate:,.0f}" for rate in (normal_rate, *(rate for _, rate in rising)))
-    pushers = ", ".join(map(str, (FEW, *MORE)))
-    console.print(f"usual: p99 {normal.p99_ms:.1f} ms; done/s with {pushers} who push: {rates}")
+    _, after = await scene.closed(most, seconds / 6)
+    peak = (before + after) / 2
+    console.print(f"usual: p99 {normal.p99_ms:.1f} ms; peak: {before:,.0f} and {after:,.0f} done/s")
     told = f"{too_much.statuses}, {missed} not sent"
     console.print(f"{TOO_MUCH} times the peak for {seconds:.0f} s: {told}")
-    console.print(f"done/s ÷ peak: {ratio(rate, peak_rate)} (to reach: {RATE_BAR:g})")
+    console.print(f"done/s ÷ peak: {ratio(rate, peak)} (to reach: {RATE_BAR:g})")
     latency = ratio(too_much.p99_ms, normal.p99_ms)
     console.print(f"p99 of what was admitted ÷ usual: {latency} (at most: {LATENCY_BAR:g})")
-    console.print(f"memory: {memory:.0f} MB before, {after:.0f} MB after")
+    console.print(f"memory: {memory:.0f} MB before, {memory_after:.0f} MB after")
     console.print(
         f"accepted {scene.accepted:,}, done {scene.done:,}, drained after {drained:.0f} s"
     )
+
+
+def _listed(rates: dict[int, float]) -> str:
+    return ", ".join(f"{count}: {rate:,.0f}" for count, rate in rates.items())
 
 
 def _memory_megabytes() -> float:
