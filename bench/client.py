@@ -67,5 +67,9 @@ class HTTPConnection(asyncio.Protocol):
         self._transport.write(asked)
         return await self._answered
 
+    @property
+    def is_closed(self) -> bool:
+        return self._transport.is_closing()
+
     def close(self) -> None:
         self._transport.close()

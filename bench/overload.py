@@ -1,9 +1,10 @@
 """`daybook bench overload`: what becomes of a service of which three times too much is asked.
 
-Consumers pop and acknowledge all the time. First a few push, for the usual latency; then more and
-more, to find with how many the most comes in and comes to its end in a second: the peak, which is
-measured before and after. In between three times that much arrives, whatever the answers are. What
-was accepted must be done in the end, and the service must do as much as at its peak.
+Consumers pop and acknowledge all the time. First a few push, one after another, for the usual
+latency. Then more and more pushes arrive, whatever the answers are, to find out with how many the
+most is done: the peak, which is measured before and after. In between three times as much arrives
+as was done then. What was accepted must be done in the end, and the service must do as much as at
+its peak.
 """
 
 import asyncio
@@ -31,9 +32,8 @@ from bench.write import DatabaseChoice
 # would be bounded by how long that takes, not by what the service can do.
 LANES = 2_000
 FEW, ARRIVING = 4, 400
-MORE = (8, 16, 32, 64)
-# Who is turned away while the peak is looked for rests for so long: it is no overload yet.
-REST_SECONDS = 0.2
+# Pushes a second.
+OFFERED = (100, 150, 200, 250, 300, 400)
 CONSUMERS = 8
 TOO_MUCH = 3
 BATCH = 100
@@ -87,29 +87,34 @@ class Scene:
     async def open(self) -> HTTPConnection:
         return await HTTPConnection.open("127.0.0.1", self._port)
 
-    async def push(self, connection: HTTPConnection, phase: Phase) -> int:
+    async def push(self, connection: HTTPConnection, phase: Phase) -> None:
         began = time.perf_counter()
         status, _ = await connection.exchange(next(self._pushes))
         phase.note(status, time.perf_counter() - began)
         if status < TOO_MANY_REQUESTS:
             self.accepted += MESSAGES
-        return status
 
-    async def closed(self, pushers: int, seconds: float) -> tuple[Phase, float]:
-        """So many push, each the next when it is answered; and how much came in and was done a
-        second, until nothing of it was left."""
+    async def closed(self, pushers: int, seconds: float) -> Phase:
+        """So many push, each the next when it is answered."""
         connections = [await self.open() for _ in range(pushers)]
         phase = Phase()
 
         async def pusher(connection: HTTPConnection) -> None:
             while time.perf_counter() < phase.began + seconds:
-                if await self.push(connection, phase) == TOO_MANY_REQUESTS:
-                    await asyncio.sleep(REST_SECONDS)
+                await self.push(connection, phase)
 
         await asyncio.gather(*map(pusher, connections))
-        await self.drain()
         phase.end()
-        return phase, MESSAGES * phase.accepted / phase.seconds
+        for connection in connections:
+            connection.close()
+        await self.drain()
+        return phase
+
+    async def offered(self, rate: float, seconds: float) -> float:
+        """What is done a second, when so many arrive."""
+        _, done, _ = await self.arriving(rate, seconds)
+        await self.drain()
+        return done
 
     async def drain(self) -> float:
         """Until what was accepted is done; returns how long that took."""
@@ -127,6 +132,9 @@ class Scene:
         phase, before, sending = Phase(), self.done, set[asyncio.Task[None]]()
 
         async def one(connection: HTTPConnection) -> None:
+            # Who is not asked for anything for a while hangs up.
+            if connection.is_closed:
+                connection = await self.open()
             await self.push(connection, phase)
             free.put_nowait(connection)
 
@@ -144,6 +152,8 @@ class Scene:
         phase.end()
         rate = (self.done - before) / phase.seconds
         await asyncio.gather(*sending)
+        while not free.empty():
+            free.get_nowait().close()
         return phase, rate, missed
 
 
@@ -211,17 +221,18 @@ def command(choice: DatabaseChoice, seconds: float) -> None:
 
 async def _measure(scene: Scene, seconds: float) -> None:
     await scene.closed(FEW, seconds / 12)
-    normal, _ = await scene.closed(FEW, seconds / 6)
-    rates = {count: (await scene.closed(count, seconds / 12))[1] for count in MORE}
-    console.print(f"done/s by how many push: {_listed(rates)}")
+    normal = await scene.closed(FEW, seconds / 6)
+    rates = {offered: await scene.offered(offered, seconds / 12) for offered in OFFERED}
+    listed = ", ".join(f"{offered}: {rate:,.0f}" for offered, rate in rates.items())
+    console.print(f"done/s by how many pushes arrive: {listed}")
     most = max(rates, key=rates.__getitem__)
     # Before and after, because the machine has its moods.
-    _, before = await scene.closed(most, seconds / 6)
+    before = await scene.offered(most, seconds / 6)
     memory = _memory_megabytes()
     too_much, rate, missed = await scene.arriving(TOO_MUCH * before / MESSAGES, seconds)
     memory_after = _memory_megabytes()
     drained = await scene.drain()
-    _, after = await scene.closed(most, seconds / 6)
+    after = await scene.offered(most, seconds / 6)
     peak = (before + after) / 2
     console.print(f"usual: p99 {normal.p99_ms:.1f} ms; peak: {before:,.0f} and {after:,.0f} done/s")
     told = f"{too_much.statuses}, {missed} not sent"
@@ -233,10 +244,6 @@ async def _measure(scene: Scene, seconds: float) -> None:
     console.print(
         f"accepted {scene.accepted:,}, done {scene.done:,}, drained after {drained:.0f} s"
     )
-
-
-def _listed(rates: dict[int, float]) -> str:
-    return ", ".join(f"{count}: {rate:,.0f}" for count, rate in rates.items())
 
 
 def _memory_megabytes() -> float:
