@@ -26,7 +26,7 @@ from processors.qstash import Completion, PublishError, QStash
 from processors.upstream_client import FeedClient, FeedError
 from processors.upstream_feeds import Feed
 from processors.webhook import SEND_SECONDS_MAX, DeliveryError, Webhook
-from tests.processors.nearby import NEARBY
+from tests.processors.nearby import NEARBY, listening
 
 pytestmark = pytest.mark.anyio
 
@@ -125,23 +125,10 @@ class Door:
 @asynccontextmanager
 async def open_door(tls: ssl.SSLContext | None = None) -> AsyncIterator[Door]:
     door = Door()
-    tasks = set[asyncio.Task[None]]()
-
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tasks.add(asyncio.create_task(door.serve(reader, writer)))
-
     if tls is not None:
         tls.sni_callback = lambda _object, name, _context: door.names.append(name)
-    server = await asyncio.start_server(connected, HERE, 0, ssl=tls)
-    door.port = server.sockets[0].getsockname()[1]
-    try:
+    async with listening(door.serve, tls=tls) as door.port:
         yield door
-    finally:
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await server.wait_closed()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from processors.qstash import Completion, PublishError, QStash
-from tests.processors.nearby import NEARBY
+from tests.processors.nearby import NEARBY, listening
 
 pytestmark = pytest.mark.anyio
 
@@ -69,21 +69,9 @@ class Upstash:
 @asynccontextmanager
 async def upstash_server() -> AsyncIterator[Upstash]:
     upstash = Upstash()
-    tasks = set[asyncio.Task[None]]()
-
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tasks.add(asyncio.create_task(upstash.serve(reader, writer)))
-
-    server = await asyncio.start_server(connected, "127.0.0.1", 0)
-    upstash.base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    try:
+    async with listening(upstash.serve) as port:
+        upstash.base_url = f"http://127.0.0.1:{port}"
         yield upstash
-    finally:
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await server.wait_closed()
 
 
 @pytest.fixture
