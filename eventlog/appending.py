@@ -4,7 +4,7 @@ is packed. To pack a large batch takes a third as long as to append it."""
 from collections.abc import Sequence
 from typing import Any
 
-from eventlog.arrays import bigints, byteas, texts, uuids
+from eventlog.arrays import bigints, byteas, texts, unnested, uuids
 from eventlog.desk import Decided
 from eventlog.link import Answer, Connection, Link
 from eventlog.mapper import EventMapper
@@ -13,13 +13,15 @@ from eventlog.submission import Submission
 
 PART_EVENTS = 500
 
-APPEND_EVENTS = """
+_APPENDED = unnested(
+    "ids uuid, versions bigint, topics text, states bytea, commands uuid, actors text, "
+    "correlations uuid, causations bigint"
+)
+
+APPEND_EVENTS = f"""
 INSERT INTO stored_events (originator_id, originator_version, topic, state,
                            command_id, actor, correlation_id, causation_id)
-SELECT * FROM unnest(
-    %(ids)b::uuid[], %(versions)b::bigint[], %(topics)b::text[], %(states)b::bytea[],
-    %(commands)b::uuid[], %(actors)b::text[], %(correlations)b::uuid[],
-    %(causations)b::bigint[])
+SELECT {_APPENDED}
 RETURNING notification_id
 """
 
@@ -28,8 +30,12 @@ RETURNING notification_id
 FIND_APPENDED = """
 SELECT notification_id
 FROM unnest(%(ids)b::uuid[], %(versions)b::bigint[], %(commands)b::uuid[])
-     WITH ORDINALITY AS mine (originator_id, originator_version, command_id, place)
-JOIN stored_events USING (originator_id, originator_version, command_id)
+     WITH ORDINALITY AS mine (id, version, command, place), LATERAL (
+    SELECT notification_id
+    FROM stored_events
+    WHERE (originator_id, originator_version, command_id) = (mine.id, mine.version, mine.command)
+    OFFSET 0
+) AS appended
 ORDER BY place
 """
 

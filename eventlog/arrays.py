@@ -85,6 +85,15 @@ class _Dates(PackedArray):
     oid, item_oid = 1182, 1082
 
 
+def unnested(arrays: str) -> str:
+    """What to select for a row of each place of the arrays: `names type, …` as parameters.
+
+    `FROM unnest(a, b)` says the same, but first stores each array away, a copy a row: with eight
+    columns that is an eighth of the time in which the log takes an event."""
+    named = [array.split() for array in arrays.split(",")]
+    return ",\n    ".join(f"unnest(%({name})b::{kind}[])" for name, kind in named)
+
+
 def _are_one(values: Sequence[object]) -> bool:
     """Whether they are all the same. Most columns of a large batch are: its jobs are of one queue
     and one type, claimed by one worker at one moment. To look is much cheaper than to pack."""

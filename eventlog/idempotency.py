@@ -13,28 +13,43 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from eventlog.arrays import PackedArray, bigints, byteas, smallints, texts, uuids
+from eventlog.arrays import PackedArray, bigints, byteas, smallints, texts, unnested, uuids
 from eventlog.origin import StoredAnswer
 
 FIND_KEYS = """
-SELECT principal, key, fingerprint, status, body, idempotency_keys.command_id, notification_id
-FROM unnest(%(principals)b::text[], %(keys)b::text[]) AS asked (principal, key)
-JOIN idempotency_keys USING (principal, key)
-LEFT JOIN stored_events USING (originator_id, originator_version)
+SELECT asked.principal, asked.key, fingerprint, status, body, command_id, (
+           SELECT notification_id
+           FROM stored_events AS event
+           WHERE (event.originator_id, event.originator_version)
+               = (known.originator_id, known.originator_version)
+       )
+FROM unnest(%(principals)b::text[], %(keys)b::text[]) AS asked (principal, key), LATERAL (
+    SELECT *
+    FROM idempotency_keys AS known
+    WHERE (known.principal, known.key) = (asked.principal, asked.key)
+    OFFSET 0
+) AS known
 """
 
 FIND_SPENT_KEYS = """
 SELECT principal, key, originator_id
-FROM unnest(%(principals)b::text[], %(keys)b::text[]) AS asked (principal, key)
-JOIN spent_keys ON digest = md5(principal || ' ' || key)::uuid
+FROM unnest(%(principals)b::text[], %(keys)b::text[]) AS asked (principal, key), LATERAL (
+    SELECT originator_id
+    FROM spent_keys
+    WHERE digest = md5(asked.principal || ' ' || asked.key)::uuid
+    OFFSET 0
+) AS spent
 """
 
-INSERT_KEYS = """
+_INSERTED = unnested(
+    "principals text, keys text, fingerprints bytea, statuses smallint, bodies bytea, "
+    "commands uuid, ids uuid, versions bigint"
+)
+
+INSERT_KEYS = f"""
 INSERT INTO idempotency_keys (principal, key, fingerprint, status, body, command_id,
                               originator_id, originator_version)
-SELECT * FROM unnest(
-    %(principals)b::text[], %(keys)b::text[], %(fingerprints)b::bytea[], %(statuses)b::smallint[],
-    %(bodies)b::bytea[], %(commands)b::uuid[], %(ids)b::uuid[], %(versions)b::bigint[])
+SELECT {_INSERTED}
 """
 
 # The oldest first. The time is that of the statement: an index cannot be asked for one that

@@ -6,8 +6,9 @@ from psycopg.rows import TupleRow
 
 from domain.bot import BOT, Bot
 from domain.claim import CompletionMode
-from eventlog.arrays import bigints, booleans, texts, timestamps, uuids
+from eventlog.arrays import bigints, booleans, texts, timestamps, unnested, uuids
 from eventlog.live import LiveTable, Parameters
+from eventlog.lookups import same
 
 # The columns as `load` takes them, for every statement that reads bots.
 SELECT_BOTS = """
@@ -26,23 +27,25 @@ FOR UPDATE
 
 HOLD_EVERY_BOT = f"{SELECT_BOTS} ORDER BY id FOR UPDATE"
 
-INSERT_BOTS = """
+_INSERTED = unnested(
+    "ids uuid, versions bigint, created timestamptz, updated timestamptz, auto boolean, "
+    "completions text, orders uuid, claims uuid"
+)
+
+INSERT_BOTS = f"""
 INSERT INTO bots (id, version, created_at, updated_at, auto_claim, completion, order_id, claim_id)
-SELECT * FROM unnest(
-    %(ids)b::uuid[], %(versions)b::bigint[], %(created)b::timestamptz[],
-    %(updated)b::timestamptz[], %(auto)b::boolean[], %(completions)b::text[],
-    %(orders)b::uuid[], %(claims)b::uuid[])
+SELECT {_INSERTED}
 """
 
-UPDATE_BOTS = """
+_UPDATED = unnested("ids uuid, versions bigint, updated timestamptz, orders uuid, claims uuid")
+
+UPDATE_BOTS = f"""
 UPDATE bots
 SET version = new.version, updated_at = new.updated_at,
     order_id = new.order_id, claim_id = new.claim_id
-FROM unnest(
-    %(ids)b::uuid[], %(versions)b::bigint[], %(updated)b::timestamptz[],
-    %(orders)b::uuid[], %(claims)b::uuid[]
-) AS new (id, version, updated_at, order_id, claim_id)
-WHERE bots.id = new.id
+FROM (SELECT {_UPDATED})
+    AS new (id, version, updated_at, order_id, claim_id)
+WHERE {same("bots.id", "new.id")}
 """
 
 DELETE_BOTS = "DELETE FROM bots WHERE id = ANY(%(ids)b::uuid[])"

@@ -7,6 +7,7 @@ from psycopg.rows import TupleRow
 from domain.subject import SUBJECT, Subject
 from eventlog.arrays import bigints, texts, timestamps, uuids
 from eventlog.live import LiveTable, Parameters
+from eventlog.lookups import same
 
 SELECT_ERASED_SUBJECTS = "SELECT id, version, erased_at, reason FROM erased_subjects"
 
@@ -25,13 +26,13 @@ SELECT * FROM unnest(
     %(ids)b::uuid[], %(versions)b::bigint[], %(erased)b::timestamptz[], %(reasons)b::text[])
 """
 
-UPDATE_ERASED_SUBJECTS = """
+UPDATE_ERASED_SUBJECTS = f"""
 UPDATE erased_subjects
 SET version = new.version, erased_at = new.erased_at, reason = new.reason
 FROM unnest(
     %(ids)b::uuid[], %(versions)b::bigint[], %(erased)b::timestamptz[], %(reasons)b::text[]
 ) AS new (id, version, erased_at, reason)
-WHERE erased_subjects.id = new.id
+WHERE {same("erased_subjects.id", "new.id")}
 """
 
 

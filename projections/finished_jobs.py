@@ -13,15 +13,17 @@ from psycopg.rows import TupleRow
 
 from domain.event import Event
 from domain.job import JOB, Job, JobStatus
-from eventlog.arrays import bigints, texts, uuids
+from eventlog.arrays import bigints, texts, unnested, uuids
 from eventlog.mapper import EventMapper, FollowedEvent
 from projections.job_labels import JobLabel, label_in, read_labels
 
-INSERT_FINISHED_JOBS = """
+_INSERTED = unnested(
+    "ids uuid, numbers bigint, statuses text, queues text, types text, subjects text"
+)
+
+INSERT_FINISHED_JOBS = f"""
 INSERT INTO finished_jobs (id, number, status, queue, type, subject)
-SELECT * FROM unnest(
-    %(ids)b::uuid[], %(numbers)b::bigint[], %(statuses)b::text[], %(queues)b::text[],
-    %(types)b::text[], %(subjects)b::text[])
+SELECT {_INSERTED}
 """
 
 DELETE_FINISHED_JOBS = "DELETE FROM finished_jobs WHERE id = ANY(%(ids)b::uuid[])"

@@ -14,20 +14,21 @@ from psycopg.rows import TupleRow
 from domain.claim import Claim, CompletionMode
 from domain.event import Event
 from domain.order import ORDER, Order, OrderKind, OrderStatus
-from eventlog.arrays import bigints, smallints, texts, timestamps, uuids
+from eventlog.arrays import bigints, smallints, texts, timestamps, unnested, uuids
 from eventlog.history import fold_histories
 from eventlog.mapper import EventMapper, FollowedEvent
 
-UPSERT_FINISHED_ORDERS = """
+_INSERTED = unnested(
+    "numbers bigint, ids uuid, versions bigint, created timestamptz, updated timestamptz, "
+    "completed timestamptz, claims uuid, bots uuid, started timestamptz, due timestamptz, "
+    "attempts smallint, attempts_max smallint, kinds text, modes text, users text, owners text"
+)
+
+UPSERT_FINISHED_ORDERS = f"""
 INSERT INTO finished_orders (number, id, version, created_at, updated_at, completed_at, claim_id,
                              bot_id, started_at, due_at, attempts, attempts_max, kind, mode,
                              user_id, owner)
-SELECT * FROM unnest(
-    %(numbers)b::bigint[], %(ids)b::uuid[], %(versions)b::bigint[], %(created)b::timestamptz[],
-    %(updated)b::timestamptz[], %(completed)b::timestamptz[], %(claims)b::uuid[],
-    %(bots)b::uuid[], %(started)b::timestamptz[], %(due)b::timestamptz[],
-    %(attempts)b::smallint[], %(attempts_max)b::smallint[], %(kinds)b::text[], %(modes)b::text[],
-    %(users)b::text[], %(owners)b::text[])
+SELECT {_INSERTED}
 ON CONFLICT (number) DO UPDATE
 SET version = excluded.version, updated_at = excluded.updated_at
 """

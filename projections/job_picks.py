@@ -70,7 +70,9 @@ SELECT ready.*
 FROM wanted, LATERAL (<walks>
 ) AS ready
 WHERE NOT EXISTS (
-    SELECT FROM queues WHERE queues.name = wanted.queue AND (queues.paused OR queues.limited))
+    SELECT FROM queues
+    WHERE queues.name = wanted.queue AND (queues.paused OR queues.limited)
+    OFFSET 0)
 ORDER BY priority, number
 LIMIT %(limit)b::bigint
 """
@@ -80,7 +82,7 @@ LIMIT %(limit)b::bigint
 HOLD_LIMITED = """
 SELECT FROM queues
 WHERE limited
-  AND (name = ANY(%(queues)b::text[]) OR name = ANY(%(any)b::text[]))
+  AND name = ANY(%(queues)b::text[] || %(any)b::text[])
 ORDER BY id
 FOR UPDATE
 """
@@ -155,7 +157,9 @@ SELECT %(partition)b::text = '' AND EXISTS (
            AND id <> ALL(%(ids)b::uuid[]) LIMIT 1)
     ) AS ready
     WHERE NOT EXISTS (
-        SELECT FROM queues WHERE queues.name = wanted.queue AND (queues.paused OR queues.limited))
+        SELECT FROM queues
+        WHERE queues.name = wanted.queue AND (queues.paused OR queues.limited)
+        OFFSET 0)
 )
 """
 

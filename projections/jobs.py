@@ -20,9 +20,11 @@ from eventlog.arrays import (
     smallints,
     texts,
     timestamps,
+    unnested,
     uuids,
 )
 from eventlog.live import Around, Changes, LiveTable, Parameters, Statements
+from eventlog.lookups import same
 from projections import lanes
 from projections.job_picks import (
     COLUMNS,
@@ -39,15 +41,26 @@ SELECT_JOBS = f"SELECT {COLUMNS}\nFROM jobs\n"
 
 HOLD_JOBS = f"{SELECT_JOBS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
+_INSERTED = unnested(
+    "ids uuid, versions bigint, numbers bigint, created timestamptz, updated timestamptz, "
+    "run_at timestamptz, started timestamptz, until timestamptz, claims uuid, "
+    "lease_seconds float8, lives integer, failures integer, crashes integer, "
+    "interruptions integer, priorities smallint, attempts smallint, attempts_max smallint, "
+    "statuses text, queues text, types text, workers text, subjects text, keys text, scopes text, "
+    "partitions text, errors text, payloads bytea, skips boolean, entered bigint, operations uuid"
+)
+
 # What enters a lane is behind until its place is known: see `projections/lanes.py`.
-INSERT_JOBS = """
+INSERT_JOBS = f"""
 WITH types AS (
     -- Sorted: two batches that insert the same in opposite order would wait for each other.
     INSERT INTO job_types (queue, type)
     SELECT queue, type
     FROM unnest(%(used_queues)b::text[], %(used_types)b::text[]) AS used (queue, type)
     WHERE NOT EXISTS (
-        SELECT FROM job_types WHERE (job_types.queue, job_types.type) = (used.queue, used.type))
+        SELECT FROM job_types
+        WHERE (job_types.queue, job_types.type) = (used.queue, used.type)
+        OFFSET 0)
     ORDER BY queue, type
     ON CONFLICT DO NOTHING
 )
@@ -55,24 +68,18 @@ INSERT INTO jobs (id, version, number, created_at, updated_at, run_at, started_a
                   claim_id, lease_seconds, life, failures, crashes, interruptions, priority,
                   attempts, attempts_max, status, queue, type, worker, subject, unique_key,
                   unique_scope, partition, error, payload, skips, entered, operation_id, behind)
-SELECT *, entered IS NOT NULL
-FROM unnest(
-    %(ids)b::uuid[], %(versions)b::bigint[], %(numbers)b::bigint[],
-    %(created)b::timestamptz[], %(updated)b::timestamptz[], %(run_at)b::timestamptz[],
-    %(started)b::timestamptz[], %(until)b::timestamptz[], %(claims)b::uuid[],
-    %(lease_seconds)b::float8[], %(lives)b::integer[], %(failures)b::integer[],
-    %(crashes)b::integer[], %(interruptions)b::integer[], %(priorities)b::smallint[],
-    %(attempts)b::smallint[], %(attempts_max)b::smallint[], %(statuses)b::text[],
-    %(queues)b::text[], %(types)b::text[], %(workers)b::text[], %(subjects)b::text[],
-    %(keys)b::text[], %(scopes)b::text[], %(partitions)b::text[], %(errors)b::text[],
-    %(payloads)b::bytea[], %(skips)b::boolean[], %(entered)b::bigint[], %(operations)b::uuid[]
-) AS new (id, version, number, created_at, updated_at, run_at, started_at, lease_until,
-          claim_id, lease_seconds, life, failures, crashes, interruptions, priority, attempts,
-          attempts_max, status, queue, type, worker, subject, unique_key, unique_scope,
-          partition, error, payload, skips, entered, operation_id)
+SELECT {_INSERTED},
+    unnest(%(entered)b::bigint[]) IS NOT NULL
 """
 
-UPDATE_JOBS = """
+_UPDATED = unnested(
+    "ids uuid, versions bigint, updated timestamptz, run_at timestamptz, started timestamptz, "
+    "until timestamptz, claims uuid, lives integer, failures integer, crashes integer, "
+    "interruptions integer, attempts smallint, statuses text, workers text, errors text, "
+    "entered bigint"
+)
+
+UPDATE_JOBS = f"""
 UPDATE jobs
 SET version = new.version, updated_at = new.updated_at, run_at = new.run_at,
     started_at = new.started_at, lease_until = new.lease_until, claim_id = new.claim_id,
@@ -81,15 +88,10 @@ SET version = new.version, updated_at = new.updated_at, run_at = new.run_at,
     worker = new.worker, error = new.error, entered = new.entered,
     place = CASE WHEN new.entered IS NULL THEN NULL ELSE jobs.place END,
     operation_id = CASE WHEN new.entered = jobs.entered THEN jobs.operation_id END
-FROM unnest(
-    %(ids)b::uuid[], %(versions)b::bigint[], %(updated)b::timestamptz[],
-    %(run_at)b::timestamptz[], %(started)b::timestamptz[], %(until)b::timestamptz[],
-    %(claims)b::uuid[], %(lives)b::integer[], %(failures)b::integer[], %(crashes)b::integer[],
-    %(interruptions)b::integer[], %(attempts)b::smallint[], %(statuses)b::text[],
-    %(workers)b::text[], %(errors)b::text[], %(entered)b::bigint[]
-) AS new (id, version, updated_at, run_at, started_at, lease_until, claim_id, life, failures,
-          crashes, interruptions, attempts, status, worker, error, entered)
-WHERE jobs.id = new.id
+FROM (SELECT {_UPDATED})
+    AS new (id, version, updated_at, run_at, started_at, lease_until, claim_id, life, failures,
+            crashes, interruptions, attempts, status, worker, error, entered)
+WHERE {same("jobs.id", "new.id")}
 """
 
 DELETE_JOBS = "DELETE FROM jobs WHERE id = ANY(%(ids)b::uuid[])"

@@ -10,6 +10,7 @@ from psycopg.rows import TupleRow
 from domain.key import KEY, Binding, Key
 from eventlog.arrays import bigints, byteas, texts, timestamps, uuids
 from eventlog.live import LiveTable, Parameters
+from eventlog.lookups import same
 
 SELECT_KEYS = """
 SELECT id, version, name, holder, scopes, binding, digest, created_at, updated_at, expires_at,
@@ -29,7 +30,7 @@ SELECT * FROM unnest(
     %(earlier_until)b::timestamptz[], %(revoked)b::timestamptz[])
 """
 
-UPDATE_KEYS = """
+UPDATE_KEYS = f"""
 UPDATE keys
 SET version = new.version, digest = new.digest, updated_at = new.updated_at,
     expires_at = new.expires_at, earlier_digest = new.earlier_digest,
@@ -39,7 +40,7 @@ FROM unnest(
     %(expires)b::timestamptz[], %(earlier_digests)b::text[], %(earlier_until)b::timestamptz[],
     %(revoked)b::timestamptz[]
 ) AS new (id, version, digest, updated_at, expires_at, earlier_digest, earlier_until, revoked_at)
-WHERE keys.id = new.id
+WHERE {same("keys.id", "new.id")}
 """
 
 # Every event of a key raises one version by one, and nothing lowers one: whatever happened since,

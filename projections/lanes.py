@@ -25,6 +25,7 @@ from domain.lane import lane_id
 from domain.operation import Operation
 from eventlog.arrays import bigints, texts, uuids
 from eventlog.live import NOTHING_AROUND, Around, Change, Statements
+from eventlog.lookups import same
 
 # Sorted, as everything that goes into a unique index.
 MAKE_LANES = """
@@ -32,7 +33,7 @@ INSERT INTO lanes (id, queue, partition)
 SELECT *
 FROM unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
     AS lane (id, queue, partition)
-WHERE NOT EXISTS (SELECT FROM lanes WHERE lanes.id = lane.id)
+WHERE NOT EXISTS (SELECT FROM lanes WHERE lanes.id = lane.id OFFSET 0)
 ORDER BY id
 ON CONFLICT DO NOTHING
 """
@@ -41,28 +42,35 @@ HOLD_LANES = "SELECT FROM lanes WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR 
 
 HOLD_PLACES = """
 INSERT INTO operation_lanes (queue, partition, place, operation_id)
-SELECT queue, partition, notification_id, id
+SELECT queue, partition, (
+    SELECT notification_id
+    FROM stored_events
+    WHERE (originator_id, originator_version) = (operation.id, 1)
+), id
 FROM unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
     AS operation (id, queue, partition)
-JOIN stored_events ON (originator_id, originator_version) = (id, 1)
 """
-FREE_PLACES = """
+FREE_PLACES = f"""
 DELETE FROM operation_lanes AS held
 USING unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
     AS freed (operation_id, queue, partition)
-WHERE held.operation_id = freed.operation_id
-  AND (held.queue, held.partition) = (freed.queue, freed.partition)
+WHERE {same("held.operation_id", "freed.operation_id")}
+  AND {same("held.queue", "freed.queue")} AND held.partition = freed.partition
 """
 
 # Those that enter together have no place yet, so that each of them finds only those before them.
-ENTER_LANES = """
+ENTER_LANES = f"""
 WITH entering AS MATERIALIZED (
     SELECT job.id, queue, partition, notification_id AS place, row_number() OVER (
         PARTITION BY queue, partition ORDER BY notification_id, number) > 1 AS follows
     FROM unnest(%(ids)b::uuid[], %(numbers)b::bigint[], %(entries)b::uuid[],
                 %(versions)b::bigint[], %(queues)b::text[], %(partitions)b::text[])
-        AS job (id, number, entry, version, queue, partition)
-    JOIN stored_events ON (originator_id, originator_version) = (job.entry, job.version)
+        AS job (id, number, entry, version, queue, partition), LATERAL (
+        SELECT notification_id
+        FROM stored_events
+        WHERE (originator_id, originator_version) = (job.entry, job.version)
+        OFFSET 0
+    ) AS event
 )
 UPDATE jobs
 SET place = entering.place,
@@ -75,10 +83,10 @@ SET place = entering.place,
         WHERE (held.queue, held.partition) = (entering.queue, entering.partition)
           AND held.place < entering.place)
 FROM entering
-WHERE jobs.id = entering.id
+WHERE {same("jobs.id", "entering.id")}
 """
 
-ADVANCE_LANES = """
+ADVANCE_LANES = f"""
 WITH heads AS MATERIALIZED (
     SELECT head.id
     FROM unnest(%(queues)b::text[], %(partitions)b::text[]) AS lane (queue, partition), LATERAL (
@@ -91,27 +99,34 @@ WITH heads AS MATERIALIZED (
     WHERE head.behind AND NOT EXISTS (
         SELECT FROM operation_lanes AS held
         WHERE (held.queue, held.partition) = (lane.queue, lane.partition)
-          AND held.place < head.place)
+          AND held.place < head.place
+        OFFSET 0)
 )
-UPDATE jobs SET behind = false FROM heads WHERE jobs.id = heads.id
+UPDATE jobs SET behind = false FROM heads WHERE {same("jobs.id", "heads.id")}
 """
 
 # From the log alone, whatever the rows say: for tables that are made anew.
-RECKON_LANES = """
+RECKON_LANES = f"""
 WITH members AS MATERIALIZED (
-    SELECT jobs.id, notification_id AS place, row_number() OVER (
-        PARTITION BY queue, partition ORDER BY notification_id, number) > 1 AS behind
-    FROM unnest(%(queues)b::text[], %(partitions)b::text[]) AS lane (queue, partition)
-    JOIN jobs USING (queue, partition)
-    JOIN stored_events
-      ON originator_id = coalesce(operation_id, jobs.id)
-     AND originator_version = CASE WHEN operation_id IS NULL THEN entered ELSE 1 END
-    WHERE entered IS NOT NULL
+    SELECT member.id, notification_id AS place, row_number() OVER (
+        PARTITION BY lane.queue, lane.partition ORDER BY notification_id, number) > 1 AS behind
+    FROM unnest(%(queues)b::text[], %(partitions)b::text[]) AS lane (queue, partition), LATERAL (
+        SELECT id, number, entered, operation_id
+        FROM jobs
+        WHERE (jobs.queue, jobs.partition) = (lane.queue, lane.partition) AND entered IS NOT NULL
+        OFFSET 0
+    ) AS member, LATERAL (
+        SELECT notification_id
+        FROM stored_events
+        WHERE originator_id = coalesce(member.operation_id, member.id)
+          AND originator_version = CASE WHEN member.operation_id IS NULL THEN entered ELSE 1 END
+        OFFSET 0
+    ) AS event
 )
 UPDATE jobs
 SET place = members.place, behind = members.behind
 FROM members
-WHERE jobs.id = members.id
+WHERE {same("jobs.id", "members.id")}
   AND (jobs.place, jobs.behind) IS DISTINCT FROM (members.place, members.behind)
 """
 

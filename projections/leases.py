@@ -13,22 +13,27 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from eventlog.arrays import doubles, uuids
+from eventlog.lookups import same
 
-EXTEND_LEASES = """
+# IS NOT DISTINCT FROM: `=` would let the planner read all jobs that are held instead.
+_IS_CLAIM = same("jobs.id", "{row}.id") + " AND jobs.claim_id IS NOT DISTINCT FROM {row}.claim_id"
+
+EXTEND_LEASES = f"""
 WITH told AS (
     SELECT * FROM unnest(%(ids)b::uuid[], %(claims)b::uuid[], %(seconds)b::float8[])
         AS told (id, claim_id, seconds)
 ), held AS MATERIALIZED (
-    SELECT jobs.id FROM jobs JOIN told USING (id, claim_id)
+    SELECT jobs.id, jobs.claim_id, told.seconds
+    FROM told JOIN jobs ON {_IS_CLAIM.format(row="told")}
     WHERE %(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[])
-    ORDER BY jobs.id
+    ORDER BY told.id
     FOR UPDATE OF jobs
 )
 UPDATE jobs
 SET lease_until = clock_timestamp()
-                + coalesce(told.seconds, jobs.lease_seconds) * interval '1 second'
-FROM held JOIN told USING (id)
-WHERE jobs.id = held.id AND jobs.claim_id = told.claim_id
+                + coalesce(held.seconds, jobs.lease_seconds) * interval '1 second'
+FROM held
+WHERE {_IS_CLAIM.format(row="held")}
 RETURNING jobs.id, jobs.claim_id, jobs.lease_until
 """
 

@@ -13,8 +13,9 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from domain.operation import OPERATION, Message, Operation, OperationKind, OperationStatus
-from eventlog.arrays import bigints, byteas, integers, texts, timestamps, uuids
+from eventlog.arrays import bigints, byteas, integers, texts, timestamps, unnested, uuids
 from eventlog.live import LiveTable, Parameters, Statements
+from eventlog.lookups import same
 
 SELECT_OPERATIONS = """
 SELECT id, version, number, created_at, updated_at, run_at, failures, kind, error, items, status,
@@ -35,27 +36,32 @@ FROM lanes AS lane, LATERAL (
 WHERE lane.id = ANY(%(tied)b::uuid[]) AND held.count > 0
 """
 
-INSERT_OPERATIONS = """
+_INSERTED = unnested(
+    "ids uuid, versions bigint, numbers bigint, created timestamptz, updated timestamptz, "
+    "run_at timestamptz, failures integer, kinds text, errors text, items bytea, statuses text, "
+    "attempts integer, failed timestamptz, skipped bytea"
+)
+
+INSERT_OPERATIONS = f"""
 INSERT INTO operations (id, version, number, created_at, updated_at, run_at, failures, kind, error,
                         items, status, attempts_max, failed_at, skipped)
-SELECT * FROM unnest(
-    %(ids)b::uuid[], %(versions)b::bigint[], %(numbers)b::bigint[], %(created)b::timestamptz[],
-    %(updated)b::timestamptz[], %(run_at)b::timestamptz[], %(failures)b::integer[],
-    %(kinds)b::text[], %(errors)b::text[], %(items)b::bytea[], %(statuses)b::text[],
-    %(attempts)b::integer[], %(failed)b::timestamptz[], %(skipped)b::bytea[])
+SELECT {_INSERTED}
 """
 
-UPDATE_OPERATIONS = """
+_UPDATED = unnested(
+    "ids uuid, versions bigint, numbers bigint, updated timestamptz, run_at timestamptz, "
+    "failures integer, errors text, statuses text, failed timestamptz, skipped bytea"
+)
+
+UPDATE_OPERATIONS = f"""
 UPDATE operations
 SET version = new.version, number = new.number, updated_at = new.updated_at, run_at = new.run_at,
     failures = new.failures, error = new.error, status = new.status, failed_at = new.failed_at,
     skipped = new.skipped
-FROM unnest(
-    %(ids)b::uuid[], %(versions)b::bigint[], %(numbers)b::bigint[], %(updated)b::timestamptz[],
-    %(run_at)b::timestamptz[], %(failures)b::integer[], %(errors)b::text[], %(statuses)b::text[],
-    %(failed)b::timestamptz[], %(skipped)b::bytea[]
-) AS new (id, version, number, updated_at, run_at, failures, error, status, failed_at, skipped)
-WHERE operations.id = new.id
+FROM (SELECT {_UPDATED})
+    AS new (id, version, number, updated_at, run_at, failures, error, status, failed_at,
+            skipped)
+WHERE {same("operations.id", "new.id")}
 """
 
 DELETE_OPERATIONS = "DELETE FROM operations WHERE id = ANY(%(ids)b::uuid[])"
@@ -63,11 +69,14 @@ DELETE_OPERATIONS = "DELETE FROM operations WHERE id = ANY(%(ids)b::uuid[])"
 DROP_PLACES = "DELETE FROM operation_lanes WHERE operation_id = ANY(%(ids)b::uuid[])"
 RECKON_PLACES = """
 INSERT INTO operation_lanes (queue, partition, place, operation_id)
-SELECT lane.queue, lane.partition, notification_id, operations.id
+SELECT lane.queue, lane.partition, (
+    SELECT notification_id
+    FROM stored_events
+    WHERE (originator_id, originator_version) = (lane.id, 1)
+), lane.id
 FROM unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
     AS lane (id, queue, partition)
-JOIN operations USING (id)
-JOIN stored_events ON (originator_id, originator_version) = (operations.id, 1)
+WHERE EXISTS (SELECT FROM operations WHERE operations.id = lane.id OFFSET 0)
 """
 
 FIND_DUE = """

@@ -8,8 +8,9 @@ from psycopg.rows import TupleRow
 
 from domain.claim import Claim, CompletionMode
 from domain.order import ORDER, Order, OrderKind, OrderStatus
-from eventlog.arrays import bigints, smallints, texts, timestamps, uuids
+from eventlog.arrays import bigints, smallints, texts, timestamps, unnested, uuids
 from eventlog.live import LiveTable, Parameters
+from eventlog.lookups import same
 
 # The columns as `load` takes them, for every statement that reads orders.
 SELECT_ORDERS = """
@@ -53,29 +54,33 @@ SELECT EXISTS (
 )
 """
 
-INSERT_ORDERS = """
+_INSERTED = unnested(
+    "ids uuid, versions bigint, numbers bigint, ranks smallint, kinds text, statuses text, "
+    "attempts smallint, attempts_max smallint, created timestamptz, updated timestamptz, "
+    "users text, errors text, claims uuid, bots uuid, started timestamptz, due timestamptz, "
+    "modes text, owners text"
+)
+
+INSERT_ORDERS = f"""
 INSERT INTO orders (id, version, number, rank, kind, status, attempts, attempts_max, created_at,
                     updated_at, user_id, error, claim_id, bot_id, started_at, due_at, mode, owner)
-SELECT * FROM unnest(
-    %(ids)b::uuid[], %(versions)b::bigint[], %(numbers)b::bigint[], %(ranks)b::smallint[],
-    %(kinds)b::text[], %(statuses)b::text[], %(attempts)b::smallint[],
-    %(attempts_max)b::smallint[], %(created)b::timestamptz[], %(updated)b::timestamptz[],
-    %(users)b::text[], %(errors)b::text[], %(claims)b::uuid[], %(bots)b::uuid[],
-    %(started)b::timestamptz[], %(due)b::timestamptz[], %(modes)b::text[], %(owners)b::text[])
+SELECT {_INSERTED}
 """
 
-UPDATE_ORDERS = """
+_UPDATED = unnested(
+    "ids uuid, versions bigint, statuses text, attempts smallint, updated timestamptz, "
+    "errors text, claims uuid, bots uuid, started timestamptz, due timestamptz, modes text"
+)
+
+UPDATE_ORDERS = f"""
 UPDATE orders
 SET version = new.version, status = new.status, attempts = new.attempts,
     updated_at = new.updated_at, error = new.error, claim_id = new.claim_id,
     bot_id = new.bot_id, started_at = new.started_at, due_at = new.due_at, mode = new.mode
-FROM unnest(
-    %(ids)b::uuid[], %(versions)b::bigint[], %(statuses)b::text[], %(attempts)b::smallint[],
-    %(updated)b::timestamptz[], %(errors)b::text[], %(claims)b::uuid[], %(bots)b::uuid[],
-    %(started)b::timestamptz[], %(due)b::timestamptz[], %(modes)b::text[]
-) AS new (id, version, status, attempts, updated_at, error, claim_id, bot_id, started_at, due_at,
-          mode)
-WHERE orders.id = new.id
+FROM (SELECT {_UPDATED})
+    AS new (id, version, status, attempts, updated_at, error, claim_id, bot_id, started_at,
+            due_at, mode)
+WHERE {same("orders.id", "new.id")}
 """
 
 DELETE_ORDERS = "DELETE FROM orders WHERE id = ANY(%(ids)b::uuid[])"

@@ -7,6 +7,7 @@ from psycopg.rows import TupleRow
 from domain.queue import QUEUE, Lanes, Limits, Queue, Rate
 from eventlog.arrays import bigints, booleans, doubles, integers, texts, timestamps, uuids
 from eventlog.live import LiveTable, Parameters
+from eventlog.lookups import same
 
 SELECT_QUEUES = """
 SELECT id, version, name, paused, created_at, updated_at, concurrency, rate_count, rate_seconds,
@@ -29,7 +30,7 @@ SELECT * FROM unnest(
     %(subject_rate_counts)b::integer[], %(subject_rate_seconds)b::float8[], %(lanes)b::text[])
 """
 
-UPDATE_QUEUES = """
+UPDATE_QUEUES = f"""
 UPDATE queues
 SET version = new.version, paused = new.paused, updated_at = new.updated_at,
     concurrency = new.concurrency, rate_count = new.rate_count, rate_seconds = new.rate_seconds,
@@ -42,7 +43,7 @@ FROM unnest(
     %(subject_rate_seconds)b::float8[], %(lanes)b::text[]
 ) AS new (id, version, paused, updated_at, concurrency, rate_count, rate_seconds,
           subject_concurrency, subject_rate_count, subject_rate_seconds, lanes)
-WHERE queues.id = new.id
+WHERE {same("queues.id", "new.id")}
 """
 
 

@@ -9,6 +9,7 @@ from psycopg.rows import TupleRow
 from domain.restaurant import RESTAURANT, Call, Profile, Reset, Restaurant
 from eventlog.arrays import bigints, byteas, dates, doubles, texts, timestamps, uuids
 from eventlog.live import LiveTable, Parameters
+from eventlog.lookups import same
 
 SELECT_RESTAURANTS = """
 SELECT id, version, slug, created_at, updated_at, issued_count, sequence, service_day,
@@ -31,7 +32,7 @@ SELECT * FROM unnest(
     %(time_zones)b::text[], %(no_show_seconds)b::float8[])
 """
 
-UPDATE_RESTAURANTS = """
+UPDATE_RESTAURANTS = f"""
 UPDATE restaurants
 SET version = new.version, updated_at = new.updated_at, issued_count = new.issued_count,
     sequence = new.sequence, service_day = new.service_day, day_sequence = new.day_sequence,
@@ -47,7 +48,7 @@ FROM unnest(
 ) AS new (id, version, updated_at, issued_count, sequence, service_day, day_sequence,
           waiting_count, last_calls, name, token_prefix, minutes_per_party, reset, time_zone,
           no_show_seconds)
-WHERE restaurants.id = new.id
+WHERE {same("restaurants.id", "new.id")}
 """
 
 READ_RESTAURANT = f"{SELECT_RESTAURANTS} WHERE slug = %(slug)s"

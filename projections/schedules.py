@@ -11,6 +11,7 @@ from domain.job_template import JobTemplate
 from domain.schedule import SCHEDULE, MissedRuns, Plan, Schedule
 from eventlog.arrays import bigints, booleans, byteas, doubles, texts, timestamps, uuids
 from eventlog.live import LiveTable, Parameters
+from eventlog.lookups import same
 
 SELECT_SCHEDULES = """
 SELECT id, version, name, cron, time_zone, missed_runs, catch_up_seconds, job, paused, created_at,
@@ -30,7 +31,7 @@ SELECT * FROM unnest(
     %(updated)b::timestamptz[], %(next_runs)b::timestamptz[], %(last_runs)b::timestamptz[])
 """
 
-UPDATE_SCHEDULES = """
+UPDATE_SCHEDULES = f"""
 UPDATE schedules
 SET version = new.version, cron = new.cron, time_zone = new.time_zone,
     missed_runs = new.missed_runs, catch_up_seconds = new.catch_up_seconds, job = new.job,
@@ -43,7 +44,7 @@ FROM unnest(
     %(last_runs)b::timestamptz[]
 ) AS new (id, version, cron, time_zone, missed_runs, catch_up_seconds, job, paused, updated_at,
           next_run_at, last_run_at)
-WHERE schedules.id = new.id
+WHERE {same("schedules.id", "new.id")}
 """
 
 DELETE_SCHEDULES = "DELETE FROM schedules WHERE id = ANY(%(ids)b::uuid[])"

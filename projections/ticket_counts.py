@@ -6,6 +6,8 @@ the tickets themselves at most 63, however long the line is. Stretches in which 
 row. The rows change with the tickets, in the same statement, under the lock on the restaurant.
 """
 
+from eventlog.lookups import same
+
 # 64 to the fifth is a thousand million places; from there on the highest level has more rows.
 LEVELS = 4
 BITS = 6
@@ -21,13 +23,17 @@ changes AS (
     GROUP BY 1, 2, 3
     HAVING sum(change) <> 0
 ), sums AS MATERIALIZED (
-    SELECT restaurant_id, level, stretch, coalesce(waiting, 0) + change AS waiting
-    FROM changes LEFT JOIN ticket_counts USING (restaurant_id, level, stretch)
+    SELECT restaurant_id, level, stretch, change + coalesce((
+        SELECT waiting
+        FROM ticket_counts AS known
+        WHERE (known.restaurant_id, known.level, known.stretch)
+            = (changes.restaurant_id, changes.level, changes.stretch)), 0) AS waiting
+    FROM changes
 ), emptied AS (
     DELETE FROM ticket_counts AS counted
     USING sums
-    WHERE (counted.restaurant_id, counted.level, counted.stretch)
-        = (sums.restaurant_id, sums.level, sums.stretch) AND sums.waiting = 0
+    WHERE {same("counted.restaurant_id", "sums.restaurant_id")}
+      AND (counted.level, counted.stretch) = (sums.level, sums.stretch) AND sums.waiting = 0
 ), counted AS (
     INSERT INTO ticket_counts (restaurant_id, level, stretch, waiting)
     SELECT restaurant_id, level, stretch, waiting

@@ -17,6 +17,7 @@ from eventlog.arrays import (
     uuids,
 )
 from eventlog.live import LiveTable, Parameters
+from eventlog.lookups import same
 from projections.ticket_counts import COUNT_MOVED
 
 # The columns as `load` takes them, for every statement that reads tickets.
@@ -80,7 +81,7 @@ WITH new AS MATERIALIZED (
     SELECT restaurant_id, place, 1 AS change FROM new WHERE status = 'WAITING'
     UNION ALL
     SELECT before.restaurant_id, before.place, -1
-    FROM tickets AS before JOIN new USING (id)
+    FROM new, LATERAL (SELECT * FROM tickets WHERE tickets.id = new.id OFFSET 0) AS before
     WHERE before.status = 'WAITING'
 ), {COUNT_MOVED}
 UPDATE tickets
@@ -92,14 +93,14 @@ SET version = new.version, restaurant_id = new.restaurant_id, place = new.place,
     due_at = new.due_at, desk = new.desk, returned_at = new.returned_at,
     transferred_at = new.transferred_at, came_from = new.came_from
 FROM new
-WHERE tickets.id = new.id
+WHERE {same("tickets.id", "new.id")}
 """
 
 DELETE_TICKETS = f"""
 WITH moved AS (
     SELECT restaurant_id, place, -1 AS change
-    FROM tickets
-    WHERE id = ANY(%(ids)b::uuid[]) AND status = 'WAITING'
+    FROM (SELECT * FROM tickets WHERE id = ANY(%(ids)b::uuid[]) OFFSET 0) AS before
+    WHERE status = 'WAITING'
 ), {COUNT_MOVED}
 DELETE FROM tickets WHERE id = ANY(%(ids)b::uuid[])
 """

@@ -14,6 +14,7 @@ from psycopg.rows import TupleRow
 from domain.upstream_record import UPSTREAM_RECORD, UpstreamRecord, record_uuid
 from eventlog.arrays import bigints, booleans, byteas, texts, timestamps, uuids
 from eventlog.live import LiveTable, Parameters
+from eventlog.lookups import same
 
 SELECT_RECORDS = """
 SELECT id, version, stream, record_id, revision, data, seen_at, updated_at, deleted, vanished
@@ -31,7 +32,7 @@ SELECT * FROM unnest(
     %(deleted)b::boolean[], %(vanished)b::boolean[])
 """
 
-UPDATE_RECORDS = """
+UPDATE_RECORDS = f"""
 UPDATE upstream_records
 SET version = new.version, revision = new.revision, data = new.data, updated_at = new.updated_at,
     deleted = new.deleted, vanished = new.vanished
@@ -39,7 +40,7 @@ FROM unnest(
     %(ids)b::uuid[], %(versions)b::bigint[], %(revisions)b::text[], %(data)b::bytea[],
     %(updated)b::timestamptz[], %(deleted)b::boolean[], %(vanished)b::boolean[]
 ) AS new (id, version, revision, data, updated_at, deleted, vanished)
-WHERE upstream_records.id = new.id
+WHERE {same("upstream_records.id", "new.id")}
 """
 
 READ_RECORD = f"{SELECT_RECORDS} WHERE id = %(id)s"

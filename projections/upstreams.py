@@ -9,6 +9,7 @@ from psycopg.rows import TupleRow
 from domain.upstream import UPSTREAM, Mark, Poll, Upstream
 from eventlog.arrays import bigints, byteas, texts, timestamps, uuids
 from eventlog.live import LiveTable, Parameters
+from eventlog.lookups import same
 
 SELECT_UPSTREAMS = """
 SELECT id, version, stream, created_at, updated_at, ordinal, marks, poll, polled_at, reconciled_at,
@@ -28,7 +29,7 @@ SELECT * FROM unnest(
     %(errors)b::text[])
 """
 
-UPDATE_UPSTREAMS = """
+UPDATE_UPSTREAMS = f"""
 UPDATE upstream_cursors
 SET version = new.version, updated_at = new.updated_at, ordinal = new.ordinal,
     cursor = new.cursor, marks = new.marks, poll = new.poll, polled_at = new.polled_at,
@@ -38,7 +39,7 @@ FROM unnest(
     %(cursors)b::text[], %(marks)b::bytea[], %(polls)b::bytea[], %(polled)b::timestamptz[],
     %(reconciled)b::timestamptz[], %(errors)b::text[]
 ) AS new (id, version, updated_at, ordinal, cursor, marks, poll, polled_at, reconciled_at, error)
-WHERE upstream_cursors.id = new.id
+WHERE {same("upstream_cursors.id", "new.id")}
 """
 
 READ_UPSTREAM = f"{SELECT_UPSTREAMS} WHERE stream = %(stream)s"
