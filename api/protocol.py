@@ -7,7 +7,7 @@ long is closed.
 
 import asyncio
 import re
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote_to_bytes
 
 import httptools
@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from api import metrics
 from api.connections import Connections
+from api.corked import CorkedTransport
 from api.refused_requests import (
     BAD_ENCODING,
     BAD_FRAMING,
@@ -50,11 +51,13 @@ class GuardedProtocol(HttpToolsProtocol):
         self._is_over = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        super().connection_made(transport)
+        # Only what uvicorn calls is needed of it, which its type does not say.
+        corked = cast(asyncio.Transport, CorkedTransport(transport, self.loop))
+        super().connection_made(corked)
         if (limit := self.guard.admit(self, self.client)) is not None:
             metrics.LIMIT_HITS.labels(limit).inc()
             self._refuse(TOO_MANY_CONNECTIONS)
-            transport.close()
+            self.transport.close()
             return
         self._begin()
 
