@@ -7,7 +7,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from api.as_of import position_named, then_json
-from api.job_shapes import job_json, standing_json
+from api.job_shapes import job_dict, standing_json
 from api.shapes import bot_json, order_json
 from api.ticket_shapes import restaurant_json
 from api.ticket_shapes import standing_json as ticket_standing_json
@@ -63,7 +63,7 @@ async def listed(connection: Connection, when: str, kind: str, limit: int) -> tu
             jobs = await jobs_as_of(
                 connection, position, fits=lambda _: True, sections=SECTIONS, limit=limit
             )
-            rows = [job_json(job) for job in jobs]
+            rows = [job_dict(job) for job in jobs]
         case "restaurants":
             found = await restaurants_as_of(connection, position)
             rows = [restaurant_json(one) for one in found[:limit]]

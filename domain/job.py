@@ -69,7 +69,7 @@ class Lease(Struct, frozen=True, gc=False):
     until: datetime
 
 
-class Job(Struct, frozen=True, kw_only=True, gc=False):
+class Job(Struct, frozen=True, gc=False):
     id: UUID
     version: int
     number: int

@@ -15,7 +15,7 @@ from domain.event import Event
 from domain.job import JOB, Job, JobStatus
 from eventlog.arrays import bigints, texts, unnested, uuids
 from eventlog.mapper import EventMapper, FollowedEvent
-from projections.job_labels import JobLabel, label_in, read_labels
+from projections.job_labels import JobLabel, RecentLabels, label_in, read_labels
 
 _INSERTED = unnested(
     "ids uuid, numbers bigint, statuses text, queues text, types text, subjects text"
@@ -67,6 +67,9 @@ class FinishedJobs:
     # Lists read the log after the cursor too, so nobody waits for this.
     pause_seconds = 0.25
 
+    def __init__(self, recent: RecentLabels | None = None) -> None:
+        self.recent = recent or RecentLabels()
+
     async def apply(
         self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
     ) -> None:
@@ -74,12 +77,27 @@ class FinishedJobs:
         if begun := begun_anew(touched):
             await connection.execute(DELETE_FINISHED_JOBS, {"ids": uuids([*begun])})
         over = finished_by(touched)
-        labels = _labels_in(events)
+        labels = self._labels_of(over, events)
         if unknown := [job_id for job_id in over if job_id not in labels]:
             labels |= await read_labels(connection, unknown, upto=events[-1].position)
         if over:
             jobs = [FinishedJob(job_id, status, labels[job_id]) for job_id, status in over.items()]
             await connection.execute(INSERT_FINISHED_JOBS, _columns(jobs))
+
+    def _labels_of(
+        self, over: Mapping[UUID, JobStatus], events: Iterable[FollowedEvent]
+    ) -> dict[UUID, JobLabel]:
+        """As far as they are known without a look into the log: a job that is done at once is in
+        the batch of its creation. Of what happened to a job, the last counts."""
+        labels: dict[UUID, JobLabel] = {}
+        for one in events:
+            if (job_id := one.originator_id) not in over:
+                continue
+            if one.topic in _CREATED:
+                labels[job_id] = label_in(one.event)
+            elif label := self.recent.take(job_id, one.originator_version):
+                labels[job_id] = label
+        return labels
 
 
 def begun_anew(touched: Touched) -> set[UUID]:
@@ -102,11 +120,6 @@ async def read_tail(connection: AsyncConnection[TupleRow], after: int, limit: in
     }
     rows = await connection.execute(READ_TAIL, wanted, binary=True)
     return [(job_id, topic) for job_id, topic in await rows.fetchall()]
-
-
-def _labels_in(events: Iterable[FollowedEvent]) -> dict[UUID, JobLabel]:
-    """A job that is done at once is in the batch of its creation."""
-    return {one.originator_id: label_in(one.event) for one in events if one.topic in _CREATED}
 
 
 def _columns(jobs: Sequence[FinishedJob]) -> Mapping[str, bytes]:

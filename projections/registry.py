@@ -30,6 +30,7 @@ from projections.erased_subjects import ErasedSubjects
 from projections.finished_jobs import FinishedJobs
 from projections.finished_orders import FinishedOrders
 from projections.finished_tickets import FinishedTickets
+from projections.job_labels import RecentLabels
 from projections.jobs import LiveJobs
 from projections.keys import LiveKeys
 from projections.operations import LiveOperations
@@ -58,6 +59,8 @@ DECIDERS: tuple[Decider[Any], ...] = (
     OPERATION,
 )
 
+_RECENT_LABELS = RecentLabels()
+
 # This order is the order in which every batch of every process locks rows. Two processes with
 # different orders would deadlock: append, and never swap while old processes still run. Lanes are
 # held after all of them, in the second round trip: see `projections/lanes.py`.
@@ -65,7 +68,7 @@ LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveOrders(),
     LiveBots(),
     LiveQueues(),
-    LiveJobs(),
+    LiveJobs(_RECENT_LABELS),
     LiveSchedules(),
     LiveUpstreams(),
     LiveUpstreamRecords(),
@@ -79,7 +82,7 @@ LIVE_TABLES: tuple[LiveTable[Any], ...] = (
 
 READ_MODELS: tuple[Projection, ...] = (
     FinishedOrders(),
-    FinishedJobs(),
+    FinishedJobs(_RECENT_LABELS),
     FinishedTickets(),
     EndedOperations(),
 )

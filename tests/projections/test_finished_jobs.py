@@ -9,7 +9,10 @@ from domain.job import Job, UniqueScope
 from domain.workshop import Outcome
 from eventlog.database import connect, reader_conninfo
 from eventlog.follower import READ_EVENTS, Follower
+from projections import finished_jobs
 from projections.finished_jobs import FinishedJobs
+from projections.job_labels import RecentLabels
+from projections.registry import READ_MODELS
 from tests.kitchen import MAPPER, rows
 from tests.workshop import Workshop, open_workshop
 
@@ -37,8 +40,13 @@ def numbers(conninfo: str) -> list[int]:
     return [row[1] for row in stored(conninfo)]
 
 
-async def follow(conninfo: str, batch_max: int = 2000) -> None:
-    follower = Follower(conninfo, FinishedJobs(), MAPPER, batch_max=batch_max)
+# That of the process in which the jobs are finished, and that of another, which must ask the log.
+HERE = next(model for model in READ_MODELS if isinstance(model, FinishedJobs))
+ELSEWHERE = FinishedJobs()
+
+
+async def follow(conninfo: str, batch_max: int = 2000, model: FinishedJobs = ELSEWHERE) -> None:
+    follower = Follower(conninfo, model, MAPPER, batch_max=batch_max)
     await follower.catch_up()
     await follower.close()
 
@@ -107,8 +115,9 @@ async def test_a_job_whose_key_is_used_again_leaves_and_comes_back_under_its_new
 
 
 @pytest.mark.parametrize("batch_max", [1, 2, 3, 7, 2000])
+@pytest.mark.parametrize("model", [HERE, ELSEWHERE], ids=["here", "elsewhere"])
 async def test_built_from_zero_it_equals_the_fold_of_the_log_in_batches_of_any_size(
-    database: str, batch_max: int
+    database: str, batch_max: int, model: FinishedJobs
 ) -> None:
     keyed = {"unique_key": "k", "unique_scope": UniqueScope.UNFINISHED}
     async with open_workshop(database) as workshop:
@@ -123,10 +132,36 @@ async def test_built_from_zero_it_equals_the_fold_of_the_log_in_batches_of_any_s
             await workshop.submit(RetryJob(job.id))
         await workshop.submit(CancelJob(cancelled[0].id))
         await workshop.job(**keyed)
-    await follow(database, batch_max)
+    await follow(database, batch_max, model)
 
     assert stored(database) == folded(database)
     assert len(stored(database)) == 9
+
+
+async def test_what_this_process_has_finished_is_not_asked_of_the_log(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finished_jobs, "read_labels", None)
+    async with open_workshop(database) as workshop:
+        await workshop.jobs(5, subject="booking-1")
+        await do_all(workshop)
+    await follow(database, 5, HERE)
+    assert stored(database) == folded(database)
+    assert len(stored(database)) == 5
+
+
+async def test_labels_that_nobody_asks_for_are_forgotten_the_oldest_first(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RecentLabels, "COUNT_MAX", 10)
+    async with open_workshop(database) as workshop:
+        jobs = await workshop.jobs(12)
+        await do_all(workshop)
+    recent = HERE.recent
+    labels = [recent.take(job.id, 3) for job in jobs]
+    assert labels[0] is None
+    assert labels[-1] is not None
+    assert sum(label is not None for label in labels) <= 10
 
 
 async def test_it_never_knows_more_than_the_events_it_was_given(database: str) -> None:

@@ -5,12 +5,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from domain.errors import ClaimLostError, Refusal
 from domain.foreman import CancelJob, ConfigureQueue, RetryJob
 from domain.job import Job, JobStatus, UniqueScope
 from domain.queue import Limits, Rate
 from domain.workshop import FinishJobs, Outcome
+from projections.job_picks import COLUMNS
+from projections.jobs import LiveJobs
 from tests.kitchen import fold_of_the_log, live_rows, rows
 from tests.workshop import Workshop, new_job, open_workshop, raw
 
@@ -19,6 +22,19 @@ pytestmark = pytest.mark.anyio
 
 def numbers(jobs: list[Job]) -> list[int]:
     return [job.number for job in jobs]
+
+
+def test_every_column_becomes_the_field_of_its_name() -> None:
+    # They are told apart by their places alone.
+    known = {"payload": b"{}", "status": "PENDING", "unique_scope": "forever"}
+    columns = [name.strip() for name in COLUMNS.split(",")]
+    job = LiveJobs().load(tuple(known.get(name, name) for name in columns))
+    assert job.lease is not None
+    lease = {"claim_id": "id", "worker": "worker", "started_at": "started_at",
+             "lease_until": "until"}  # fmt: skip
+    for name in columns:
+        found = getattr(job.lease, lease[name]) if name in lease else getattr(job, name)
+        assert found == (Raw(b"{}") if name == "payload" else known.get(name, name)), name
 
 
 async def test_the_most_urgent_come_first_and_then_by_number(database: str) -> None:

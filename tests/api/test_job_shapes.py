@@ -1,0 +1,80 @@
+"""Jobs are encoded by the places of their members, which must be those of the names."""
+
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import orjson
+from msgspec import Raw
+
+from api.job_shapes import JobJSON, job_dict, job_json
+from domain.job import Job, JobStatus, Lease, UniqueScope
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+JOB = Job(
+    id=UUID(int=1),
+    version=2,
+    number=3,
+    queue="email",
+    type="send",
+    priority=4,
+    payload=Raw('{"to": "ü"}'.encode()),
+    status=JobStatus.PROCESSING,
+    attempts=5,
+    attempts_max=6,
+    lease_seconds=7.5,
+    created_at=NOON,
+    updated_at=NOON + timedelta(seconds=1),
+    life=8,
+    failures=9,
+    crashes=10,
+    interruptions=11,
+    run_at=NOON + timedelta(seconds=2),
+    lease=Lease(UUID(int=2), "worker-1", NOON + timedelta(seconds=3), NOON + timedelta(seconds=4)),
+    subject="booking-1",
+    unique_key="k",
+    unique_scope=UniqueScope.FOREVER,
+    partition="lane",
+    error="no",
+    result=Raw(b"[1]"),
+    finished_at=NOON + timedelta(seconds=5),
+)
+TOLD = {
+    "id": "00000000-0000-0000-0000-000000000001",
+    "queue": "email",
+    "type": "send",
+    "status": "PROCESSING",
+    "priority": 4,
+    "payload": {"to": "ü"},
+    "subject": "booking-1",
+    "uniqueKey": "k",
+    "uniqueScope": "forever",
+    "partition": "lane",
+    "attempts": 5,
+    "attemptsMax": 6,
+    "failures": 9,
+    "crashes": 10,
+    "interruptions": 11,
+    "life": 8,
+    "effectKey": "00000000-0000-0000-0000-000000000001-8",
+    "leaseSeconds": 7.5,
+    "runAt": "2026-01-01T12:00:02.000Z",
+    "claimId": "00000000-0000-0000-0000-000000000002",
+    "workerId": "worker-1",
+    "startedAt": "2026-01-01T12:00:03.000Z",
+    "leaseUntil": "2026-01-01T12:00:04.000Z",
+    "result": [1],
+    "error": "no",
+    "createdAt": "2026-01-01T12:00:00.000Z",
+    "updatedAt": "2026-01-01T12:00:01.000Z",
+    "finishedAt": "2026-01-01T12:00:05.000Z",
+    "version": 2,
+}
+
+
+def test_every_member_has_the_value_of_its_name() -> None:
+    assert job_dict(JOB) == TOLD
+    assert [*TOLD] == [*JobJSON.__annotations__]
+
+
+def test_it_can_stand_in_an_answer() -> None:
+    assert orjson.loads(orjson.dumps({"jobs": [job_json(JOB)] * 2})) == {"jobs": [TOLD, TOLD]}
