@@ -10,11 +10,11 @@ from asyncio import Future
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 from uuid import UUID, uuid5
 
 import orjson
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.json import Decoder, encode
 from msgspec.structs import fields, replace
 from starlette.routing import Route
@@ -59,6 +59,7 @@ PROBLEM_TYPE = (b"content-type", b"application/problem+json")
 CORRELATION = b"daybook-correlation-id"
 REASON = b"daybook-reason"
 IF_MATCH = b"if-match"
+PREFER = b"prefer"
 REPLAYED = (b"idempotent-replayed", b"true")
 
 
@@ -75,6 +76,10 @@ class Stated(Body, frozen=True):
 
     reason: Reason | None = None
 
+
+Preference = Annotated[
+    str, Meta(description="`return=minimal` leaves out of the answer what can be left out.")
+]
 
 B = TypeVar("B", bound=Body)
 A = TypeVar("A")
@@ -310,6 +315,10 @@ def keyed(
         fingerprint=sha256(encode(asked, order="sorted")).digest(),
         render=render,
     )
+
+
+def prefers_minimal(call: Call) -> bool:
+    return call.headers.get(PREFER) == b"return=minimal"
 
 
 def origin_of(call: Call, key: IdempotencyKey | None, correlation: UUID | None = None) -> Origin:

@@ -15,9 +15,20 @@ from starlette.types import Receive
 from uuid_utils.compat import uuid7
 
 from api.access import WORKER
-from api.commands import B, Body, Call, Endpoint, RawHeaders, Write, origin_of, stored
+from api.commands import (
+    B,
+    Body,
+    Call,
+    Endpoint,
+    Preference,
+    RawHeaders,
+    Write,
+    origin_of,
+    prefers_minimal,
+    stored,
+)
 from api.job_bodies import Held, LeaseSeconds, Name
-from api.job_shapes import JobJSON, job_json
+from api.job_shapes import BriefJob, JobJSON, brief_jobs, job_json
 from api.limit_settings import BATCH_BODY_BYTES_MAX, WAIT_SECONDS_MAX
 from api.problems import problem_of
 from api.requests import BATCH_MAX, Id, KeyText, unprocessable
@@ -49,6 +60,12 @@ class ClaimedJobs(TypedDict):
     jobs: list[JobJSON]
 
 
+class BrieflyClaimedJobs(TypedDict):
+    """The answer to `Prefer: return=minimal`."""
+
+    jobs: list[BriefJob]
+
+
 def claim(wish: Wish, call: Call) -> ClaimJobs:
     """Take the most urgent jobs of these queues, waiting for some if there are none."""
     for queue in wish.queues:
@@ -63,8 +80,12 @@ def claim(wish: Wish, call: Call) -> ClaimJobs:
     )
 
 
-def claimed(jobs: list[Job]) -> ClaimedJobs:
+def claimed(jobs: list[Job]) -> ClaimedJobs | BrieflyClaimedJobs:
     return {"jobs": [job_json(job) for job in jobs]}
+
+
+def briefly_claimed(jobs: list[Job]) -> BrieflyClaimedJobs:
+    return {"jobs": brief_jobs(jobs)}
 
 
 class ClaimTold(Struct, frozen=True, rename="camel"):
@@ -140,7 +161,15 @@ class TakingEndpoint(Write[B, list[Job]]):
 
 
 class ClaimEndpoint(TakingEndpoint[Wish]):
+    headers: ClassVar[Mapping[str, Any]] = {**TakingEndpoint.headers, "Prefer": Preference}
     empty: ClassVar[bytes] = b'{"jobs":[]}'
+    brief: "ClaimEndpoint | None" = None
+    """What answers in its place who wants to hear no more than necessary."""
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        if self.brief is not None and prefers_minimal(call):
+            return await self.brief.answer(call, body)
+        return await super().answer(call, body)
 
     def take(self, call: Call, wish: Wish) -> tuple[ClaimJobs, float]:
         return claim(wish, call), wish.wait_seconds
@@ -260,9 +289,11 @@ def _heartbeat(beat: Beat, job_id: UUID) -> Heartbeat:
     return Heartbeat(job_id, UUID(beat.claim_id), beat.lease_seconds)
 
 
-CLAIM = ClaimEndpoint(
-    "POST", "/api/jobs/claim", takes=Wish, scope=WORKER, command=claim, shape=claimed
+CLAIM, BRIEF_CLAIM = (
+    ClaimEndpoint("POST", "/api/jobs/claim", takes=Wish, scope=WORKER, command=claim, shape=shape)
+    for shape in (claimed, briefly_claimed)
 )
+CLAIM.brief = BRIEF_CLAIM
 HEARTBEATS = HeartbeatsEndpoint(
     "POST", "/api/jobs/heartbeat", takes=Beats, scope=WORKER, body_bytes_max=BATCH_BODY_BYTES_MAX
 )

@@ -1,6 +1,6 @@
 """Jobs and queues as they go over the wire."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypedDict, cast
 from uuid import UUID
 
@@ -10,6 +10,7 @@ from msgspec.json import Encoder
 
 from api.shapes import Moment, moment
 from domain.job import Job, JobStatus, UniqueScope
+from domain.new_jobs import LEASE_SECONDS
 from domain.queue import Lanes, Limits, Queue
 from projections.queue_standings import QueueStanding
 
@@ -121,6 +122,77 @@ def job_json(job: Job) -> JobJSON:
         )
     )
     return cast(JobJSON, orjson.Fragment(encoded))
+
+
+class BriefJob(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+    """A claimed job without what is as it mostly is. Clients know the same defaults, so none of
+    them ever changes."""
+
+    id: UUID
+    queue: str
+    type: str
+    status: JobStatus
+    claim_id: UUID
+    worker_id: str
+    created_at: Moment
+    updated_at: Moment
+    started_at: Moment
+    lease_until: Moment
+    effect_key: str
+    version: int
+    attempts: int
+    payload: Any = None
+    priority: int = 5
+    attempts_max: int = 3
+    lease_seconds: float = LEASE_SECONDS
+    failures: int = 0
+    crashes: int = 0
+    interruptions: int = 0
+    life: int = 1
+    subject: str | None = None
+    unique_key: str | None = None
+    unique_scope: UniqueScope | None = None
+    partition: str | None = None
+    error: str | None = None
+
+
+def brief_job(job: Job) -> BriefJob:
+    lease = job.lease
+    assert lease is not None, "who takes a job has a lease"
+    return BriefJob(
+        job.id,
+        job.queue,
+        job.type,
+        job.status,
+        lease.id,
+        lease.worker,
+        moment(job.created_at),
+        moment(job.updated_at),
+        moment(lease.started_at),
+        moment(lease.until),
+        job.effect_key,
+        job.version,
+        job.attempts,
+        job.payload,
+        job.priority,
+        job.attempts_max,
+        # Of numbers that are not whole, only the very default is left out.
+        LEASE_SECONDS if job.lease_seconds == LEASE_SECONDS else job.lease_seconds,
+        job.failures,
+        job.crashes,
+        job.interruptions,
+        job.life,
+        job.subject,
+        job.unique_key,
+        job.unique_scope,
+        job.partition,
+        job.error,
+    )
+
+
+def brief_jobs(jobs: Iterable[Job]) -> list[BriefJob]:
+    """Encoded already, all in one."""
+    return cast(list[BriefJob], orjson.Fragment(_encode([brief_job(job) for job in jobs])))
 
 
 def job_dict(job: Job) -> JobJSON:

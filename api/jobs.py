@@ -2,9 +2,9 @@
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import NotRequired, TypedDict
+from typing import Any, ClassVar, NotRequired, TypedDict
 from uuid import UUID
 
 import orjson
@@ -14,7 +14,7 @@ from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
 from api.access import ADMIN, CLIENT, WORKER, Caller
-from api.commands import Call, Stated, Write, stored
+from api.commands import Call, Preference, Stated, Write, prefers_minimal, stored
 from api.job_bodies import (
     FollowUp,
     Held,
@@ -165,6 +165,7 @@ def enqueued(outcome: tuple[str, list[Enqueued]]) -> JobAnswer | JobsAnswer | Id
 class CreateEndpoint(FillingWrite[NewJobs, tuple[str, list[Enqueued]]]):
     """Takes one job or many, and answers 200 when there was nothing to create."""
 
+    headers: ClassVar[Mapping[str, Any]] = {**FillingWrite.headers, "Prefer": Preference}
     also = (HTTPStatus.OK,)
 
     _one = Decoder(NewJobBody)
@@ -174,8 +175,7 @@ class CreateEndpoint(FillingWrite[NewJobs, tuple[str, list[Enqueued]]]):
     def read(self, call: Call, body: bytes) -> NewJobs:
         if self._begins_with_jobs(body) or (b'"jobs"' in body and self._has_jobs(body)):
             many = super().read(call, body)
-            minimal = call.headers.get(b"prefer") == b"return=minimal"
-            return NewJobs(many.jobs, "ids" if minimal else "jobs")
+            return NewJobs(many.jobs, "ids" if prefers_minimal(call) else "jobs")
         return NewJobs([self.read_as(call, body, self._one)], "job")
 
     def _has_jobs(self, body: bytes) -> bool:

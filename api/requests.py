@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope
 
 from api.limit_settings import KILOBYTE, STANDARD_LIMITS, LimitSettings
 from api.problems import BadInputError
-from api.structure import check_depth, check_sizes
+from api.structure import Skeleton, check_depth, check_sizes
 
 BATCH_BODY_BYTES_MAX = 1024 * KILOBYTE
 BATCH_MAX = 1000
@@ -138,7 +138,8 @@ def read_json(
     headers: Headers, body: bytes, decoder: Decoder[T], limits: LimitSettings = STANDARD_LIMITS
 ) -> T:
     _check_media_type(headers)
-    check_depth(body, limits)
+    skeleton = Skeleton(body)
+    check_depth(skeleton, limits)
     if b"\\u0000" in body:
         _refuse_nul(body)
     try:
@@ -152,7 +153,7 @@ def read_json(
     except RecursionError:
         raise bad_request("too_deep", "The body is nested too deeply.") from None
     _look_closely(body)
-    check_sizes(body, limits)
+    check_sizes(skeleton, limits)
     return value
 
 

@@ -51,6 +51,7 @@ class Tally:
 
     name = "tally"
     kinds: tuple[type[Event], ...] | None = None
+    looks_inside = True
     pause_seconds = PAUSE_SECONDS
 
     def __init__(self) -> None:

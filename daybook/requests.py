@@ -46,6 +46,8 @@ from daybook.jobs import (
 from daybook.request import ANSWER_SECONDS_MAX, Request, given, reading, segment, writing
 
 PAGE_SIZE = 100
+# What is left out of an answer then, are ids alone or what `Job` has as its defaults.
+BRIEFLY = {"Prefer": "return=minimal"}
 
 T = TypeVar("T")
 AnyClaim = Claim | ClaimedJob
@@ -90,7 +92,7 @@ def enqueue_many(jobs: Iterable[NewJob]) -> Request[list[Job]]:
 def enqueue_ids(jobs: Iterable[NewJob]) -> Request[list[UUID]]:
     """The same, for those who need only the ids: the answer is a tenth of the size."""
     request = writing("/api/jobs", {"jobs": list(jobs)}, read_ids)
-    return replace(request, headers={"Prefer": "return=minimal"})
+    return replace(request, headers=BRIEFLY)
 
 
 def claim(
@@ -115,7 +117,7 @@ def claim(
     # answer is lost, its jobs come back at the end of their leases.
     request = writing("/api/jobs/claim", given(body), read_claimed_jobs)
     seconds_max = ANSWER_SECONDS_MAX + wait_seconds
-    return replace(request, needs_key=False, answer_seconds_max=seconds_max)
+    return replace(request, needs_key=False, answer_seconds_max=seconds_max, headers=BRIEFLY)
 
 
 def heartbeat(claim: AnyClaim) -> Request[datetime]:

@@ -46,7 +46,7 @@ class Committer:
         *,
         tables: Sequence[LiveTable[Any]],
         mapper: EventMapper,
-        lanes: int = 2,
+        lanes: int = 3,
         deadline_seconds: float = DEADLINE_SECONDS,
         on_commit: Callable[[int], None] = lambda _position: None,
     ) -> None:
@@ -218,7 +218,7 @@ class Committer:
                 one.tell(answer)
         if batch.position is not None:
             self.events_count.update(
-                decided.event.topic for one in waiting for decided in one.events
+                [decided.event.topic for one in waiting for decided in one.events]
             )
             self._on_commit(batch.position)
         if again:

@@ -38,6 +38,17 @@ _READER_OPTIONS = {
     "statement_timeout": "60s",
     "idle_in_transaction_session_timeout": "10s",
 }
+# A follower reads the log in its order and takes the first of what is there. The planner, who knows
+# little of the newest positions, would rather collect all that is left of the log and sort it, anew
+# for every batch.
+_FOLLOWER_OPTIONS = {
+    **_READER_OPTIONS,
+    "enable_bitmapscan": "off",
+    "enable_seqscan": "off",
+    "enable_sort": "off",
+    # What a follower writes, it can derive again; its cursor is lost and found together with it.
+    "synchronous_commit": "off",
+}
 _OWNER_OPTIONS: dict[str, str] = {}
 
 _LINK: dict[str, str | int] = {
@@ -59,9 +70,7 @@ def reader_conninfo(conninfo: str) -> str:
 
 
 def follower_conninfo(conninfo: str) -> str:
-    """As a reader, but a commit need not wait for the disk: what a follower writes, it can derive
-    again, and its cursor is lost and found together with its effects."""
-    return _conninfo(conninfo, SERVICE_ROLE, {**_READER_OPTIONS, "synchronous_commit": "off"})
+    return _conninfo(conninfo, SERVICE_ROLE, _FOLLOWER_OPTIONS)
 
 
 def noting_conninfo(conninfo: str) -> str:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from typing import Protocol
+from typing import Any, Protocol
 
 import psycopg
 from msgspec import Struct
@@ -23,6 +23,8 @@ from eventlog.mapper import EventMapper, FollowedEvent
 from eventlog.wakeups import COURTESY_SECONDS, Wakeups
 
 BATCH_MAX = 2000
+# Without their states events are small, and larger batches are fewer.
+LEAN_BATCH_MAX = 6000
 POLL_SECONDS = 1.0
 # The usual rest between two looks, when somebody waits for the result.
 PAUSE_SECONDS = 0.015
@@ -44,6 +46,8 @@ ORDER BY notification_id
 LIMIT %(limit)s
 """
 READ_EVENTS_OF_TOPICS = READ_EVENTS.replace("ORDER BY", "  AND topic = ANY(%(topics)s)\nORDER BY")
+# Three quarters of what would be sent is what the events say.
+_SAYING_NOTHING = "topic, ''::bytea"
 MOVE_CURSOR = """
 UPDATE followers
 SET position = %(position)s, count = %(count)s, digest = %(digest)s, updated_at = clock_timestamp()
@@ -64,6 +68,10 @@ class Projection(Protocol):
     name: str
     kinds: tuple[type[Event], ...] | None
     """The events it wants; None for all of them."""
+
+    looks_inside: bool
+    """Whether it must know what the events say, or only what happened to what: then their states
+    are left out, as far as it follows. Whoever derives it anew may give them all the same."""
 
     pause_seconds: float
     """How long it rests between two looks: under load every commit rings, and resting makes
@@ -97,17 +105,22 @@ class Follower:
         projection: Projection,
         mapper: EventMapper,
         *,
-        batch_max: int = BATCH_MAX,
+        batch_max: int | None = None,
     ) -> None:
         self._conninfo = follower_conninfo(conninfo)
         self._projection = projection
         self._mapper = mapper
-        self._batch_max = batch_max
+        usual_max = BATCH_MAX if projection.looks_inside else LEAN_BATCH_MAX
+        self._batch_max = batch_max or usual_max
         self._horizon = Horizon()
         self._connection: AsyncConnection[TupleRow] | None = None
         self._stopping = False
         kinds = projection.kinds
         self._topics = None if kinds is None else mapper.topics_of(kinds)
+        query = READ_EVENTS if kinds is None else READ_EVENTS_OF_TOPICS
+        if not projection.looks_inside:
+            query = query.replace("topic, state", _SAYING_NOTHING)
+        self._query = query
 
     async def run(self, wakeups: Wakeups) -> None:
         """Follows until it is stopped. A lost database is waited for."""
@@ -191,10 +204,8 @@ class Follower:
     async def _read(
         self, connection: AsyncConnection[TupleRow], after: int, horizon: int
     ) -> list[FollowedEvent]:
-        limits = {"after": after, "horizon": horizon, "limit": self._batch_max}
-        if self._topics is None:
-            rows = await connection.execute(READ_EVENTS, limits, binary=True)
-        else:
-            wanted = {**limits, "topics": self._topics}
-            rows = await connection.execute(READ_EVENTS_OF_TOPICS, wanted, binary=True)
+        wanted: dict[str, Any] = {"after": after, "horizon": horizon, "limit": self._batch_max}
+        if self._topics is not None:
+            wanted["topics"] = self._topics
+        rows = await connection.execute(self._query, wanted, binary=True)
         return self._mapper.followed(await rows.fetchall())

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from eventlog.database import connect, reader_conninfo
-from eventlog.horizon import READ_LAST_POSITION, Horizon
+from eventlog.horizon import READ_LAST_POSITION
 from eventlog.live import LiveTable
+from eventlog.settled import settled_position
 from processors.runtime import POLL_SECONDS, Processor, Runtime, Session
 from projections.checkpoints import due_tables, take_checkpoints
 
@@ -20,11 +21,12 @@ class Checkpoints(Processor):
             last = await session.connection.execute(READ_LAST_POSITION)
             ((position,),) = await last.fetchall()
             if due := await due_tables(session.connection, position):
-                await _take(runtime.conninfo, due)
+                await take_when_settled(runtime.conninfo, due)
         return POLL_SECONDS
 
 
-async def _take(conninfo: str, tables: Sequence[LiveTable[Any]]) -> None:
-    """On a connection of its own: the session is shared, and this is a transaction."""
+async def take_when_settled(conninfo: str, tables: Sequence[LiveTable[Any]]) -> None:
+    """On a connection of its own: the session is shared, and this is a transaction. Somebody is
+    nearly always writing, and is waited for: what is not settled is looked through for gaps."""
     async with await connect(reader_conninfo(conninfo)) as connection:
-        await take_checkpoints(connection, await Horizon().look(connection), tables)
+        await take_checkpoints(connection, await settled_position(connection), tables)

@@ -58,6 +58,7 @@ class Announcing:
         Ticket.Cancelled,
         Ticket.Transferred,
     )
+    looks_inside = True
     pause_seconds = 0.05
 
     async def apply(

@@ -64,6 +64,8 @@ class FinishedJobs:
         Job.Cancelled,
     )
 
+    # What it wants to know of a job is mostly known where it was finished.
+    looks_inside = False
     # Lists read the log after the cursor too, so nobody waits for this.
     pause_seconds = 0.25
 
@@ -87,13 +89,14 @@ class FinishedJobs:
     def _labels_of(
         self, over: Mapping[UUID, JobStatus], events: Iterable[FollowedEvent]
     ) -> dict[UUID, JobLabel]:
-        """As far as they are known without a look into the log: a job that is done at once is in
-        the batch of its creation. Of what happened to a job, the last counts."""
+        """As far as they are known without a look into the log: this process has just finished
+        them or, where states are given, they were created in this batch. Of what happened to a
+        job, the last counts."""
         labels: dict[UUID, JobLabel] = {}
         for one in events:
             if (job_id := one.originator_id) not in over:
                 continue
-            if one.topic in _CREATED:
+            if one.state and one.topic in _CREATED:
                 labels[job_id] = label_in(one.event)
             elif label := self.recent.take(job_id, one.originator_version):
                 labels[job_id] = label

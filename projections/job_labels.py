@@ -38,8 +38,8 @@ class RecentLabels:
     """Of the jobs that this process has just finished: the read model need not ask the log for
     what was known a moment ago. What finished them in other processes, it asks for."""
 
-    # As many as are finished within a second or two, at 300 bytes each.
-    COUNT_MAX = 30_000
+    # As many as are finished within some seconds, at 300 bytes each.
+    COUNT_MAX = 60_000
 
     def __init__(self) -> None:
         # By the version that finished them, since a job that is created again has another label.
@@ -52,8 +52,8 @@ class RecentLabels:
             if job.is_over and change.before is not None:
                 label = JobLabel(job.number, job.queue, job.type, job.subject)
                 self._known[job.id.int, job.version] = label
-        if len(self._known) > self.COUNT_MAX:
-            for oldest in [*islice(self._known, len(self._known) - self.COUNT_MAX // 2)]:
+        if (excess := len(self._known) - self.COUNT_MAX) > 0:
+            for oldest in [*islice(self._known, excess + self.COUNT_MAX // 10)]:
                 del self._known[oldest]
 
     def take(self, job_id: UUID, version: int) -> JobLabel | None:

@@ -4,9 +4,13 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import orjson
-from msgspec import Raw
+import pytest
+from msgspec import Raw, to_builtins
+from msgspec.json import decode
+from msgspec.structs import replace
 
-from api.job_shapes import JobJSON, job_dict, job_json
+from api.job_shapes import JobJSON, brief_jobs, job_dict, job_json
+from daybook.jobs import ClaimedJob
 from domain.job import Job, JobStatus, Lease, UniqueScope
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -78,3 +82,40 @@ def test_every_member_has_the_value_of_its_name() -> None:
 
 def test_it_can_stand_in_an_answer() -> None:
     assert orjson.loads(orjson.dumps({"jobs": [job_json(JOB)] * 2})) == {"jobs": [TOLD, TOLD]}
+
+
+# As most jobs are: everything that can be left out is.
+USUAL = Job(
+    id=UUID(int=1),
+    version=2,
+    number=3,
+    queue="email",
+    type="send",
+    priority=5,
+    payload=Raw(b"null"),
+    status=JobStatus.PROCESSING,
+    attempts=1,
+    attempts_max=3,
+    lease_seconds=90.0,
+    created_at=NOON,
+    updated_at=NOON,
+    lease=JOB.lease,
+)
+
+
+@pytest.mark.parametrize("job", [replace(JOB, run_at=None, finished_at=None), USUAL])
+def test_told_briefly_a_client_reads_the_same_of_what_a_worker_takes(job: Job) -> None:
+    job = replace(job, result=Raw(b"null"))
+    briefly = orjson.dumps({"jobs": brief_jobs([job])})
+    at_length = orjson.dumps({"jobs": [job_json(job)]})
+    read, expected = (
+        to_builtins({**{name: getattr(one, name) for name in one.__struct_fields__}, "lost": None})
+        for body in (briefly, at_length)
+        for one in decode(body, type=dict[str, list[ClaimedJob]])["jobs"]
+    )
+    assert read == expected
+
+
+def test_of_a_usual_job_what_is_usual_is_not_told() -> None:
+    (told,) = orjson.loads(orjson.dumps(brief_jobs([USUAL])))
+    assert not {"priority", "subject", "attemptsMax", "leaseSeconds", "life", "error"} & told.keys()

@@ -45,6 +45,7 @@ class Broken:
 
     name = "broken"
     kinds: tuple[type[Event], ...] | None = None
+    looks_inside = True
     pause_seconds = PAUSE_SECONDS
 
     async def apply(

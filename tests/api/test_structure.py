@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from api.limit_settings import STANDARD_LIMITS, LimitSettings
 from api.problems import BadInputError
-from api.structure import INTEGER_MAX, check_depth, check_sizes
+from api.structure import INTEGER_MAX, Skeleton, check_depth, check_sizes
 
 SMALL = LimitSettings(
     json_depth_max=8, json_items_max=1000, json_members_max=100, json_text_characters_max=1024
@@ -18,8 +18,9 @@ SMALL = LimitSettings(
 
 def refusal(body: bytes, limits: LimitSettings = SMALL) -> tuple[int, str] | None:
     try:
-        check_depth(body, limits)
-        check_sizes(body, limits)
+        skeleton = Skeleton(body)
+        check_depth(skeleton, limits)
+        check_sizes(skeleton, limits)
     except BadInputError as error:
         return error.problem.status_code, json.loads(bytes(error.problem.body))["code"]
     return None

@@ -12,8 +12,8 @@ from psycopg.rows import TupleRow
 
 from domain.event import Event
 from domain.order import Order
-from eventlog.database import owner_conninfo
-from eventlog.follower import PAUSE_SECONDS, Cursor, Follower
+from eventlog.database import follower_conninfo, owner_conninfo
+from eventlog.follower import PAUSE_SECONDS, READ_EVENTS_OF_TOPICS, Cursor, Follower
 from eventlog.mapper import FollowedEvent
 from eventlog.wakeups import Wakeups
 from tests.kitchen import MAPPER, eventually, open_kitchen, rows
@@ -31,6 +31,7 @@ class Seen:
 
     name = "seen"
     kinds: tuple[type[Event], ...] | None = None
+    looks_inside = True
     pause_seconds = PAUSE_SECONDS
 
     def __init__(self) -> None:
@@ -175,3 +176,50 @@ def test_the_proof_tells_skipped_repeated_and_swapped_positions_apart() -> None:
     for wrong in ([1, 2, 3], [1, 2, 2, 3, 5], [1, 3, 2, 5], [1, 2, 4, 5]):
         assert Cursor().past(wrong, upto=5) != right
     assert Cursor().past([1, 2], upto=2).past([3, 5], upto=5) == right
+
+
+# So many that to collect and sort a part of them looks cheaper than to read them in their order.
+APPEND_MANY = """
+INSERT INTO stored_events (originator_id, originator_version, topic, state,
+                           command_id, correlation_id, actor)
+SELECT gen_random_uuid(), 1, 'order.created', '{}', gen_random_uuid(), gen_random_uuid(), 'test'
+FROM generate_series(1, 20000)
+"""
+
+
+def test_who_is_far_behind_reads_no_more_than_it_takes(own_database: str) -> None:
+    with psycopg.connect(owner_conninfo(own_database), autocommit=True) as connection:
+        connection.execute("ALTER TABLE stored_events SET (autovacuum_enabled = off)")
+        connection.execute(APPEND_MANY)
+    wanted = {"after": 0, "horizon": 20_000, "limit": 500, "topics": ["order.created"]}
+    with psycopg.connect(follower_conninfo(own_database), autocommit=True) as connection:
+        plan = connection.execute(f"EXPLAIN {READ_EVENTS_OF_TOPICS}", wanted).fetchall()
+    steps = "\n".join(line for (line,) in plan)
+    assert "Index Scan using stored_events_notification_id_idx" in steps
+    assert "Sort" not in steps
+
+
+async def test_who_does_not_look_inside_is_told_only_what_happened_to_what(
+    seen_database: str,
+) -> None:
+    told: list[FollowedEvent] = []
+
+    class Passer(Seen):
+        looks_inside = False
+
+        async def apply(
+            self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
+        ) -> None:
+            told.extend(events)
+            await super().apply(connection, events)
+
+    await write_orders(seen_database, 3)
+    follower = Follower(seen_database, Passer(), MAPPER)
+    await follower.catch_up()
+    cursor = await follower.cursor()
+    assert cursor == await follower.recompute(cursor.position)
+    await follower.close()
+    logged = rows(seen_database, "SELECT originator_id, topic, state FROM stored_events")
+    assert [(one.originator_id, one.topic) for one in told] == [row[:2] for row in logged]
+    assert {one.state for one in told} == {b""}
+    assert all(row[2] for row in logged)
