@@ -32,6 +32,8 @@ LOOK_SECONDS = 0.25
 # every batch.
 CALM = 0.5
 TOGETHER_MIN = 32
+# Pushes are answered in good time while that takes this part of what makes the service busy.
+GOOD_PART = 0.85
 RETRY_SECONDS_MAX = 60
 # Of the places for operations, so many are taken when others are accepted again.
 DRAINED = 0.05
@@ -87,7 +89,7 @@ class Admission:
         self._numbers = Numbers(None, 0, None, None)
         self._looked_at: float | None = None
         self._queued_since = 0
-        self.pushes = UnderWay(thresholds.push_load_max * thresholds.busy_seconds)
+        self.pushes = UnderWay(GOOD_PART * thresholds.push_load_max * thresholds.busy_seconds)
         self._is_draining = False
         self._shed_until = 0.0
         self._tasks: list[asyncio.Task[None]] = []

@@ -201,12 +201,7 @@ class Endpoint(ABC, Generic[B]):
         except Exception:
             await defect()(scope, receive, send)
             raise  # The server writes it into its log.
-        if answer.status != HTTPStatus.NO_CONTENT:
-            headers.append((b"content-length", b"%d" % len(answer.body)))
-            headers.append(JSON_TYPE if answer.status < HTTPStatus.BAD_REQUEST else PROBLEM_TYPE)
-        start = {"type": "http.response.start", "status": answer.status, "headers": headers}
-        await send(start)
-        await send({"type": "http.response.body", "body": answer.body})
+        await send_answer(send, answer, headers)
 
     def body_bytes_max(self, limits: LimitSettings) -> int:
         """Its own limit, or a smaller one that was set."""
@@ -294,6 +289,15 @@ class Write(Endpoint[B], Generic[B, A]):
         if isinstance(outcome, Refusal):
             return stored(problem_of(outcome))
         return StoredAnswer(self.status, orjson.dumps(self._shape(outcome)))
+
+
+async def send_answer(send: Send, answer: StoredAnswer, headers: RawHeaders) -> None:
+    if answer.status != HTTPStatus.NO_CONTENT:
+        headers.append((b"content-length", b"%d" % len(answer.body)))
+        headers.append(JSON_TYPE if answer.status < HTTPStatus.BAD_REQUEST else PROBLEM_TYPE)
+    start = {"type": "http.response.start", "status": answer.status, "headers": headers}
+    await send(start)
+    await send({"type": "http.response.body", "body": answer.body})
 
 
 def keyed(

@@ -42,7 +42,7 @@ class Choice(DatabaseChoice, Protocol):
 @click.command("jobs")
 @click.option("--rounds", default=3, show_default=True, type=click.IntRange(1))
 @click.option(
-    "--jobs", default=10_000, show_default=True, type=click.IntRange(1), help="Jobs in one round."
+    "--jobs", default=30_000, show_default=True, type=click.IntRange(1), help="Jobs in one round."
 )
 @click.option(
     "--pending",

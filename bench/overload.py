@@ -33,7 +33,7 @@ from bench.write import DatabaseChoice
 LANES = 2_000
 FEW, ARRIVING = 4, 400
 # Pushes a second.
-OFFERED = (100, 150, 200, 250, 300, 400)
+OFFERED = (200, 300, 400, 500, 600, 800)
 CONSUMERS = 8
 TOO_MUCH = 3
 BATCH = 100

@@ -7,6 +7,7 @@ decides something about it.
 
 from datetime import datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import ClassVar
 from uuid import UUID, uuid5
 
@@ -61,6 +62,8 @@ class Queue(Struct, frozen=True, kw_only=True, gc=False):
         lanes: Lanes = Lanes.BLOCK
 
 
+# Asked for with every message.
+@lru_cache(maxsize=1024)
 def queue_id(name: str) -> UUID:
     return uuid5(_QUEUES, name)
 

@@ -9,6 +9,10 @@ from projections.running_rebuilds import REBUILD_LOCK
 
 WRITER_SECONDS_MAX = 2.0
 LAG_SECONDS_MAX = 10.0
+# So many dead rows, and so many times as many as live ones, are more than autovacuum leaves when it
+# keeps up.
+DEAD_ROWS_MAX = 100_000
+DEAD_TIMES_MAX = 10
 
 READ_SERVER = """
 SELECT current_setting('server_version'), pg_is_in_recovery(),
@@ -29,6 +33,14 @@ WHERE l.locktype = 'relation' AND l.relation = 'stored_events'::regclass
   AND l.mode = 'RowExclusiveLock' AND l.granted
   AND clock_timestamp() - coalesce(a.xact_start, p.prepared, clock_timestamp())
       > %(seconds)s * interval '1 second'
+"""
+# Every look for what is ready, and every row that is changed, comes by them.
+FIND_DEAD_ROWS = """
+SELECT relname, n_dead_tup, n_live_tup
+FROM pg_stat_user_tables
+WHERE schemaname = current_schema()
+  AND n_dead_tup > greatest(%(rows)s::bigint, %(times)s * n_live_tup)
+ORDER BY n_dead_tup DESC
 """
 READ_FOLLOWERS = """
 SELECT name, position, extract(epoch FROM clock_timestamp() - updated_at)::float8
@@ -69,6 +81,17 @@ async def _indexes(connection: Connection) -> Finding:
         return Finding("indexes", Health.GOOD, "All that the migrations made are there.")
     sentence = f"{len(missing)} are missing or unfinished: reads are right, and slow."
     return Finding("indexes", Health.BAD, sentence, f"As owner of the schema: {missing[0]};")
+
+
+async def _dead_rows(connection: Connection) -> Finding:
+    given = {"rows": DEAD_ROWS_MAX, "times": DEAD_TIMES_MAX}
+    found = await rows_of(connection, FIND_DEAD_ROWS, given)
+    if not found:
+        return Finding("dead rows", Health.GOOD, "Autovacuum keeps up.")
+    ((table, dead, live), *_) = found
+    sentence = f"{table} has {dead:,} dead rows beside {live:,} live ones: all it does is slow."
+    step = f"As its owner: VACUUM {table}; and set autovacuum_naptime = '5s' on the server."
+    return Finding("dead rows", Health.NOTICE, sentence, step)
 
 
 async def _horizon(connection: Connection) -> Finding:
@@ -128,6 +151,7 @@ async def _rebuilds(connection: Connection) -> Finding:
 OF_THE_HOUSE: Sequence[Examination] = (
     _server,
     _indexes,
+    _dead_rows,
     _horizon,
     _followers,
     _duty,

@@ -72,6 +72,22 @@ async def test_the_doctor_finds_an_index_that_is_not_there_and_says_how_to_make_
     assert "All that the migrations made are there." in doctor(own_database)
 
 
+LEAVE_DEAD_ROWS = """
+ALTER TABLE job_types SET (autovacuum_enabled = off);
+INSERT INTO job_types SELECT 'email', number::text FROM generate_series(1, 100001) AS number;
+DELETE FROM job_types;
+SELECT pg_stat_force_next_flush();
+"""
+
+
+def test_the_doctor_notices_that_nobody_clears_away_after_a_queue(own_database: str) -> None:
+    assert "Autovacuum keeps up." in doctor(own_database)
+    rows(own_database, LEAVE_DEAD_ROWS)
+    told = doctor(own_database)
+    assert "job_types has 100,001 dead rows beside 0 live ones" in told
+    assert "set autovacuum_naptime = '5s' on the server" in told
+
+
 def doctor(conninfo: str) -> str:
     """In one line, however wide the table is that it prints."""
     return " ".join(daybook("doctor", DATABASE_URL=conninfo).stdout.split())

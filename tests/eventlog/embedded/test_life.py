@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from eventlog.embedded import EmbeddedPostgres, running_conninfo
@@ -66,6 +67,24 @@ def test_the_server_writes_through_and_listens_on_its_private_socket_only(data_d
         assert stat.S_IMODE((data_dir / "run").stat().st_mode) == 0o700
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", port))
+
+
+CHURN = """
+CREATE TABLE churned (id integer);
+INSERT INTO churned SELECT generate_series(1, 20000);
+DELETE FROM churned;
+"""
+IS_CLEARED = """
+SELECT n_dead_tup = 0 AND autovacuum_count > 0 FROM pg_stat_user_tables WHERE relname = 'churned'
+"""
+
+
+def test_dead_rows_are_gone_after_seconds_and_not_after_a_minute(data_dir: Path) -> None:
+    """A queue leaves ten thousand of them behind in a second, and whoever looks comes by them."""
+    with EmbeddedPostgres(data_dir) as postgres:
+        with psycopg.connect(postgres.conninfo, autocommit=True) as connection:
+            connection.execute(CHURN)
+        eventually(lambda: execute(postgres.conninfo, IS_CLEARED) == [(True,)], seconds=15)
 
 
 def test_a_killed_server_comes_back_by_itself_with_every_acknowledged_row(data_dir: Path) -> None:
