@@ -159,6 +159,9 @@ class Endpoint(ABC, Generic[B]):
     problems: tuple[HTTPStatus, ...] = ()
     """Statuses with which only this endpoint refuses; the others are the same for every write."""
 
+    brief: "Endpoint[B] | None" = None
+    """What answers in its place who wants to hear no more than necessary."""
+
     changes: ClassVar[bool] = True
     """Also by GET, as others who pop messages do: the door looks at it as at any other change."""
 
@@ -191,7 +194,8 @@ class Endpoint(ABC, Generic[B]):
             call = Call(scope, receive, self.parameters)
             bytes_max = self.body_bytes_max(call.settings)
             body = await read_bytes(call.headers, receive, bytes_max)
-            answer, headers = await self.answer(call, body)
+            chosen = self.brief if self.brief is not None and prefers_minimal(call) else self
+            answer, headers = await chosen.answer(call, body)
         except BadInputError as error:
             await error.problem(scope, receive, send)
             return

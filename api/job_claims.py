@@ -24,7 +24,6 @@ from api.commands import (
     RawHeaders,
     Write,
     origin_of,
-    prefers_minimal,
     stored,
 )
 from api.job_bodies import Held, LeaseSeconds, Name
@@ -163,13 +162,6 @@ class TakingEndpoint(Write[B, list[Job]]):
 class ClaimEndpoint(TakingEndpoint[Wish]):
     headers: ClassVar[Mapping[str, Any]] = {**TakingEndpoint.headers, "Prefer": Preference}
     empty: ClassVar[bytes] = b'{"jobs":[]}'
-    brief: "ClaimEndpoint | None" = None
-    """What answers in its place who wants to hear no more than necessary."""
-
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        if self.brief is not None and prefers_minimal(call):
-            return await self.brief.answer(call, body)
-        return await super().answer(call, body)
 
     def take(self, call: Call, wish: Wish) -> tuple[ClaimJobs, float]:
         return claim(wish, call), wish.wait_seconds

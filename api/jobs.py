@@ -45,6 +45,9 @@ from domain.new_jobs import (
 from domain.workshop import FinishJob, FinishJobs, Outcome, Result, Settled
 from eventlog.origin import StoredAnswer
 
+# Looked up once: it is compared with every job that is told of.
+_COMPLETED = JobStatus.COMPLETED
+
 
 class JobAnswer(TypedDict):
     job: JobJSON
@@ -69,6 +72,19 @@ class ResultJSON(TypedDict):
 
 class ResultsAnswer(TypedDict):
     results: list[ResultJSON]
+
+
+class PlacedResultJSON(ResultJSON):
+    """With its place among the results that were told, from 0."""
+
+    place: int
+
+
+class BriefResultsAnswer(TypedDict):
+    """The answer to `Prefer: return=minimal`: how many are completed, and how all others stand."""
+
+    completed: int
+    results: list[PlacedResultJSON]
 
 
 class Enqueue(Struct, frozen=True, gc=False):
@@ -192,8 +208,21 @@ class CreateEndpoint(FillingWrite[NewJobs, tuple[str, list[Enqueued]]]):
         return StoredAnswer(status, orjson.dumps(enqueued(outcome)))
 
 
-def reported(outcomes: list[Settled]) -> ResultsAnswer:
+class ReportEndpoint(Write[Results, list[Settled]]):
+    headers: ClassVar[Mapping[str, Any]] = {**Write.headers, "Prefer": Preference}
+
+
+def reported(outcomes: list[Settled]) -> ResultsAnswer | BriefResultsAnswer:
     return {"results": [told(outcome) for outcome in outcomes]}
+
+
+def briefly_reported(outcomes: list[Settled]) -> BriefResultsAnswer:
+    others: list[PlacedResultJSON] = [
+        {"place": place, **told(outcome)}
+        for place, outcome in enumerate(outcomes)
+        if not (isinstance(outcome.answer, Job) and outcome.answer.status is _COMPLETED)
+    ]
+    return {"completed": len(outcomes) - len(others), "results": others}
 
 
 def told(settled: Settled) -> ResultJSON:
@@ -278,15 +307,19 @@ CREATE = CreateEndpoint(
     status=HTTPStatus.CREATED,
     body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
-REPORT = Write(
-    "POST",
-    "/api/jobs/results",
-    takes=Results,
-    scope=WORKER,
-    command=report,
-    shape=reported,
-    body_bytes_max=BATCH_BODY_BYTES_MAX,
+REPORT, BRIEF_REPORT = (
+    ReportEndpoint(
+        "POST",
+        "/api/jobs/results",
+        takes=Results,
+        scope=WORKER,
+        command=report,
+        shape=shape,
+        body_bytes_max=BATCH_BODY_BYTES_MAX,
+    )
+    for shape in (reported, briefly_reported)
 )
+REPORT.brief = BRIEF_REPORT
 COMPLETE = Write(
     "POST",
     "/api/jobs/{id}/complete",

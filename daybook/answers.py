@@ -1,6 +1,6 @@
 """What a call gets back, read from the HTTP answer: the value, or the error that it stands for."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -18,7 +18,19 @@ from daybook.errors import (
     ServerFault,
     Unavailable,
 )
-from daybook.jobs import ClaimedJob, Heartbeats, Job, Page, Queue, Redriven, Reported, Wire
+from daybook.jobs import (
+    ClaimedJob,
+    Heartbeats,
+    Job,
+    JobStatus,
+    Page,
+    Queue,
+    Redriven,
+    Reported,
+    Wire,
+)
+
+_COMPLETED = JobStatus.COMPLETED
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -115,8 +127,15 @@ class _LeaseUntil(Wire, frozen=True):
     lease_until: datetime
 
 
+class _PlacedReport(Reported, frozen=True, kw_only=True):
+    place: int = 0
+
+
 class _Reports(Wire, frozen=True):
-    results: list[Reported]
+    """All of them; or, where it says how many are completed, the others, each with its place."""
+
+    results: list[_PlacedReport]
+    completed: int | None = None
 
 
 class _History(Wire, frozen=True):
@@ -141,10 +160,30 @@ read_jobs = _reader(_ManyJobs, lambda answer: answer.jobs)
 read_ids = _reader(_Ids, lambda answer: answer.ids)
 read_claimed_jobs = _reader(_ClaimedJobs, lambda answer: answer.jobs)
 read_lease_until = _reader(_LeaseUntil, lambda answer: answer.lease_until)
-read_reports = _reader(_Reports, lambda answer: answer.results)
 read_history = _reader(_History, lambda answer: answer.events)
 read_queue = _reader(_OneQueue, lambda answer: answer.queue)
 read_queues = _reader(_ManyQueues, lambda answer: answer.queues)
 read_heartbeats = Decoder(Heartbeats).decode
 read_page = Decoder(Page).decode
 read_redriven = Decoder(Redriven).decode
+
+_reports = Decoder(_Reports)
+
+
+def reports_reader(ids: Sequence[UUID]) -> Callable[[bytes], list[Reported]]:
+    """For what was told of these jobs, in this order."""
+
+    def read(content: bytes) -> list[Reported]:
+        answer = _reports.decode(content)
+        told = [
+            Reported(id=one.id, status=one.status, code=one.code, error=one.error)
+            for one in answer.results
+        ]
+        if answer.completed is None:
+            return told
+        reports = [Reported(id=one, status=_COMPLETED) for one in ids]
+        for placed, one in zip(answer.results, told, strict=True):
+            reports[placed.place] = one
+        return reports
+
+    return read

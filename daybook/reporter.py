@@ -90,7 +90,8 @@ class Reporter:
         # For as long as it can matter: after the lease the job is somebody else's.
         lease_ends_at = max(report.held.lease_ends_at for report in batch)
         seconds_max = max(RETRY_SECONDS_MIN, lease_ends_at - time.monotonic())
-        request = requests.report_encoded(report.content for report in batch)
+        ids = [report.result.id for report in batch]
+        request = requests.report_encoded(ids, [report.content for report in batch])
         try:
             answers = await self._client.send(request, seconds_max)
         except Unavailable as error:

@@ -21,7 +21,7 @@ from daybook.answers import (
     read_queue,
     read_queues,
     read_redriven,
-    read_reports,
+    reports_reader,
 )
 from daybook.jobs import (
     Claim,
@@ -46,7 +46,7 @@ from daybook.jobs import (
 from daybook.request import ANSWER_SECONDS_MAX, Request, given, reading, segment, writing
 
 PAGE_SIZE = 100
-# What is left out of an answer then, are ids alone or what `Job` has as its defaults.
+# What is left out of an answer then is known here: what was sent, or what `Job` has as defaults.
 BRIEFLY = {"Prefer": "return=minimal"}
 
 T = TypeVar("T")
@@ -167,15 +167,18 @@ def release(claim: AnyClaim) -> Request[Job]:
 
 def report(results: Iterable[Result]) -> Request[list[Reported]]:
     """The outcomes of up to 1,000 claims. Each is decided by itself, in the order given."""
-    return report_encoded(map(encode, results))
+    told = list(results)
+    return report_encoded([one.id for one in told], map(encode, told))
 
 
-def report_encoded(results: Iterable[bytes]) -> Request[list[Reported]]:
+def report_encoded(ids: Sequence[UUID], results: Iterable[bytes]) -> Request[list[Reported]]:
+    """Of these jobs, each with what became of it."""
     return Request(
         method="POST",
         path="/api/jobs/results",
         content=b'{"results":[' + b",".join(results) + b"]}",
-        read=read_reports,
+        headers=BRIEFLY,
+        read=reports_reader(ids),
         needs_key=True,
     )
 

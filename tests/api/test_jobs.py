@@ -1,10 +1,12 @@
 """Jobs over HTTP: what is asked for, what comes back, and what bad input gets."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from uuid_utils.compat import uuid7
 
+from daybook.answers import reports_reader
 from tests.api.http import Answer, Api
 from tests.kitchen import rows
 
@@ -161,6 +163,31 @@ async def test_results_come_by_the_thousand_and_each_is_decided_by_itself(api: A
     assert done == {"id": jobs[0]["id"], "status": "COMPLETED"}
     assert (lost["id"], lost["code"]) == (jobs[1]["id"], "claim_lost")
     assert dead["status"] == "DEAD"
+
+
+async def test_told_briefly_only_what_is_not_completed_is_named_by_its_place(api: Api) -> None:
+    for _ in range(4):
+        await create(api)
+    done, failed, again, lost = await claim(api, limit=4)
+    results = [
+        {"id": done["id"], "claimId": done["claimId"], "outcome": "done"},
+        {"id": failed["id"], "claimId": failed["claimId"], "outcome": "fail", "error": "no"},
+        {"id": again["id"], "claimId": again["claimId"], "outcome": "done"},
+        {"id": again["id"], "claimId": again["claimId"], "outcome": "done"},
+        {"id": lost["id"], "claimId": done["claimId"], "outcome": "done"},
+    ]
+    answer = await api.post("/api/jobs/results", {"results": results}, prefer="return=minimal")
+    read = reports_reader([UUID(one["id"]) for one in results])
+    assert answer.json["completed"] == 2
+    assert [one["place"] for one in answer.json["results"]] == [1, 3, 4]
+    told = [(str(one.id), one.status, one.code) for one in read(answer.body)]
+    assert told == [
+        (done["id"], "COMPLETED", None),
+        (failed["id"], "DEAD", None),
+        (again["id"], "COMPLETED", None),
+        (again["id"], None, "claim_lost"),
+        (lost["id"], None, "claim_lost"),
+    ]
 
 
 async def test_results_of_jobs_that_never_were_change_nothing(api: Api, database: str) -> None:
