@@ -10,7 +10,6 @@ from msgspec.json import Encoder
 
 from api.shapes import Moment, moment
 from domain.job import Job, JobStatus, UniqueScope
-from domain.new_jobs import LEASE_SECONDS
 from domain.queue import Lanes, Limits, Queue
 from projections.queue_standings import QueueStanding
 
@@ -124,6 +123,10 @@ def job_json(job: Job) -> JobJSON:
     return cast(JobJSON, orjson.Fragment(encoded))
 
 
+# Of numbers that are not whole, only the very default is left out, not one that is equal to it.
+_USUAL_LEASE_SECONDS = 90.0
+
+
 class BriefJob(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """A claimed job without what is as it mostly is. Clients know the same defaults, so none of
     them ever changes."""
@@ -144,7 +147,7 @@ class BriefJob(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"
     payload: Any = None
     priority: int = 5
     attempts_max: int = 3
-    lease_seconds: float = LEASE_SECONDS
+    lease_seconds: float = _USUAL_LEASE_SECONDS
     failures: int = 0
     crashes: int = 0
     interruptions: int = 0
@@ -157,7 +160,7 @@ class BriefJob(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"
 
 
 def brief_job(job: Job) -> BriefJob:
-    lease = job.lease
+    lease, lease_seconds = job.lease, job.lease_seconds
     assert lease is not None, "who takes a job has a lease"
     return BriefJob(
         job.id,
@@ -176,8 +179,7 @@ def brief_job(job: Job) -> BriefJob:
         job.payload,
         job.priority,
         job.attempts_max,
-        # Of numbers that are not whole, only the very default is left out.
-        LEASE_SECONDS if job.lease_seconds == LEASE_SECONDS else job.lease_seconds,
+        _USUAL_LEASE_SECONDS if lease_seconds == _USUAL_LEASE_SECONDS else lease_seconds,
         job.failures,
         job.crashes,
         job.interruptions,

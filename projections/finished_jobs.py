@@ -96,9 +96,13 @@ class FinishedJobs:
         for one in events:
             if (job_id := one.originator_id) not in over:
                 continue
-            if one.state and one.topic in _CREATED:
-                labels[job_id] = label_in(one.event)
-            elif label := self.recent.take(job_id, one.originator_version):
+            if one.topic not in _CREATED:
+                label = self.recent.take(job_id, one.originator_version)
+            else:
+                label = label_in(one.event) if one.state else None
+                # What was known of an earlier life says nothing about this one.
+                labels.pop(job_id, None)
+            if label is not None:
                 labels[job_id] = label
         return labels
 

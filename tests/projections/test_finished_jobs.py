@@ -150,6 +150,23 @@ async def test_what_this_process_has_finished_is_not_asked_of_the_log(
     assert len(stored(database)) == 5
 
 
+async def test_what_is_known_of_an_earlier_life_is_not_taken_for_a_later_one(
+    database: str,
+) -> None:
+    keyed = {"unique_key": "k", "unique_scope": UniqueScope.UNFINISHED}
+    async with open_workshop(database) as workshop:
+        job = await workshop.job(**keyed, subject="the first")
+        await do_all(workshop)
+        await workshop.job(**keyed, subject="the second")
+        await do_all(workshop)
+    # As if another process had finished it the second time.
+    assert HERE.recent.take(job.id, 6) is not None
+    await follow(database, model=HERE)
+
+    assert stored(database) == folded(database)
+    assert [row[5] for row in stored(database)] == ["the second"]
+
+
 async def test_labels_that_nobody_asks_for_are_forgotten_the_oldest_first(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
