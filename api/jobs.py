@@ -35,6 +35,7 @@ from api.requests import unprocessable
 from domain.desk import Desk, Reads
 from domain.errors import Refusal
 from domain.foreman import CancelJob, RetryJob
+from domain.ids import id_of
 from domain.job import Job, JobStatus
 from domain.new_jobs import (
     CreateJobs,
@@ -109,7 +110,9 @@ def create(new: NewJobs, call: Call) -> Enqueue:
     """Create a job, or up to 1,000 as {jobs: […]}, all or none."""
     for queue in {one.queue for one in new.jobs}:
         call.caller.must_reach(queue)
-    return Enqueue(CreateJobs([_new_job(one) for one in new.jobs]), new.answer)
+    first = uuid7().int
+    created = [_new_job(one, id_of(first + place)) for place, one in enumerate(new.jobs)]
+    return Enqueue(CreateJobs(created), new.answer)
 
 
 def complete(body: JobCompletion, call: Call) -> FinishJob:
@@ -233,10 +236,12 @@ def told(settled: Settled) -> ResultJSON:
     return {"id": settled.job_id, "code": code, "error": sentence}
 
 
-def _new_job(body: NewJobBody) -> NewJob:
+def _new_job(body: NewJobBody, job_id: UUID) -> NewJob:
+    """The ids of those that come together count on from the first: so they are in order, and made
+    in half the time."""
     key = body.unique_key
     return NewJob(
-        job_id=uuid7() if key is None else unique_id(body.queue, body.type, key),
+        job_id=job_id if key is None else unique_id(body.queue, body.type, key),
         queue=body.queue,
         type=body.type,
         payload=checked(body.payload),

@@ -49,6 +49,8 @@ _OWN_FAULTS = ("21", "22", "23", "54", "P0")
 class Operations(Processor):
     name: ClassVar[str] = "operations"
     pause_seconds: ClassVar[float] = 0.01
+    # Most of what rings has accepted nothing for later.
+    deaf_seconds: ClassVar[float] = 0.03
 
     def __init__(self) -> None:
         self._has_begun = False
