@@ -191,11 +191,7 @@ class Endpoint(ABC, Generic[B]):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            call = Call(scope, receive, self.parameters)
-            bytes_max = self.body_bytes_max(call.settings)
-            body = await read_bytes(call.headers, receive, bytes_max)
-            chosen = self.brief if self.brief is not None and prefers_minimal(call) else self
-            answer, headers = await chosen.answer(call, body)
+            answer, headers = self.turned_away(scope) or await self._answer(scope, receive)
         except BadInputError as error:
             await error.problem(scope, receive, send)
             return
@@ -205,7 +201,23 @@ class Endpoint(ABC, Generic[B]):
         except Exception:
             await defect()(scope, receive, send)
             raise  # The server writes it into its log.
-        await send_answer(send, answer, headers)
+        if answer.status != HTTPStatus.NO_CONTENT:
+            headers.append((b"content-length", b"%d" % len(answer.body)))
+            headers.append(JSON_TYPE if answer.status < HTTPStatus.BAD_REQUEST else PROBLEM_TYPE)
+        start = {"type": "http.response.start", "status": answer.status, "headers": headers}
+        await send(start)
+        await send({"type": "http.response.body", "body": answer.body})
+
+    def turned_away(self, scope: Scope) -> tuple[StoredAnswer, RawHeaders] | None:  # noqa: ARG002 (few do)
+        """What is answered before anything of what is said is looked at; mostly nothing."""
+        return None
+
+    async def _answer(self, scope: Scope, receive: Receive) -> tuple[StoredAnswer, RawHeaders]:
+        call = Call(scope, receive, self.parameters)
+        bytes_max = self.body_bytes_max(call.settings)
+        body = await read_bytes(call.headers, receive, bytes_max)
+        chosen = self.brief if self.brief is not None and prefers_minimal(call) else self
+        return await chosen.answer(call, body)
 
     def body_bytes_max(self, limits: LimitSettings) -> int:
         """Its own limit, or a smaller one that was set."""
@@ -293,15 +305,6 @@ class Write(Endpoint[B], Generic[B, A]):
         if isinstance(outcome, Refusal):
             return stored(problem_of(outcome))
         return StoredAnswer(self.status, orjson.dumps(self._shape(outcome)))
-
-
-async def send_answer(send: Send, answer: StoredAnswer, headers: RawHeaders) -> None:
-    if answer.status != HTTPStatus.NO_CONTENT:
-        headers.append((b"content-length", b"%d" % len(answer.body)))
-        headers.append(JSON_TYPE if answer.status < HTTPStatus.BAD_REQUEST else PROBLEM_TYPE)
-    start = {"type": "http.response.start", "status": answer.status, "headers": headers}
-    await send(start)
-    await send({"type": "http.response.body", "body": answer.body})
 
 
 def keyed(

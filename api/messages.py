@@ -11,13 +11,13 @@ import orjson
 from msgspec import Struct
 from prometheus_client import Counter
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 from uuid_utils.compat import uuid7
 
 from api import metrics
 from api.access import CLIENT, WORKER
 from api.admission import Admission, Verdict, in_bounds
-from api.commands import Call, RawHeaders, Write, retry_after, send_answer, stored
+from api.commands import Call, RawHeaders, Write, retry_after, stored
 from api.job_bodies import checked
 from api.limit_settings import BATCH_BODY_BYTES_MAX
 from api.message_shapes import (
@@ -114,14 +114,10 @@ def pushed(outcome: list[Enqueued] | Queued) -> PushAnswer | QueuedAnswer:
 class PushEndpoint(FillingWrite[Pushed, list[Enqueued] | Queued]):
     """201 when they are in their lanes, 202 when they are accepted, 429 when there are too many."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Whoever is turned away is so at once, before anything of what they say is looked at."""
+    def turned_away(self, scope: Scope) -> tuple[StoredAnswer, RawHeaders] | None:
         admission: Admission = scope["app"].service.admission
         scope[VERDICT] = verdict = admission.of_push()
-        if verdict is Verdict.REJECT:
-            await send_answer(send, *turned_away(admission, "push"))
-        else:
-            await super().__call__(scope, receive, send)
+        return turned_away(admission, "push") if verdict is Verdict.REJECT else None
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         admission = call.service.admission

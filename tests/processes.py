@@ -42,12 +42,12 @@ def daybook(*arguments: str | Path, **variables: str) -> subprocess.CompletedPro
     )
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
+def eventually(holds: Callable[[], bool], *, every_seconds: float = 0.02) -> bool:
     until = time.monotonic() + SECONDS_MAX
     while time.monotonic() < until:
         if holds():
             return True
-        time.sleep(0.02)
+        time.sleep(every_seconds)
     return False
 
 
