@@ -294,6 +294,23 @@ def test_everything_is_reached_with_the_keyboard_alone(visit: Visit, house: Hous
     assert statuses(house, dead) == {"PENDING"}
 
 
+def test_what_is_being_typed_stays_while_the_list_is_read_again(visit: Visit, house: House) -> None:
+    bury(house, 1, subject="booking-7")
+    page = visit.open("/ops#jobs")
+    be_read(page)
+    page.get_by_label("Subject").focus()
+    page.keyboard.type("booking-8")
+    for _ in range(2):
+        with page.expect_response(lambda answer: "/api/jobs?" in answer.url) as read:
+            pass
+        # Nobody has asked for it yet.
+        assert "booking" not in read.value.url
+    expect(page.get_by_label("Subject")).to_have_value("booking-8")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.keyboard.press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(0)
+
+
 def test_the_slider_of_time_moves_with_arrow_keys(visit: Visit, house: House) -> None:
     house.orders(3)
     head = house.position

@@ -7,6 +7,10 @@ export class Filters {
   form = element("form", { class: "filters", role: "search" });
   /** @type {Record<string, HTMLInputElement | HTMLSelectElement>} */
   #controls = {};
+  /** What is chosen, without what is not: as it stands in the address. @type {Record<string, string>} */
+  chosen = {};
+  /** @type {string | undefined} */
+  #shown;
 
   /**
    * @param {string} view whose address it is
@@ -19,7 +23,7 @@ export class Filters {
       this.form.append(field(label, control));
     }
     const go = () => {
-      location.hash = `#${view}/${queryOf(this.chosen)}`;
+      location.hash = `#${view}/${queryOf(this.#entered)}`;
     };
     this.form.addEventListener("change", go);
     this.form.addEventListener("submit", (event) => {
@@ -28,19 +32,26 @@ export class Filters {
     });
   }
 
-  /** What is chosen, without what is not. */
-  get chosen() {
+  /** What stands in the fields, which may not be finished. */
+  get #entered() {
     const all = Object.entries(this.#controls).map(([name, control]) => [name, control.value.trim()]);
     return Object.fromEntries(all.filter(([, value]) => value !== ""));
   }
 
-  /** @param {string} argument as it stands in the address */
+  /**
+   * Once for each address: a view is shown again every few seconds, and what somebody is just choosing or typing is
+   * theirs until it stands there.
+   * @param {string} argument as it stands in the address
+   */
   read(argument) {
+    if (argument === this.#shown) return;
+    this.#shown = argument;
     const given = new URLSearchParams(argument);
     for (const [name, control] of Object.entries(this.#controls)) {
       const value = given.get(name) ?? "";
       if (control.value.trim() !== value) control.value = value;
     }
+    this.chosen = this.#entered;
   }
 
   get words() {
