@@ -19,7 +19,7 @@ from domain.order import Order
 from domain.schedule import Schedule
 
 # What comes out must not depend on the size of the batches. That of the running table, which was
-# derived in other batches than these, is compared up to its cursor: this is about the beginning.
+# derived in other batches than these, is compared as far as it goes: this is about the beginning.
 BATCH, OTHER_BATCH = 20_000, 701
 BEGINNING = 100_000
 END = 2**63 - 1
@@ -40,7 +40,7 @@ class Tables(Invariant):
         if case.service is not None:
             self.kinds, self.seen = None, True
             self._copies = case.service.copies
-            names = case.service.cursors
+            names = case.service.models
             self._derived = {name: case.service.derive(name, BATCH, END) for name in names}
 
     def see(self, step: Step) -> str | None:
@@ -71,7 +71,7 @@ class Tables(Invariant):
             self.accuse(f"{missing} of what has not finished are in no table")
         for name, derived in self._derived.items():
             if derived.result() != service.digest(name):
-                self.accuse(f"{name} is not what the log gives up to its cursor")
+                self.accuse(f"{name} is not what the log gives")
 
 
 def _are_equal(row: Any, state: Any) -> bool:
@@ -124,7 +124,7 @@ class Rebuilds(Invariant):
 
     def end(self) -> None:
         service = self.case.service
-        for name in service.cursors if service is not None else ():
+        for name in service.models if service is not None else ():
             assert service is not None
             self.seen = True
             sizes = BATCH, OTHER_BATCH

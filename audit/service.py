@@ -77,7 +77,12 @@ class Kept(Struct, frozen=True, eq=False, kw_only=True):
     """What a service keeps beside its log. The tables of read models have their names."""
 
     tables: Sequence[LiveTable]
+    written_models: Sequence[ReadModel]
+    """Those that are as current as the live tables."""
+
     read_models: Sequence[ReadModel]
+    """Those that follow the log."""
+
     derive: Callable[[Derivation], TupleRow]
     """Gives the DIGEST of what comes out."""
 
@@ -135,11 +140,17 @@ class Service:
 
     def derive(self, name: str, batch: int, upto: int) -> Future[TupleRow]:
         """The digest of a read model derived from the log anew, up to there or to its cursor."""
-        upto = min(upto, self.cursors[name].position)
+        if name in self.cursors:
+            upto = min(upto, self.cursors[name].position)
         wanted = Derivation(name, self._moment, upto, batch)
         if wanted not in self._derived:
             self._derived[wanted] = self._background.submit(self.kept.derive, wanted)
         return self._derived[wanted]
+
+    @property
+    def models(self) -> list[str]:
+        """All read models that there is something of."""
+        return [*self.cursors, *(model.name for model in self.kept.written_models)]
 
     def _find_copies(self) -> dict[int, list[LiveTable]]:
         tables = {table.name: table for table in self.kept.tables}

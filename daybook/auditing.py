@@ -110,12 +110,17 @@ def _case(
 def _open_service(choice: "Choice") -> "Iterator[Service]":
     from audit.service import Kept, Service
     from eventlog.database import reader_conninfo
-    from projections.registry import LIVE_TABLES, READ_MODELS
+    from projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 
     with choice.conninfo(partial(click.echo, err=True)) as database:
         conninfo = reader_conninfo(database)
         derive = partial(derive_anew, conninfo)
-        kept = Kept(tables=LIVE_TABLES, read_models=READ_MODELS, derive=derive)
+        kept = Kept(
+            tables=LIVE_TABLES,
+            written_models=WRITTEN_MODELS,
+            read_models=READ_MODELS,
+            derive=derive,
+        )
         with closing(Service(conninfo, kept)) as service:
             yield service
 
@@ -132,10 +137,10 @@ async def _derive(conninfo: str, wanted: "Derivation") -> "TupleRow":
     from eventlog.database import connect
     from eventlog.follower import READ_EVENTS, READ_EVENTS_OF_TOPICS
     from eventlog.mapper import EventMapper
-    from projections.registry import DECIDERS, READ_MODELS
+    from projections.registry import DECIDERS, READ_MODELS, WRITTEN_MODELS
 
     mapper = EventMapper(DECIDERS)
-    (model,) = (one for one in READ_MODELS if one.name == wanted.name)
+    (model,) = (one for one in (*WRITTEN_MODELS, *READ_MODELS) if one.name == wanted.name)
     table = Identifier(wanted.name)
     query = READ_EVENTS if model.kinds is None else READ_EVENTS_OF_TOPICS
     limits: dict[str, Any] = {"horizon": wanted.upto, "limit": wanted.batch}

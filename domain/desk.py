@@ -39,6 +39,10 @@ class Reads(Struct, frozen=True, gc=False, kw_only=True):
     names: tuple[tuple[Decider[Any], UUID], ...] = ()
     """Aggregates named by id: held for this command alone until its decision is durable."""
 
+    from_memory: bool = False
+    """Whether what is remembered of those named will do: for who looks at nothing but what events
+    say. They are held all the same, once it is decided."""
+
     tied: tuple[tuple[Decider[Any], UUID], ...] = ()
     """Aggregates of that kind which are tied to that id, whichever they are: a bot's order."""
 
@@ -76,6 +80,7 @@ class Reads(Struct, frozen=True, gc=False, kw_only=True):
         ready, among = sources.pop() if sources else (None, None)
         return Reads(
             names=_chained([part.names for part in parts]),
+            from_memory=all(part.from_memory for part in parts),
             tied=_chained([part.tied for part in parts]),
             every=tuple({*_chained([part.every for part in parts])}),
             seen=_chained([part.seen for part in parts]),

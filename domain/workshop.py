@@ -110,11 +110,12 @@ class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
         names = tuple([(JOB, one.job_id) for one in self.results])
         follow_ups = [new for one in self.results for new in one.then]
         if not follow_ups:
-            return Reads(names=names)
+            return Reads(names=names, from_memory=True)
         # Which queue it is that is not named shows only once the job before it is there.
         unnamed = any(new.partition is not None and not new.queue for new in follow_ups)
         return Reads(
             names=names,
+            from_memory=True,
             seen=queues_of(follow_ups),
             seen_all=(QUEUE,) if unnamed else (),
             draws=((JOB_NUMBERS, len(follow_ups)),),

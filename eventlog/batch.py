@@ -6,7 +6,8 @@ The second holds what the decisions touch beside these rows, appends all events,
 rows and commits; the server begins with it while the rest is being packed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -16,13 +17,14 @@ from domain.desk import NotOnDeskError
 from domain.errors import Refusal
 from domain.event import State
 from eventlog.appending import Appending
-from eventlog.arrays import uuids
+from eventlog.arrays import bigints, uuids
 from eventlog.desk import BatchDesk, Entry
 from eventlog.history import fold_rows
 from eventlog.kept_answers import KeptAnswers
 from eventlog.link import Answer, Connection, Link
 from eventlog.live import LiveTable, Statements
 from eventlog.mapper import EventMapper
+from eventlog.memory import Memory
 from eventlog.origin import Receipt
 from eventlog.submission import Needs, Pick, Submission, load
 
@@ -52,7 +54,9 @@ class Batch:
         submissions: Sequence[Submission],
         tables: Sequence[LiveTable[Any]],
         mapper: EventMapper,
+        memories: Mapping[str, Memory] = MappingProxyType({}),
     ) -> None:
+        """`memories` are those of tables, by the names of their deciders."""
         self.submissions = submissions
         self.outcome: list[Told | None] = [None] * len(submissions)
         self.again: set[int] = set()
@@ -62,24 +66,41 @@ class Batch:
         self.position: int | None = None
         self._tables = tables
         self._mapper = mapper
+        self._memories = memories
+        self._recalled: dict[str, list[State]] = {}
         self._appending: Appending | None = None
         self._kept = KeptAnswers()
 
     async def run(self, link: Link) -> None:
+        try:
+            changes = await self._run(link)
+        except BaseException:
+            for name, states in self._recalled.items():
+                self._memories[name].forget(states)
+            raise
+        for name, memory in self._memories.items():
+            memory.note(changes.get(name, ()))
+
+    async def _run(self, link: Link) -> dict[str, list[Entry]]:
         desk, picks = await self._hold(link)
         short = self._decide(desk)
         if short:
             await self._find_overlooked(link, short, picks)
         changes = _by_kind(desk.changes)
+        rows = {
+            table.decider.name: Rows(table, changes[table.decider.name])
+            for table in self._tables
+            if table.decider.name in changes
+        }
         around = [table.around(changes) for table in self._tables]
+        self._hold_recalled(link, rows)
         for one in around:
             _queue(link, one.first)
         self._appending = appending = Appending(self.submissions, self._mapper)
         appending.queue(link)
-        for table in self._tables:
-            if of_table := changes.get(table.decider.name):
-                _write_table(link, table, of_table)
-                link.start()
+        for of_table in rows.values():
+            of_table.write(link)
+            link.start()
         for one in around:
             _queue(link, one.last)
         self._write_keys(link)
@@ -87,6 +108,7 @@ class Batch:
         self.commit_sent = len(appending) > 0
         await link.sync()
         self._receipts(appending.positions)
+        return changes
 
     async def find_outcome(self, connection: Connection) -> bool:
         """After a connection was lost at COMMIT: is the batch in the log?"""
@@ -112,7 +134,7 @@ class Batch:
         tied: list[tuple[LiveTable[Any], Answer]] = []
         picks: list[Pick] = []
         for table in self._tables:
-            if answer := needs.hold(link, table):
+            if not self._recall(needs, table) and (answer := needs.hold(link, table)):
                 held.append((table, answer))
             if answer := needs.see(link, table):
                 seen.append((table, answer))
@@ -123,6 +145,7 @@ class Batch:
         await link.sync()
         self._kept.load()
         states = [state for table, answer in held for state in load(table, answer)]
+        states += [state for recalled in self._recalled.values() for state in recalled]
         for pick in picks:
             pick.load()
         found = {state.id.int for state in states}
@@ -143,6 +166,25 @@ class Batch:
             tied={(table.decider.name, one.int): n for table, a in tied for one, n in a.rows()},
         )
         return desk, picks
+
+    def _recall(self, needs: Needs, table: LiveTable[Any]) -> bool:
+        name = table.decider.name
+        memory = self._memories.get(name)
+        keys = needs.recallable(name) if memory is not None else ()
+        if memory is None or not keys or (states := memory.recall(keys)) is None:
+            return False
+        self._recalled[name] = states
+        return True
+
+    def _hold_recalled(self, link: Link, rows: Mapping[str, "Rows"]) -> None:
+        """As others hold theirs before they decide: before the lanes, and before the events."""
+        for table in self._tables:
+            if states := self._recalled.get(table.decider.name):
+                of_table = rows.get(table.decider.name)
+                if of_table is None or not of_table.delete_known(link, states):
+                    states.sort(key=_by_id)
+                    ids, versions = [one.id for one in states], [one.version for one in states]
+                    link.queue(table.hold_known, ids=uuids(ids), versions=bigints(versions))
 
     async def _fold(self, link: Link, ids: Sequence[UUID]) -> list[State]:
         events = link.queue(READ_AGGREGATES, ids=uuids(ids))
@@ -241,30 +283,54 @@ def _queue(link: Link, statements: Statements) -> None:
         link.queue(query, **given)
 
 
-def _write_table(link: Link, table: LiveTable[Any], changes: Sequence[Entry]) -> None:
-    """What goes into a unique index is inserted sorted: two batches that insert the same keys in
-    opposite order would wait for each other."""
-    finished = table.decider.finished
-    new: list[State] = []
-    kept: list[State] = []
-    gone: list[UUID] = []
-    for change in changes:
-        before, after = change.before, change.state
-        assert after is not None
-        was_live = before is not None and not finished(before)
-        is_live = not finished(after)
-        stays = was_live and is_live and not change.is_anew
-        if stays:
-            kept.append(after)
-            continue
-        if was_live:
-            gone.append(after.id)
-        if is_live:
-            new.append(after)
-    if gone:
-        link.queue(table.delete, ids=uuids(gone))
-    if new:
-        new.sort(key=lambda state: state.id.int)
-        link.queue(table.insert, **table.inserted(new))
-    if kept:
-        link.queue(table.update, **table.updated(kept))
+def _by_id(state: State) -> int:
+    return state.id.int
+
+
+class Rows:
+    """What becomes of the rows of one table."""
+
+    def __init__(self, table: LiveTable[Any], changes: Sequence[Entry]) -> None:
+        self._table = table
+        self._new: list[State] = []
+        self._kept: list[State] = []
+        self._gone: list[State] = []
+        finished = table.decider.finished
+        for change in changes:
+            before, after = change.before, change.state
+            assert after is not None
+            was_live = before is not None and not finished(before)
+            is_live = not finished(after)
+            if was_live and is_live and not change.is_anew:
+                self._kept.append(after)
+                continue
+            if before is not None and was_live:
+                self._gone.append(before)
+            if is_live:
+                self._new.append(after)
+
+    def delete_known(self, link: Link, states: Sequence[State]) -> bool:
+        """If these, and no others, are to be deleted and nothing else is done: one statement holds
+        them, makes sure of their versions and deletes them."""
+        if self._new or self._kept or len(self._gone) != len(states):
+            return False
+        link.queue(
+            self._table.delete_known,
+            ids=uuids([state.id for state in states]),
+            count=len(states),
+            versions=sum([state.version for state in states]),
+        )
+        self._gone = []
+        return True
+
+    def write(self, link: Link) -> None:
+        """What goes into a unique index is inserted sorted: two batches that insert the same keys
+        in opposite order would wait for each other."""
+        table = self._table
+        if self._gone:
+            link.queue(table.delete, ids=uuids([state.id for state in self._gone]))
+        if self._new:
+            self._new.sort(key=_by_id)
+            link.queue(table.insert, **table.inserted(self._new))
+        if self._kept:
+            link.queue(table.update, **table.updated(self._kept))

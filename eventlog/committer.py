@@ -22,6 +22,7 @@ from eventlog.idempotency import IdempotencyKey
 from eventlog.lane import Lane
 from eventlog.live import LiveTable
 from eventlog.mapper import EventMapper
+from eventlog.memory import Memory
 from eventlog.meter import Meter
 from eventlog.origin import Origin, Receipt
 from eventlog.waiting import Lately, Line, Waiting
@@ -53,6 +54,9 @@ class Committer:
         self._conninfo = writer_conninfo(conninfo)
         self._tables = tables
         self._mapper = mapper
+        self._memories = {
+            table.decider.name: Memory(table) for table in tables if table.is_recalled
+        }
         self._lane_count = lanes
         self._deadline_seconds = deadline_seconds
         self._on_commit = on_commit
@@ -202,7 +206,7 @@ class Committer:
                     late.tell(UnavailableError("The database did not take the command in time."))
 
     def _new_batch(self, waiting: Sequence[Waiting]) -> Batch:
-        return Batch(waiting, self._tables, self._mapper)
+        return Batch(waiting, self._tables, self._mapper, self._memories)
 
     def _settle(self, waiting: Sequence[Waiting], batch: Batch) -> None:
         """Tells everyone their answer; those that others were in the way of decide anew."""

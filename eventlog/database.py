@@ -26,6 +26,8 @@ _WRITER_OPTIONS = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
     "enable_seqscan": "off",
+    # Row by row, a bitmap costs more than it saves.
+    "enable_bitmapscan": "off",
     # Planned once and not for every execution: with the rest of these settings every plan follows
     # the same indexes whatever it is given, and to make one took longer than to run it.
     "plan_cache_mode": "force_generic_plan",

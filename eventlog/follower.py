@@ -62,12 +62,21 @@ ORDER BY notification_id
 """
 
 
-class Projection(Protocol):
-    """What a follower keeps up to date. Its name is stored and never changes."""
+class Derivable(Protocol):
+    """What can be derived from the log anew. Its name is stored and never changes."""
 
     name: str
     kinds: tuple[type[Event], ...] | None
     """The events it wants; None for all of them."""
+
+    async def apply(
+        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
+    ) -> None:
+        """Runs inside a transaction of whoever derives it."""
+
+
+class Projection(Derivable, Protocol):
+    """What a follower keeps up to date: with a connection of the service's role."""
 
     looks_inside: bool
     """Whether it must know what the events say, or only what happened to what: then their states
@@ -76,11 +85,6 @@ class Projection(Protocol):
     pause_seconds: float
     """How long it rests between two looks: under load every commit rings, and resting makes
     larger batches of them, and leaves the processor to those who write."""
-
-    async def apply(
-        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
-    ) -> None:
-        """Runs inside the follower's transaction, with a connection of the service's role."""
 
 
 class Cursor(Struct, frozen=True):

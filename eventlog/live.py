@@ -75,6 +75,17 @@ class LiveTable(Generic[S]):
     update: ClassVar[str]
     delete: ClassVar[str]
 
+    is_recalled: ClassVar[bool] = False
+    """Whether some of its states are remembered: then it has the two statements that follow."""
+
+    hold_known: ClassVar[str]
+    """Holds the rows of `ids`, which are sorted, and fails if they are not of these `versions`."""
+
+    delete_known: ClassVar[str]
+    """Deletes the rows of `ids`, and fails if they are not `count` or if their versions do not add
+    up to `versions`. That is enough for rows whose next events are appended with it: none of them
+    can be of a later version than is known, so none is of an earlier one."""
+
     beside: ClassVar[tuple[str, ...]] = ()
     """Tables in which `insert` notes something beside the rows themselves; `update` and `delete`
     keep it right, where it depends on the rows that are there."""
@@ -114,6 +125,11 @@ class LiveTable(Generic[S]):
     def settle(self) -> Statements:
         """Statements that set anew what depends on other tables than this: once both are there."""
         return ()
+
+    def remembers(self, state: S) -> bool:
+        """Whether it is worth remembering: the next command about it comes soon, and needs nothing
+        of its row that is not in its events."""
+        raise NotImplementedError
 
     def noted(self, state: S) -> Hashable:
         """What `insert` notes of a state in the tables beside."""

@@ -1,6 +1,6 @@
 """A command on its way, and what the commands of a batch need of the database together."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -35,6 +35,7 @@ class Needs:
 
     def __init__(self, submissions: Sequence[Submission]) -> None:
         self._names: dict[str, dict[int, UUID]] = {}
+        self._anew: set[str] = set()
         self._tied: dict[str, dict[int, UUID]] = {}
         self._every: set[str] = set()
         self._seen: dict[str, dict[int, UUID]] = {}
@@ -51,6 +52,8 @@ class Needs:
     def _add(self, reads: Reads) -> None:
         for decider, aggregate_id in reads.names:
             self._names.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
+            if not reads.from_memory:
+                self._anew.add(decider.name)
         for decider, aggregate_id in reads.tied:
             self._tied.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
         for decider in reads.every:
@@ -66,6 +69,11 @@ class Needs:
             self._seen_tied.setdefault(decider.name, {})[tied_to.int] = tied_to
         for sequence, count in reads.draws:
             self.draws[sequence] = self.draws.get(sequence, 0) + count
+
+    def recallable(self, name: str) -> Collection[int]:
+        """The integers of the ids that are named, if what is remembered of them will do."""
+        is_anew = name in self._anew or name in self._every or name in self._tied
+        return () if is_anew else self._names.get(name, {}).keys()
 
     @property
     def named(self) -> dict[int, UUID]:

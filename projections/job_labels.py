@@ -1,7 +1,6 @@
 """What a job was created as, without its payload: enough to find it by, and cheaper than a fold."""
 
-from collections.abc import Iterable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from uuid import UUID
 
 from msgspec import Struct
@@ -11,7 +10,6 @@ from psycopg.rows import TupleRow
 from domain.event import Event
 from domain.job import JOB, Job
 from eventlog.arrays import texts, uuids
-from eventlog.live import Change
 from eventlog.mapper import EventMapper
 
 # A job whose unique key is used again is created again; the last time counts.
@@ -32,32 +30,6 @@ class JobLabel(Struct, frozen=True, gc=False):
     queue: str
     type: str
     subject: str | None
-
-
-class RecentLabels:
-    """Of the jobs that this process has just finished: the read model need not ask the log for
-    what was known a moment ago. What finished them in other processes, it asks for."""
-
-    # As many as are finished within some seconds, at 300 bytes each.
-    COUNT_MAX = 60_000
-
-    def __init__(self) -> None:
-        # By the version that finished them, since a job that is created again has another label.
-        self._known: dict[tuple[int, int], JobLabel] = {}
-
-    def note(self, changes: Iterable[Change]) -> None:
-        """Before they are committed, which does no harm: it was created before that."""
-        for change in changes:
-            job: Job = change.state
-            if job.is_over and change.before is not None:
-                label = JobLabel(job.number, job.queue, job.type, job.subject)
-                self._known[job.id.int, job.version] = label
-        if (excess := len(self._known) - self.COUNT_MAX) > 0:
-            for oldest in [*islice(self._known, excess + self.COUNT_MAX // 10)]:
-                del self._known[oldest]
-
-    def take(self, job_id: UUID, version: int) -> JobLabel | None:
-        return self._known.pop((job_id.int, version), None)
 
 
 def label_in(created: Event) -> JobLabel:

@@ -23,8 +23,7 @@ from eventlog.arrays import (
 )
 from eventlog.live import Around, Changes, LiveTable, Parameters, Statements
 from eventlog.lookups import same
-from projections import lanes
-from projections.job_labels import RecentLabels
+from projections import finished_jobs, lanes
 from projections.job_picks import (
     COLUMNS,
     HOLD_LIMITED,
@@ -95,6 +94,21 @@ WHERE {same("jobs.id", "new.id")}
 
 DELETE_JOBS = "DELETE FROM jobs WHERE id = ANY(%(ids)b::uuid[])"
 
+# What is remembered of them is only true as long as nobody else has changed them.
+HOLD_KNOWN_JOBS = """
+SELECT must_be_known(coalesce(array_agg(version) = %(versions)b::bigint[], false))
+FROM (
+    SELECT version FROM jobs WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE
+) AS held
+"""
+DELETE_KNOWN_JOBS = f"""
+WITH gone AS ({DELETE_JOBS} RETURNING version)
+SELECT must_be_known(count(*) = %(count)b::bigint AND sum(version) = %(versions)b::bigint)
+FROM gone
+"""
+
+REMEMBERED_BYTES_MAX = 2_000
+
 _STATUSES = {status.value: status for status in JobStatus}
 _DEAD = JobStatus.DEAD
 _SCOPES: dict[str | None, UniqueScope | None] = {None: None, **{s.value: s for s in UniqueScope}}
@@ -109,17 +123,17 @@ class LiveJobs(LiveTable[Job]):
     insert = INSERT_JOBS
     update = UPDATE_JOBS
     delete = DELETE_JOBS
+    is_recalled = True
+    hold_known = HOLD_KNOWN_JOBS
+    delete_known = DELETE_KNOWN_JOBS
     beside = ("job_types",)
     # Moved by heartbeats, as long as the claim holds.
     unrecorded: ClassVar[Parameters] = {"lease_until": "claim_id"}
 
-    def __init__(self, recent: RecentLabels | None = None) -> None:
-        self._recent = recent or RecentLabels()
-
     def around(self, changes: Changes) -> Around:
         jobs = changes.get(JOB.name, ())
-        self._recent.note(jobs)
-        return lanes.around(jobs, changes.get(OPERATION.name, ()))
+        of_lanes = lanes.around(jobs, changes.get(OPERATION.name, ()))
+        return Around(of_lanes.first, [*of_lanes.last, *finished_jobs.written_with(jobs)])
 
     def reckon(self, states: Sequence[Job]) -> Statements:
         return lanes.reckon(states)
@@ -145,6 +159,15 @@ class LiveJobs(LiveTable[Job]):
 
     def selection(self, among: Selector) -> Parameters:
         return {**selection([among]), "partition": among.partition or ""}
+
+    def remembers(self, state: Job) -> bool:
+        """What a worker has in hand, since it will tell what became of it; unless it is large, or
+        in a lane, where a row knows more than its events."""
+        return (
+            state.lease is not None
+            and state.partition is None
+            and len(state.payload) <= REMEMBERED_BYTES_MAX
+        )
 
     def noted(self, state: Job) -> tuple[str, str]:
         return state.queue, state.type

@@ -23,9 +23,9 @@ SLICE_SECONDS = 5
 LOOKED_AT_MAX = 5_000
 PAST_SECONDS_MAX = 600
 
-# Where a job is, its live row says, or what is kept of it when it is over; no payload is read. For
-# the few that are just on their way from the one to the other, the log is asked. Looked up one by
-# one, because a join would rather read all jobs there are.
+# Where a job is, its live row says, or what is kept of it when it is over; no payload is read. They
+# are looked up one by one, because a join would rather read all jobs there are. Of those that are
+# in neither, because a service of an older version has finished them, the log is asked.
 COUNT_CHANGES = """
 SELECT at, topic, queue, count(*), array_agg(id) FILTER (WHERE queue IS NULL)
 FROM (

@@ -22,7 +22,7 @@ from domain.subject import SUBJECT
 from domain.ticket import TICKET
 from domain.upstream import UPSTREAM
 from domain.upstream_record import UPSTREAM_RECORD
-from eventlog.follower import Projection
+from eventlog.follower import Derivable, Projection
 from eventlog.live import LiveTable
 from projections.bots import LiveBots
 from projections.ended_operations import EndedOperations
@@ -30,7 +30,6 @@ from projections.erased_subjects import ErasedSubjects
 from projections.finished_jobs import FinishedJobs
 from projections.finished_orders import FinishedOrders
 from projections.finished_tickets import FinishedTickets
-from projections.job_labels import RecentLabels
 from projections.jobs import LiveJobs
 from projections.keys import LiveKeys
 from projections.operations import LiveOperations
@@ -59,8 +58,6 @@ DECIDERS: tuple[Decider[Any], ...] = (
     OPERATION,
 )
 
-_RECENT_LABELS = RecentLabels()
-
 # This order is the order in which every batch of every process locks rows. Two processes with
 # different orders would deadlock: append, and never swap while old processes still run. Lanes are
 # held after all of them, in the second round trip: see `projections/lanes.py`.
@@ -68,7 +65,7 @@ LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveOrders(),
     LiveBots(),
     LiveQueues(),
-    LiveJobs(_RECENT_LABELS),
+    LiveJobs(),
     LiveSchedules(),
     LiveUpstreams(),
     LiveUpstreamRecords(),
@@ -80,9 +77,12 @@ LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveOperations(),
 )
 
+# Written by live tables beside their own rows, and so as current as these.
+WRITTEN_MODELS: tuple[Derivable, ...] = (FinishedJobs(),)
+
+# These follow the log.
 READ_MODELS: tuple[Projection, ...] = (
     FinishedOrders(),
-    FinishedJobs(_RECENT_LABELS),
     FinishedTickets(),
     EndedOperations(),
 )

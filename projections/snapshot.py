@@ -30,6 +30,9 @@ SELECT set_config('enable_seqscan', 'off', true),
 """
 
 # The clock is the database's, like that of every event.
+READ_CLOCK = f"""{PLAN_BY_INDEX},
+       clock_timestamp()
+"""
 READ_STANDING = f"""{PLAN_BY_INDEX},
        clock_timestamp(), coalesce((SELECT position FROM followers WHERE name = %(name)s), 0)
 """
@@ -55,3 +58,11 @@ async def enter_snapshot(
     standing = await connection.execute(READ_STANDING, {"name": read_model})
     ((*_, now, position),) = await standing.fetchall()
     return now, position
+
+
+async def enter_live_snapshot(connection: AsyncConnection[TupleRow]) -> datetime:
+    """The same where nothing is followed; what time it is."""
+    await begin_snapshot(connection)
+    now: datetime
+    ((*_, now),) = await (await connection.execute(READ_CLOCK)).fetchall()
+    return now

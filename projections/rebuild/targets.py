@@ -14,12 +14,12 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from domain.event import State
 from eventlog.arrays import uuids
-from eventlog.follower import Cursor, Projection
+from eventlog.follower import Cursor, Derivable
 from eventlog.history import fold_histories
 from eventlog.live import LiveTable
 from eventlog.mapper import EventMapper, FollowedEvent
 from projections.rebuild.errors import UnfoldableEventError
-from projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS
+from projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 
 MAPPER = EventMapper(DECIDERS)
 
@@ -58,10 +58,10 @@ class Target:
         return Cursor(upto)
 
 
-class ReadModelTarget(Target):
-    is_followed = True
+class DerivedTarget(Target):
+    """A read model. If it is not followed, its running table is as current as live ones."""
 
-    def __init__(self, projection: Projection) -> None:
+    def __init__(self, projection: Derivable) -> None:
         self._projection = projection
         self.name = projection.name
         self.tables = (projection.name,)
@@ -72,6 +72,10 @@ class ReadModelTarget(Target):
     async def apply(self, connection: Connection, events: Events, *, after: int) -> None:  # noqa: ARG002
         for first in range(0, len(events), READ_MODEL_BATCH):
             await self._projection.apply(connection, events[first : first + READ_MODEL_BATCH])
+
+
+class FollowedTarget(DerivedTarget):
+    is_followed = True
 
     def passed(self, cursor: Cursor, events: Events, *, upto: int) -> Cursor:
         return cursor.past([event.position for event in events], upto=upto)
@@ -168,5 +172,6 @@ class LiveTarget(Target):
 
 TARGETS: tuple[Target, ...] = (
     *(LiveTarget(table) for table in LIVE_TABLES),
-    *(ReadModelTarget(model) for model in READ_MODELS),
+    *(DerivedTarget(model) for model in WRITTEN_MODELS),
+    *(FollowedTarget(model) for model in READ_MODELS),
 )

@@ -137,7 +137,7 @@ def judge(log: Log, *only: str, world: World | None = None, **evidence: Any) -> 
 
 
 def read_log(conninfo: str) -> Log:
-    kept = Kept(tables=(), read_models=(), derive=lambda _wanted: ())
+    kept = Kept(tables=(), written_models=(), read_models=(), derive=lambda _wanted: ())
     service = Service(reader_conninfo(conninfo), kept)
     log = Log(service)
     service.close()

@@ -21,7 +21,7 @@ from eventlog.database import connect, owner_conninfo, reader_conninfo
 from eventlog.follower import Follower
 from projections.checkpoints import take_checkpoints
 from projections.leases import Heartbeat, extend_leases
-from projections.registry import LIVE_TABLES, READ_MODELS
+from projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 from tests.kitchen import MAPPER, Kitchen, open_kitchen
 from tests.workshop import Workshop
 
@@ -61,7 +61,7 @@ CHANGES = {
     "I-39": [
         STRETCH_TIME + "UPDATE followers SET position = 0",
         STRETCH_TIME + "UPDATE followers SET position = position - 3",
-        STRETCH_TIME + "UPDATE followers SET position = 5 WHERE name = 'finished_jobs'",
+        STRETCH_TIME + "UPDATE followers SET position = 5 WHERE name = 'finished_orders'",
     ],
 }
 
@@ -71,6 +71,7 @@ def opened(conninfo: str, **changes: Any) -> Iterator[Service]:
     reader = reader_conninfo(conninfo)
     usual = {
         "tables": LIVE_TABLES,
+        "written_models": WRITTEN_MODELS,
         "read_models": READ_MODELS,
         "derive": partial(derive_anew, reader),
     }

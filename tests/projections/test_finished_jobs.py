@@ -1,25 +1,30 @@
-"""`finished_jobs` is what the log says has finished, whatever batches it came in."""
+"""`finished_jobs` is what the log says has finished: as jobs finish, and derived anew in any
+batches."""
 
+from importlib.resources import files
 from typing import Any
 
+import psycopg
 import pytest
 
+from domain.desk import Command, Together
 from domain.foreman import CancelJob, RetryJob
 from domain.job import Job, UniqueScope
+from domain.new_jobs import CreateJobs
 from domain.workshop import Outcome
-from eventlog.database import connect, reader_conninfo
-from eventlog.follower import READ_EVENTS, Follower
-from projections import finished_jobs
+from eventlog.database import connect, owner_conninfo, reader_conninfo
+from eventlog.follower import READ_EVENTS_OF_TOPICS
+from projections import enqueue, migrations
 from projections.finished_jobs import FinishedJobs
-from projections.job_labels import RecentLabels
-from projections.registry import READ_MODELS
-from tests.kitchen import MAPPER, rows
-from tests.workshop import Workshop, open_workshop
+from tests.kitchen import MAPPER, origin, rows
+from tests.workshop import Workshop, new_job, open_workshop
 
 pytestmark = pytest.mark.anyio
 
 READ_LOG = "SELECT originator_id, topic, state FROM stored_events ORDER BY notification_id"
 READ_FINISHED = "SELECT id, number, status, queue, type, subject FROM finished_jobs ORDER BY number"
+EMPTY = "DELETE FROM finished_jobs"
+KEYED = {"unique_key": "k", "unique_scope": UniqueScope.UNFINISHED}
 
 
 def stored(conninfo: str) -> list[Any]:
@@ -37,18 +42,29 @@ def folded(conninfo: str) -> list[Any]:
 
 
 def numbers(conninfo: str) -> list[int]:
+    assert stored(conninfo) == folded(conninfo)
     return [row[1] for row in stored(conninfo)]
 
 
-# That of the process in which the jobs are finished, and that of another, which must ask the log.
-HERE = next(model for model in READ_MODELS if isinstance(model, FinishedJobs))
-ELSEWHERE = FinishedJobs()
-
-
-async def follow(conninfo: str, batch_max: int = 2000, model: FinishedJobs = ELSEWHERE) -> None:
-    follower = Follower(conninfo, model, MAPPER, batch_max=batch_max)
-    await follower.catch_up()
-    await follower.close()
+async def derive(conninfo: str, batch_max: int, *, upto: int = 2**40, again: int = 0) -> None:
+    """From the beginning of the log, with the last so many events of every batch told again."""
+    model = FinishedJobs()
+    async with await connect(reader_conninfo(conninfo)) as connection:
+        after = 0
+        wanted = {
+            "horizon": upto,
+            "limit": batch_max,
+            "topics": MAPPER.topics_of(model.kinds or ()),
+        }
+        while True:
+            found = await connection.execute(READ_EVENTS_OF_TOPICS, {**wanted, "after": after})
+            events = MAPPER.followed(await found.fetchall())
+            if not events:
+                return
+            await model.apply(connection, events)
+            if again:
+                await model.apply(connection, events[-again:])
+            after = events[-1].position
 
 
 async def do_all(workshop: Workshop) -> None:
@@ -66,7 +82,6 @@ async def test_what_is_completed_or_cancelled_is_there_and_nothing_else(database
         (dead,) = await workshop.claim()
         await workshop.finish(dead, Outcome.FAIL, error="no")
         await workshop.job()
-    await follow(database)
 
     assert stored(database) == [
         (done.id, 1, "COMPLETED", "email", "send", "booking-1"),
@@ -74,125 +89,125 @@ async def test_what_is_completed_or_cancelled_is_there_and_nothing_else(database
     ]
 
 
-@pytest.mark.parametrize("is_followed", [False, True])
-async def test_a_cancelled_job_that_is_retried_leaves_and_comes_back(
-    database: str, is_followed: bool
-) -> None:
+async def test_a_cancelled_job_that_is_retried_leaves_and_comes_back(database: str) -> None:
     async with open_workshop(database) as workshop:
         job = await workshop.job()
         await workshop.submit(CancelJob(job.id))
-        if is_followed:
-            await follow(database)
-            assert numbers(database) == [1]
+        assert numbers(database) == [1]
         await workshop.submit(RetryJob(job.id))
-        await follow(database)
         assert numbers(database) == []
         await do_all(workshop)
-    await follow(database)
 
+    assert numbers(database) == [1]
     assert [row[2] for row in stored(database)] == ["COMPLETED"]
 
 
-@pytest.mark.parametrize("is_followed", [False, True])
 async def test_a_job_whose_key_is_used_again_leaves_and_comes_back_under_its_new_number(
-    database: str, is_followed: bool
-) -> None:
-    keyed = {"unique_key": "nightly", "unique_scope": UniqueScope.UNFINISHED}
-    async with open_workshop(database) as workshop:
-        await workshop.job(**keyed)
-        await do_all(workshop)
-        if is_followed:
-            await follow(database)
-            assert numbers(database) == [1]
-        await workshop.job(subject="tonight", **keyed)
-        await follow(database)
-        assert numbers(database) == []
-        await do_all(workshop)
-    await follow(database)
-
-    assert numbers(database) == [2]
-    assert stored(database) == folded(database)
-
-
-@pytest.mark.parametrize("batch_max", [1, 2, 3, 7, 2000])
-@pytest.mark.parametrize("model", [HERE, ELSEWHERE], ids=["here", "elsewhere"])
-async def test_built_from_zero_it_equals_the_fold_of_the_log_in_batches_of_any_size(
-    database: str, batch_max: int, model: FinishedJobs
-) -> None:
-    keyed = {"unique_key": "k", "unique_scope": UniqueScope.UNFINISHED}
-    async with open_workshop(database) as workshop:
-        for _ in range(3):
-            await workshop.job(**keyed)
-            await workshop.jobs(2)
-            await do_all(workshop)
-        cancelled = await workshop.jobs(4)
-        for job in cancelled:
-            await workshop.submit(CancelJob(job.id))
-        for job in cancelled[:2]:
-            await workshop.submit(RetryJob(job.id))
-        await workshop.submit(CancelJob(cancelled[0].id))
-        await workshop.job(**keyed)
-    await follow(database, batch_max, model)
-
-    assert stored(database) == folded(database)
-    assert len(stored(database)) == 9
-
-
-async def test_what_this_process_has_finished_is_not_asked_of_the_log(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(finished_jobs, "read_labels", None)
-    async with open_workshop(database) as workshop:
-        await workshop.jobs(5, subject="booking-1")
-        await do_all(workshop)
-    await follow(database, 5, HERE)
-    assert stored(database) == folded(database)
-    assert len(stored(database)) == 5
-
-
-async def test_what_is_known_of_an_earlier_life_is_not_taken_for_a_later_one(
     database: str,
 ) -> None:
-    keyed = {"unique_key": "k", "unique_scope": UniqueScope.UNFINISHED}
     async with open_workshop(database) as workshop:
-        job = await workshop.job(**keyed, subject="the first")
+        await workshop.job(**KEYED, subject="today")
         await do_all(workshop)
-        await workshop.job(**keyed, subject="the second")
+        assert numbers(database) == [1]
+        await workshop.job(**KEYED, subject="tonight")
+        assert numbers(database) == []
         await do_all(workshop)
-    # As if another process had finished it the second time.
-    assert HERE.recent.take(job.id, 6) is not None
-    await follow(database, model=HERE)
 
-    assert stored(database) == folded(database)
-    assert [row[5] for row in stored(database)] == ["the second"]
+    assert numbers(database) == [2]
+    assert [row[5] for row in stored(database)] == ["tonight"]
 
 
-async def test_labels_that_nobody_asks_for_are_forgotten_the_oldest_first(
-    database: str, monkeypatch: pytest.MonkeyPatch
+async def test_one_whose_key_is_used_again_in_somebody_elses_transaction_leaves_with_its_commit(
+    database: str,
 ) -> None:
-    monkeypatch.setattr(RecentLabels, "COUNT_MAX", 10)
     async with open_workshop(database) as workshop:
-        jobs = await workshop.jobs(12)
+        await workshop.job(**KEYED)
         await do_all(workshop)
-    recent = HERE.recent
-    labels = [recent.take(job.id, 3) for job in jobs]
-    assert labels[0] is None
-    assert labels[-1] is not None
-    assert sum(label is not None for label in labels) <= 10
+    with psycopg.connect(owner_conninfo(database)) as theirs:
+        enqueue.enqueue(theirs, [new_job(**KEYED)], origin())
+        assert numbers(database) == [1]
+        theirs.commit()
+
+    assert numbers(database) == []
+
+
+async def test_what_begins_and_ends_in_one_batch_is_there_once(database: str) -> None:
+    async with open_workshop(database, lanes=1) as workshop:
+        new = new_job()
+        await workshop.job(**KEYED)
+        (keyed,) = await workshop.claim()
+        commands: list[Command[Any]] = [
+            CreateJobs([new]),
+            CancelJob(new.job_id),
+            RetryJob(new.job_id),
+            CancelJob(new.job_id),
+            CancelJob(keyed.id),
+            CreateJobs([new_job(**KEYED)]),
+        ]
+        await workshop.submit(Together(commands))
+
+    assert numbers(database) == [2]
+
+
+async def a_bit_of_everything(workshop: Workshop) -> None:
+    for _ in range(3):
+        await workshop.job(**KEYED)
+        await workshop.jobs(2)
+        await do_all(workshop)
+    cancelled = await workshop.jobs(4)
+    for job in cancelled:
+        await workshop.submit(CancelJob(job.id))
+    for job in cancelled[:2]:
+        await workshop.submit(RetryJob(job.id))
+    await workshop.submit(CancelJob(cancelled[0].id))
+    await workshop.job(**KEYED)
+
+
+@pytest.mark.parametrize("again", [0, 2])
+@pytest.mark.parametrize("batch_max", [1, 2, 3, 7, 2000])
+async def test_derived_anew_it_equals_the_fold_of_the_log_in_batches_of_any_size(
+    database: str, batch_max: int, again: int
+) -> None:
+    async with open_workshop(database) as workshop:
+        await a_bit_of_everything(workshop)
+    rows(database, EMPTY)
+    await derive(database, batch_max, again=again)
+
+    assert len(numbers(database)) == 9
 
 
 async def test_it_never_knows_more_than_the_events_it_was_given(database: str) -> None:
-    """Else a list that reads it together with its cursor would be wrong."""
-    keyed = {"unique_key": "k", "unique_scope": UniqueScope.UNFINISHED}
+    """Else what is compared at a position would differ."""
     async with open_workshop(database) as workshop:
-        await workshop.job(**keyed)
+        await workshop.job(**KEYED)
         await do_all(workshop)
-        await workshop.job(**keyed)
+        await workshop.job(**KEYED)
+    rows(database, EMPTY)
     async with await connect(reader_conninfo(database)) as connection:
-        everything = {"after": 0, "horizon": 100, "limit": 100}
-        found = await (await connection.execute(READ_EVENTS, everything)).fetchall()
-        events = MAPPER.followed(found)
-        completed = [event for event in events if isinstance(event.event, Job.Completed)]
-        await FinishedJobs().apply(connection, completed)
+        everything = {"after": 0, "horizon": 100, "limit": 100, "topics": ["job.completed"]}
+        found = await (await connection.execute(READ_EVENTS_OF_TOPICS, everything)).fetchall()
+        await FinishedJobs().apply(connection, MAPPER.followed(found))
 
-    assert numbers(database) == [1]
+    assert [row[1] for row in stored(database)] == [1]
+
+
+@pytest.mark.parametrize("followed", [0, 3, 10, 20, 1000])
+async def test_what_an_older_version_had_yet_to_follow_is_made_up_for_when_it_is_replaced(
+    database: str, followed: int
+) -> None:
+    async with open_workshop(database) as workshop:
+        await a_bit_of_everything(workshop)
+    rows(database, EMPTY)
+    upto = (
+        f"DELETE FROM followers; INSERT INTO followers VALUES ('finished_jobs', {followed}, 0, '')"
+    )
+    with psycopg.connect(owner_conninfo(database), autocommit=True) as owner:
+        owner.execute(upto.encode())
+    await derive(database, 1000, upto=followed)
+    migration = files(migrations).joinpath("0020_written_jobs.sql").read_text()
+    making_up, _, _ = migration.partition("-- For statements")
+    with psycopg.connect(owner_conninfo(database)) as owner:
+        owner.execute(making_up.encode())
+
+    assert len(numbers(database)) == 9
+    assert rows(database, "SELECT name FROM followers WHERE name = 'finished_jobs'") == []

@@ -3,7 +3,7 @@
 import asyncio
 import random
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -13,20 +13,14 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-import projections.job_list
 from domain.foreman import CancelJob, RetryJob
 from domain.job import Job, JobStatus, UniqueScope
 from domain.workshop import Outcome
 from eventlog.database import connect, reader_conninfo
-from eventlog.follower import Follower
-from eventlog.wakeups import Wakeups
 from projections.current import one_job
-from projections.finished_jobs import FinishedJobs
 from projections.job_list import read_jobs
 from projections.job_place import JobFilter, Place
 from projections.page_cursor import BadCursorError
-from projections.snapshot import ListBehindError
-from tests.kitchen import MAPPER
 from tests.workshop import Workshop, new_job, open_workshop
 
 pytestmark = pytest.mark.anyio
@@ -39,15 +33,6 @@ LATER = datetime(2100, 1, 1, tzinfo=UTC)
 async def open_reader(conninfo: str) -> AsyncIterator[Reader]:
     async with await connect(reader_conninfo(conninfo)) as connection:
         yield connection
-
-
-@asynccontextmanager
-async def read_model(conninfo: str) -> AsyncIterator[Follower]:
-    follower = Follower(conninfo, FinishedJobs(), MAPPER, batch_max=7)
-    try:
-        yield follower
-    finally:
-        await follower.close()
 
 
 async def numbers(reader: Reader, **wanted: Any) -> list[int]:
@@ -98,14 +83,11 @@ COMPLETED, CANCELLED = [3, 2, 1], [7, 6]
 LISTED = PENDING + PROCESSING + DEAD + COMPLETED + CANCELLED
 
 
-@pytest.mark.parametrize("is_followed", [False, True])
 async def test_what_has_its_turn_comes_oldest_first_and_what_is_over_newest_first(
-    database: str, is_followed: bool
+    database: str,
 ) -> None:  # S4-38, S4-39
-    async with open_workshop(database) as workshop, read_model(database) as follower:
+    async with open_workshop(database) as workshop:
         await fill(workshop)
-        if is_followed:
-            await follower.catch_up()
         async with open_reader(database) as reader:
             assert await numbers(reader) == LISTED
             assert await numbers(reader, status=JobStatus.PENDING) == PENDING
@@ -115,14 +97,11 @@ async def test_what_has_its_turn_comes_oldest_first_and_what_is_over_newest_firs
             assert await numbers(reader, status=JobStatus.CANCELLED) == CANCELLED
 
 
-@pytest.mark.parametrize("is_followed", [False, True])
 async def test_a_list_is_of_the_queue_type_and_subject_asked_for(
-    database: str, is_followed: bool
+    database: str,
 ) -> None:  # S4-40
-    async with open_workshop(database) as workshop, read_model(database) as follower:
+    async with open_workshop(database) as workshop:
         await fill(workshop)
-        if is_followed:
-            await follower.catch_up()
         async with open_reader(database) as reader:
             assert await numbers(reader, queue="invoices") == [10, 11, 16]
             assert await numbers(reader, type="send") == [12, 13, 14, 15, 16, 7, 6]
@@ -152,15 +131,13 @@ async def test_pages_of_any_size_are_the_list_cut_into_pieces(database: str, lim
 
 
 async def test_what_a_list_says_of_a_job_is_what_the_log_says(database: str) -> None:
-    async with open_workshop(database) as workshop, read_model(database) as follower:
+    async with open_workshop(database) as workshop:
         await fill(workshop)
         async with open_reader(database) as reader:
-            from_the_tail = (await read_jobs(reader, JobFilter(), limit=100)).jobs
-            await follower.catch_up()
-            from_the_read_model = (await read_jobs(reader, JobFilter(), limit=100)).jobs
-            by_id = [await one_job(reader, job.id) for job in from_the_tail]
+            listed = (await read_jobs(reader, JobFilter(), limit=100)).jobs
+            by_id = [await one_job(reader, job.id) for job in listed]
 
-    assert from_the_tail == from_the_read_model == by_id
+    assert listed == by_id
 
 
 async def test_a_job_of_every_priority_is_listed(database: str) -> None:
@@ -169,54 +146,30 @@ async def test_a_job_of_every_priority_is_listed(database: str) -> None:
         assert await numbers(reader) == [*range(1, 11)]
 
 
-@pytest.mark.parametrize("is_followed", [False, True])
-async def test_a_retry_moves_a_cancelled_job_between_sections_at_once(
-    database: str, is_followed: bool
-) -> None:
-    async with (
-        open_workshop(database) as workshop,
-        read_model(database) as follower,
-        open_reader(database) as reader,
-    ):
-
-        async def follow() -> None:
-            if is_followed:
-                await follower.catch_up()
-
+async def test_a_retry_moves_a_cancelled_job_between_sections_at_once(database: str) -> None:
+    async with open_workshop(database) as workshop, open_reader(database) as reader:
         one, two = await workshop.jobs(2)
         for job in (one, two):
             await workshop.submit(CancelJob(job.id))
-        await follow()
         assert await numbers(reader, status=JobStatus.CANCELLED) == [2, 1]
         await workshop.submit(RetryJob(two.id))
         assert await numbers(reader, status=JobStatus.CANCELLED) == [1]
         assert await numbers(reader) == [2, 1]
-        await follow()
-        assert await numbers(reader) == [2, 1]
         await workshop.submit(CancelJob(two.id))
         assert await numbers(reader, status=JobStatus.CANCELLED) == [2, 1]
-        await follow()
-        assert await numbers(reader) == [2, 1]
 
 
 async def test_a_job_whose_key_is_used_again_is_listed_once_in_its_new_life(database: str) -> None:
     keyed = {"unique_key": "nightly", "unique_scope": UniqueScope.UNFINISHED}
-    async with (
-        open_workshop(database) as workshop,
-        read_model(database) as follower,
-        open_reader(database) as reader,
-    ):
+    async with open_workshop(database) as workshop, open_reader(database) as reader:
         await workshop.job(**keyed)
         (job,) = await workshop.claim()
         await workshop.finish(job)
-        await follower.catch_up()
         await workshop.job(**keyed)
         assert await numbers(reader, status=JobStatus.COMPLETED) == []
         assert await numbers(reader) == [2]
         (job,) = await workshop.claim()
         await workshop.finish(job)
-        assert await numbers(reader) == [2]
-        await follower.catch_up()
         assert await numbers(reader) == [2]
 
 
@@ -229,52 +182,21 @@ async def work_through(workshop: Workshop, workers_count: int) -> None:
     await asyncio.gather(*(work() for _ in range(workers_count)))
 
 
-async def stopped(_follower: Follower, _wakeups: Wakeups) -> None:
-    await asyncio.sleep(3600)
-
-
-async def behind(follower: Follower, _wakeups: Wakeups) -> None:
-    """Never quite there: batches of seven, with pauses of any length."""
-    while True:
-        await follower.catch_up()
-        await asyncio.sleep(random.uniform(0, 0.1))
-
-
-async def prompt(follower: Follower, wakeups: Wakeups) -> None:
-    await follower.run(wakeups)
-
-
-@pytest.mark.parametrize("following", [stopped, behind, prompt])
-async def test_every_job_is_in_every_snapshot_once_while_workers_work_and_the_read_model_follows(
-    database: str, following: Callable[[Follower, Wakeups], Any]
-) -> None:
-    async with (
-        Wakeups(database) as wakeups,
-        open_workshop(database, lanes=2) as workshop,
-        read_model(database) as follower,
-        open_reader(database) as reader,
-    ):
+async def test_every_job_is_in_every_snapshot_once_while_workers_work(database: str) -> None:
+    async with open_workshop(database, lanes=2) as workshop, open_reader(database) as reader:
         every = [job.number for job in await workshop.jobs(300)]
-        task = asyncio.create_task(following(follower, wakeups))
         working = asyncio.create_task(work_through(workshop, 8))
         snapshots = 0
         while not working.done() or snapshots < 20:
             assert sorted(await numbers(reader)) == every
             snapshots += 1
         await working
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await follower.catch_up()
 
         assert await numbers(reader, status=JobStatus.COMPLETED) == every[::-1]
 
 
 async def test_pages_over_changing_jobs_show_each_unchanged_one_once(database: str) -> None:
-    async with (
-        open_workshop(database) as workshop,
-        read_model(database) as follower,
-        open_reader(database) as reader,
-    ):
+    async with open_workshop(database) as workshop, open_reader(database) as reader:
         done = await workshop.jobs(20, type_="done")
         for job in await take(workshop, 20, "done"):
             await workshop.finish(job)
@@ -285,7 +207,6 @@ async def test_pages_over_changing_jobs_show_each_unchanged_one_once(database: s
             for job in changing:
                 await workshop.submit(CancelJob(job.id))
                 await workshop.job(type_="changing", priority=1)
-                await follower.catch_up()
                 if random.random() < 0.5:
                     await workshop.submit(RetryJob(job.id))
 
@@ -358,23 +279,6 @@ async def test_a_cursor_cannot_lead_into_a_section_that_its_list_does_not_have(
     async with open_reader(database) as reader:
         with pytest.raises(BadCursorError):
             await read_jobs(reader, wanted, limit=1, cursor=astray)
-
-
-async def test_a_list_gives_up_when_the_read_model_is_hopelessly_behind(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(projections.job_list, "TAIL_MAX", 2)
-    async with open_workshop(database) as workshop, read_model(database) as follower:
-        await workshop.jobs(3)
-        for job in await workshop.claim(3):
-            await workshop.finish(job)
-        await workshop.job()
-        async with open_reader(database) as reader:
-            with pytest.raises(ListBehindError):
-                await numbers(reader)
-            assert await numbers(reader, status=JobStatus.PENDING) == [4]
-            await follower.catch_up()
-            assert await numbers(reader) == [4, 3, 2, 1]
 
 
 async def test_one_job_is_found_whatever_became_of_it(database: str) -> None:

@@ -1,0 +1,50 @@
+"""What a process remembers of the rows that it has written itself: it need not read them again.
+
+Another process may have changed a row since. So what is decided from memory is written under the
+condition that the rows are still of the versions that are remembered: the statement that holds or
+deletes them fails otherwise, nothing of the batch happens, and it is decided anew from the rows.
+"""
+
+from collections.abc import Collection, Iterable
+from itertools import islice
+from typing import Any
+
+from domain.event import State
+from eventlog.live import Change, LiveTable
+
+# As many as many workers have in their hands, at about a kilobyte each.
+COUNT_MAX = 20_000
+
+
+class Memory:
+    """Of one live table, by the integers of ids; the oldest are forgotten first."""
+
+    def __init__(self, table: LiveTable[Any], count_max: int = COUNT_MAX) -> None:
+        self._table = table
+        self._count_max = count_max
+        self._known: dict[int, State] = {}
+
+    def recall(self, keys: Collection[int]) -> list[State] | None:
+        """All of them or None: rows are locked in one order, by one statement a table."""
+        known = self._known
+        try:
+            return [known[key] for key in keys]
+        except KeyError:
+            return None
+
+    def note(self, changes: Iterable[Change]) -> None:
+        """What was committed: never before, or others would decide from what never was."""
+        known, remembers = self._known, self._table.remembers
+        for change in changes:
+            state = change.state
+            if remembers(state):
+                known[state.id.int] = state
+            else:
+                known.pop(state.id.int, None)
+        if (excess := len(known) - self._count_max) > 0:
+            for oldest in [*islice(known, excess)]:
+                del known[oldest]
+
+    def forget(self, states: Iterable[State]) -> None:
+        for state in states:
+            self._known.pop(state.id.int, None)
