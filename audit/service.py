@@ -23,8 +23,10 @@ ORDER BY notification_id
 # Live tables as they were copied at earlier positions, where nothing was just being written.
 READ_COPIES = "SELECT position, kind FROM checkpoints WHERE missing = '{}'"
 READ_COPY = """
-FROM (SELECT data AS copied FROM checkpoint_rows WHERE position = {position} AND kind = {kind}),
-     jsonb_populate_record(NULL::{table}, copied) AS {table}
+FROM (
+    SELECT data AS copied_data FROM checkpoint_rows
+    WHERE position = {position} AND kind = {kind}
+) AS copied, jsonb_populate_record(NULL::{table}, copied_data) AS {table}
 """
 READ_KEYED_SUBJECTS = "SELECT subject_id FROM guest_keys"
 READ_CURSORS = "SELECT name, position, count, digest FROM followers"
