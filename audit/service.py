@@ -13,6 +13,8 @@ from psycopg.sql import SQL, Identifier
 from audit.entries import Entry, UnreadableError
 from domain.event import Decider, Event
 
+PAST = "daybook_past"
+
 COUNT_EVENTS = "SELECT count(*) FROM stored_events"
 READ_LOG = """
 SELECT notification_id, originator_id, originator_version, topic, state,
@@ -20,9 +22,15 @@ SELECT notification_id, originator_id, originator_version, topic, state,
 FROM stored_events
 ORDER BY notification_id
 """
-# Live tables as they were copied at earlier positions, where nothing was just being written.
-READ_COPIES = "SELECT position, kind FROM checkpoints WHERE missing = '{}'"
-READ_COPY = """
+# Live tables as they were copied at earlier positions, where nothing was just being written. Where
+# a copy is listed says whether it is in JSON.
+READ_COPIES = """
+SELECT position, kind, false FROM daybook_past.checkpoints WHERE missing = '{}'
+UNION ALL
+SELECT position, kind, true FROM checkpoints WHERE missing = '{}'
+"""
+READ_COPY = "FROM {twin} AS {table} WHERE as_of = {position}"
+READ_JSON_COPY = """
 FROM (
     SELECT data AS copied_data FROM checkpoint_rows
     WHERE position = {position} AND kind = {kind}
@@ -50,6 +58,14 @@ class LiveTable(Protocol):
     @property
     def select(self) -> str: ...
     def load(self, row: TupleRow) -> Any: ...
+
+
+class TableCopy(Struct, frozen=True):
+    """Of a live table, as it was when the log ended at that position."""
+
+    table: LiveTable
+    position: int
+    is_json: bool
 
 
 class ReadModel(Protocol):
@@ -120,11 +136,15 @@ class Service:
         """Every row of the live tables, as the state that it holds."""
         return (table.load(row) for table in self.kept.tables for row in self._stream(table.select))
 
-    def copied(self, table: LiveTable, position: int) -> Iterator[Any]:
-        """The same of one table, as it was copied when the log ended there."""
+    def copied(self, copy: TableCopy) -> Iterator[Any]:
+        """The same of one table, as it was then."""
+        table = copy.table
         select, _, _ = table.select.rpartition("FROM")
-        query = SQL(select) + SQL(READ_COPY).format(
-            position=position, kind=table.name, table=Identifier(table.name)
+        query = SQL(select) + SQL(READ_JSON_COPY if copy.is_json else READ_COPY).format(
+            twin=Identifier(PAST, table.name),
+            table=Identifier(table.name),
+            position=copy.position,
+            kind=table.name,
         )
         return (table.load(row) for row in self._connection.execute(query, binary=True))
 
@@ -143,12 +163,13 @@ class Service:
             self._derived[wanted] = self._background.submit(self.kept.derive, wanted)
         return self._derived[wanted]
 
-    def _find_copies(self) -> dict[int, list[LiveTable]]:
+    def _find_copies(self) -> dict[int, list[TableCopy]]:
         tables = {table.name: table for table in self.kept.tables}
-        copies: dict[int, list[LiveTable]] = {}
-        for position, kind in self._connection.execute(READ_COPIES):
+        copies: dict[int, list[TableCopy]] = {}
+        for position, kind, is_json in self._connection.execute(READ_COPIES):
             if kind in tables:
-                copies.setdefault(position, []).append(tables[kind])
+                copy = TableCopy(tables[kind], position, is_json)
+                copies.setdefault(position, []).append(copy)
         return copies
 
     def _read_cursors(self) -> dict[str, Cursor]:
