@@ -11,7 +11,7 @@ from psycopg.rows import TupleRow
 
 from audit.invariant import Case, Invariant
 from audit.kitchen import ORDER_ENDS
-from audit.service import Cursor, LiveTable
+from audit.service import Cursor, TableCopy
 from audit.world import Step
 from domain.bot import Bot
 from domain.job import Job
@@ -35,7 +35,7 @@ class Tables(Invariant):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self._copies: dict[int, list[LiveTable]] = {}
+        self._copies: dict[int, list[TableCopy]] = {}
         self._derived: dict[str, Future[TupleRow]] = {}
         if case.service is not None:
             self.kinds, self.seen = None, True
@@ -45,10 +45,10 @@ class Tables(Invariant):
 
     def see(self, step: Step) -> str | None:
         """At the positions at which live tables were copied."""
-        for table in self._copies.get(step.entry.position, ()):
+        for copy in self._copies.get(step.entry.position, ()):
             assert self.case.service is not None, "only a service has copies"
-            kind = table.decider.state
-            copied = {row.id: row for row in self.case.service.copied(table, step.entry.position)}
+            kind = copy.table.decider.state
+            copied = {row.id: row for row in self.case.service.copied(copy)}
             states = (standing.state for standing in self.case.world.live.values())
             folded = {state.id: state for state in states if isinstance(state, kind)}
             for one in copied.keys() | folded.keys():

@@ -13,6 +13,8 @@ from psycopg.sql import SQL, Identifier
 from audit.entries import Entry, UnreadableError
 from domain.event import Decider, Event
 
+PAST = "daybook_past"
+
 COUNT_EVENTS = "SELECT count(*) FROM stored_events"
 READ_LOG = """
 SELECT notification_id, originator_id, originator_version, topic, state,
@@ -20,11 +22,19 @@ SELECT notification_id, originator_id, originator_version, topic, state,
 FROM stored_events
 ORDER BY notification_id
 """
-# Live tables as they were copied at earlier positions, where nothing was just being written.
-READ_COPIES = "SELECT position, kind FROM checkpoints WHERE missing = '{}'"
-READ_COPY = """
-FROM (SELECT data AS copied FROM checkpoint_rows WHERE position = {position} AND kind = {kind}),
-     jsonb_populate_record(NULL::{table}, copied) AS {table}
+# Live tables as they were copied at earlier positions, where nothing was just being written. Where
+# a copy is listed says whether it is in JSON.
+READ_COPIES = """
+SELECT position, kind, false FROM daybook_past.checkpoints WHERE missing = '{}'
+UNION ALL
+SELECT position, kind, true FROM checkpoints WHERE missing = '{}'
+"""
+READ_COPY = "FROM {twin} AS {table} WHERE as_of = {position}"
+READ_JSON_COPY = """
+FROM (
+    SELECT data AS copied_data FROM checkpoint_rows
+    WHERE position = {position} AND kind = {kind}
+) AS copied, jsonb_populate_record(NULL::{table}, copied_data) AS {table}
 """
 READ_KEYED_SUBJECTS = "SELECT subject_id FROM guest_keys"
 READ_CURSORS = "SELECT name, position, count, digest FROM followers"
@@ -48,6 +58,14 @@ class LiveTable(Protocol):
     @property
     def select(self) -> str: ...
     def load(self, row: TupleRow) -> Any: ...
+
+
+class TableCopy(Struct, frozen=True):
+    """Of a live table, as it was when the log ended at that position."""
+
+    table: LiveTable
+    position: int
+    is_json: bool
 
 
 class ReadModel(Protocol):
@@ -123,11 +141,15 @@ class Service:
         """Every row of the live tables, as the state that it holds."""
         return (table.load(row) for table in self.kept.tables for row in self._stream(table.select))
 
-    def copied(self, table: LiveTable, position: int) -> Iterator[Any]:
-        """The same of one table, as it was copied when the log ended there."""
+    def copied(self, copy: TableCopy) -> Iterator[Any]:
+        """The same of one table, as it was then."""
+        table = copy.table
         select, _, _ = table.select.rpartition("FROM")
-        query = SQL(select) + SQL(READ_COPY).format(
-            position=position, kind=table.name, table=Identifier(table.name)
+        query = SQL(select) + SQL(READ_JSON_COPY if copy.is_json else READ_COPY).format(
+            twin=Identifier(PAST, table.name),
+            table=Identifier(table.name),
+            position=copy.position,
+            kind=table.name,
         )
         return (table.load(row) for row in self._connection.execute(query, binary=True))
 
@@ -152,12 +174,13 @@ class Service:
         """All read models that there is something of."""
         return [*self.cursors, *(model.name for model in self.kept.written_models)]
 
-    def _find_copies(self) -> dict[int, list[LiveTable]]:
+    def _find_copies(self) -> dict[int, list[TableCopy]]:
         tables = {table.name: table for table in self.kept.tables}
-        copies: dict[int, list[LiveTable]] = {}
-        for position, kind in self._connection.execute(READ_COPIES):
+        copies: dict[int, list[TableCopy]] = {}
+        for position, kind, is_json in self._connection.execute(READ_COPIES):
             if kind in tables:
-                copies.setdefault(position, []).append(tables[kind])
+                copy = TableCopy(tables[kind], position, is_json)
+                copies.setdefault(position, []).append(copy)
         return copies
 
     def _read_cursors(self) -> dict[str, Cursor]:

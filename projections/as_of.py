@@ -18,7 +18,7 @@ from domain.event import Decider, State
 from eventlog.history import fold_histories
 from eventlog.live import LiveTable
 from eventlog.mapper import EventMapper
-from projections.checkpoints import latest_checkpoint
+from projections.checkpoints import Checkpoint, latest_checkpoint, twin_of
 from projections.registry import DECIDERS, LIVE_TABLES
 
 CHUNK = 2000
@@ -32,8 +32,10 @@ WHERE notification_id <= %(position)s
 ORDER BY notification_id DESC
 LIMIT 1
 """
-# The row of a live table, out of what was copied.
-READ_ROWS = """
+# The rows of a live table, as they were copied.
+READ_ROWS = "FROM {twin} AS {table} WHERE as_of = %(position)s"
+# The same of a copy in JSON.
+READ_JSON_ROWS = """
 FROM (
     SELECT data AS copied_data FROM checkpoint_rows
     WHERE position = %(position)s AND kind = %(kind)s
@@ -77,7 +79,7 @@ class Past:
     async def _add(self, table: LiveTable[Any], position: int) -> None:
         start = await latest_checkpoint(self._connection, table.name, upto=position)
         if start.count:
-            async for state in _copied(self._connection, table, start.position):
+            async for state in _copied(self._connection, table, start):
                 self.states[state.id] = state
         topics = _MAPPER.topics_of(table.decider.events)
         if start.missing:
@@ -152,11 +154,12 @@ async def position_of(connection: Connection, instant: datetime) -> int:
 
 
 async def _copied(
-    connection: Connection, table: LiveTable[Any], position: int
+    connection: Connection, table: LiveTable[Any], start: Checkpoint
 ) -> AsyncIterator[Any]:
     select, _, _ = table.select.rpartition("FROM")
-    query = SQL(select) + SQL(READ_ROWS).format(table=Identifier(table.name))
-    where = {"position": position, "kind": table.name}
+    rows = SQL(READ_JSON_ROWS if start.is_json else READ_ROWS)
+    query = SQL(select) + rows.format(twin=twin_of(table), table=Identifier(table.name))
+    where = {"position": start.position, "kind": table.name}
     found = await connection.execute(query, where, binary=True)
     for row in await found.fetchall():
         yield table.load(row)

@@ -1,5 +1,8 @@
 """Checkpoints: live tables as they were, copied inside the database now and then, each by itself.
 
+A live table has a twin in the schema `daybook_past`, which takes its rows column by column. Earlier
+copies are in JSON, in `checkpoint_rows`: they are still read, and no more are made.
+
 Checkpoints are taken in one snapshot, which shows events and live rows of a transaction together.
 Positions are drawn before they are committed, so the snapshot may lack some below the largest it
 shows: they are noted as missing, and folded in by whoever starts from here. The rows that a
@@ -8,7 +11,7 @@ the snapshot without the missing one.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 from psycopg import AsyncConnection
@@ -18,6 +21,8 @@ from psycopg.sql import SQL, Identifier, Literal
 from eventlog.live import LiveTable
 from projections.registry import LIVE_TABLES
 from projections.snapshot import begin_snapshot
+
+PAST: Final = "daybook_past"
 
 # Folding so many events takes a fifth of a second; a checkpoint of few rows takes milliseconds.
 EVENTS_BETWEEN = 20_000
@@ -32,17 +37,31 @@ FROM generate_series(%(settled)s::bigint + 1, %(head)s::bigint) AS position
 WHERE NOT EXISTS (SELECT FROM stored_events WHERE notification_id = position)
 """
 INSERT_CHECKPOINT = """
-INSERT INTO checkpoints (kind, position, missing, count)
+INSERT INTO daybook_past.checkpoints (kind, position, missing, count)
 VALUES (%(kind)s, %(position)s, %(missing)s, %(count)s)
 """
-COPY_ROWS = """
-INSERT INTO checkpoint_rows (position, kind, data)
-SELECT {position}, {kind}, to_jsonb(live) FROM {table} AS live
+# Columns go by their names: a rebuild or a later migration may have left those of a live table in
+# another order than those of its twin. If the twin lacks one, that is an error and nothing is lost.
+READ_COLUMNS = """
+SELECT attname FROM pg_attribute
+WHERE attrelid = %(table)s::regclass AND attnum > 0 AND NOT attisdropped
+ORDER BY attnum
 """
+COPY_ROWS = """
+INSERT INTO {twin} (as_of, {columns}) SELECT {position}, {columns} FROM {table}
+"""
+# Where a copy is listed says how it was made. Of two at one position either would do.
 READ_CHECKPOINT = """
-SELECT position, missing, count FROM checkpoints
-WHERE kind = %(kind)s AND position <= %(upto)s
-ORDER BY position DESC
+(SELECT position, missing, count, false AS is_json FROM daybook_past.checkpoints
+ WHERE kind = %(kind)s AND position <= %(upto)s
+ ORDER BY position DESC
+ LIMIT 1)
+UNION ALL
+(SELECT position, missing, count, true FROM checkpoints
+ WHERE kind = %(kind)s AND position <= %(upto)s
+ ORDER BY position DESC
+ LIMIT 1)
+ORDER BY position DESC, is_json
 LIMIT 1
 """
 
@@ -55,6 +74,7 @@ class Checkpoint(Struct, frozen=True):
     position: int = 0
     missing: Sequence[int] = ()
     count: int = 0
+    is_json: bool = False
 
 
 async def latest_checkpoint(connection: Connection, kind: str, *, upto: int) -> Checkpoint:
@@ -85,10 +105,24 @@ async def take_checkpoints(
             await connection.execute(FIND_MISSING, {"settled": settled, "head": head})
         ).fetchall()
         for table in tables:
-            copy = SQL(COPY_ROWS).format(
-                position=Literal(head), kind=Literal(table.name), table=Identifier(table.name)
-            )
-            count = (await connection.execute(copy)).rowcount
+            count = await _copy(connection, table, head)
             taken = {"kind": table.name, "position": head, "missing": missing, "count": count}
             await connection.execute(INSERT_CHECKPOINT, taken)
     return int(head)
+
+
+def twin_of(table: LiveTable[Any]) -> Identifier:
+    return Identifier(PAST, table.name)
+
+
+async def _copy(connection: Connection, table: LiveTable[Any], position: int) -> int:
+    """Returns how many rows there were."""
+    found = await connection.execute(READ_COLUMNS, {"table": table.name})
+    columns = SQL(", ").join([Identifier(name) for (name,) in await found.fetchall()])
+    copy = SQL(COPY_ROWS).format(
+        twin=twin_of(table),
+        columns=columns,
+        position=Literal(position),
+        table=Identifier(table.name),
+    )
+    return (await connection.execute(copy)).rowcount

@@ -29,13 +29,13 @@ SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %(n
 EMPTY_ALL = """
 DO $$
 DECLARE
-    one name;
+    one text;
 BEGIN
     -- Tables are small: to delete their rows takes a hundredth of the time of TRUNCATE.
-    FOR one IN SELECT tablename FROM pg_tables
-               WHERE schemaname = 'daybook' AND tablename <> 'migrations'
+    FOR one IN SELECT format('%I.%I', schemaname, tablename) FROM pg_tables
+               WHERE schemaname IN ('daybook', 'daybook_past') AND tablename <> 'migrations'
     LOOP
-        EXECUTE format('DELETE FROM %I', one);
+        EXECUTE 'DELETE FROM ' || one;
     END LOOP;
     PERFORM setval(format('%I', sequencename)::regclass, 1, false)
     FROM pg_sequences WHERE schemaname = 'daybook';

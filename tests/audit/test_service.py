@@ -1,6 +1,6 @@
 """Against a database: its tables equal the fold of the log, and its followers skip nothing."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -22,6 +22,7 @@ from eventlog.follower import Follower
 from projections.checkpoints import take_checkpoints
 from projections.leases import Heartbeat, extend_leases
 from projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
+from tests.json_copies import copy_as_json
 from tests.kitchen import MAPPER, Kitchen, open_kitchen
 from tests.workshop import Workshop
 
@@ -145,19 +146,32 @@ def copy_tables(conninfo: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "statements",
+    ("copying", "statements"),
     [
-        "UPDATE checkpoint_rows SET data = data || '{\"attempts\": 7}' WHERE kind = 'orders'",
-        "DELETE FROM checkpoint_rows WHERE kind = 'bots'",
-        "UPDATE checkpoint_rows SET position = 3 WHERE kind = 'jobs';"
-        "UPDATE checkpoints SET position = 3 WHERE kind = 'jobs'",
+        (copy_tables, "UPDATE daybook_past.orders SET attempts = 7"),
+        (copy_tables, "DELETE FROM daybook_past.bots"),
+        (
+            copy_tables,
+            "UPDATE daybook_past.jobs SET as_of = 3;"
+            "UPDATE daybook_past.checkpoints SET position = 3 WHERE kind = 'jobs'",
+        ),
+        (
+            copy_as_json,
+            "UPDATE checkpoint_rows SET data = data || '{\"attempts\": 7}' WHERE kind = 'orders'",
+        ),
+        (copy_as_json, "DELETE FROM checkpoint_rows WHERE kind = 'bots'"),
+        (
+            copy_as_json,
+            "UPDATE checkpoint_rows SET position = 3 WHERE kind = 'jobs';"
+            "UPDATE checkpoints SET position = 3 WHERE kind = 'jobs'",
+        ),
     ],
 )
 def test_a_table_is_judged_as_of_every_position_at_which_it_was_copied(
-    database: str, statements: str
+    database: str, copying: Callable[[str], None], statements: str
 ) -> None:
     work(database)
-    copy_tables(database)
+    copying(database)
     work(database)
     assert verdicts(database)["I-33"] is Verdict.VALID
     rewrite(database, statements)

@@ -27,12 +27,12 @@ async def test_the_live_tables_are_the_fold_of_the_log_at_every_stop(own_databas
 
 async def test_it_looks_into_a_past_that_begins_at_checkpoints(own_database: str) -> None:
     await asyncio.to_thread(fill, own_database, 45_000)
-    taken = rows(own_database, "SELECT DISTINCT position FROM checkpoints ORDER BY 1")
+    taken = rows(own_database, "SELECT DISTINCT position FROM daybook_past.checkpoints ORDER BY 1")
     assert len(taken) == 3
     positions = random.Random(1).sample(range(taken[0][0], taken[-1][0]), 3)
     async with await connect(reader_conninfo(own_database)) as reader:
         for look in LISTS.values():
             assert await look(reader, positions[0]) is not None
         from_checkpoints = [(await Past.at(reader, one)).states for one in positions]
-        rows(own_database, "DELETE FROM checkpoints")
+        rows(own_database, "DELETE FROM daybook_past.checkpoints")
         assert [(await Past.at(reader, one)).states for one in positions] == from_checkpoints

@@ -1,6 +1,7 @@
 """The past can be looked at: at any position it is what a fold from the beginning gives."""
 
 import random
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -16,6 +17,7 @@ from eventlog.database import connect, reader_conninfo
 from projections.as_of import Past, position_of
 from projections.checkpoints import take_checkpoints
 from projections.registry import DECIDERS
+from tests.json_copies import copy_as_json
 from tests.kitchen import MAPPER, open_kitchen, rows
 from tests.workshop import Workshop
 
@@ -66,20 +68,35 @@ async def a_day(database: str, seed: int) -> None:
                 await workshop.finish(claimed, outcome, error="x", rest_seconds=0)
 
 
-@pytest.mark.parametrize("checkpoints", [0, 3])
+async def copy_natively(database: str) -> None:
+    async with await connect(reader_conninfo(database)) as reader:
+        ((settled,),) = rows(database, "SELECT max(position) FROM log")
+        await take_checkpoints(reader, settled)
+
+
+async def copy_in_json(database: str) -> None:
+    copy_as_json(database)
+
+
+@pytest.mark.parametrize(
+    "copies",
+    [
+        pytest.param([], id="none"),
+        pytest.param([copy_natively] * 3, id="native"),
+        pytest.param([copy_in_json, copy_natively, copy_in_json], id="both"),
+    ],
+)
 async def test_at_a_hundred_positions_it_equals_a_fold_from_the_beginning(
-    database: str, checkpoints: int
+    database: str, copies: list[Callable[[str], Awaitable[None]]]
 ) -> None:
     # SX-05
+    await a_day(database, 0)
+    for seed, copy in enumerate(copies, start=1):
+        await copy(database)
+        await a_day(database, seed)
+    ((head,),) = rows(database, "SELECT max(position) FROM log")
     async with await connect(reader_conninfo(database)) as reader:
-        for seed in range(max(checkpoints, 1)):
-            await a_day(database, seed)
-            if checkpoints:
-                ((settled,),) = rows(database, "SELECT max(position) FROM log")
-                await take_checkpoints(reader, settled)
-        await a_day(database, 99)
-        ((head,),) = rows(database, "SELECT max(position) FROM log")
-        for position in random.Random(7).sample(range(head + 1), 100 if checkpoints else 20):
+        for position in random.Random(7).sample(range(head + 1), 100 if copies else 20):
             past = await Past.at(reader, position)
             assert past.states == fold_from_zero(database, position), position
 

@@ -5,12 +5,25 @@ import pytest
 from psycopg.errors import InsufficientPrivilege
 
 LOG = ("stored_events", "log", "orders", "jobs", "tickets", "followers", "finished_orders")
-CLOSED = ("guest_keys", "guest_service_key", "admissions", "keys", "idempotency_keys", "spent_keys")
+PAST = ("daybook_past.orders", "daybook_past.jobs", "daybook_past.checkpoints")
+CLOSED = (
+    "daybook.guest_keys",
+    "daybook.guest_service_key",
+    "daybook.admissions",
+    "daybook.keys",
+    "daybook.idempotency_keys",
+    "daybook.spent_keys",
+    "daybook_past.keys",
+    "daybook.checkpoint_rows",
+)
 AS_AUDITOR = "-c role=daybook_auditor -c search_path=daybook"
-LIST_TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = 'daybook'"
+LIST_TABLES = """
+SELECT schemaname || '.' || tablename FROM pg_tables
+WHERE schemaname IN ('daybook', 'daybook_past')
+"""
 
 
-@pytest.mark.parametrize("table", LOG)
+@pytest.mark.parametrize("table", [*LOG, *PAST])
 def test_an_auditor_reads_what_happened_and_what_came_of_it(database: str, table: str) -> None:
     # SEC-08
     with psycopg.connect(database, options=AS_AUDITOR) as auditor:
