@@ -17,12 +17,21 @@ _APPENDED = unnested(
     "ids uuid, versions bigint, topics text, states bytea, commands uuid, actors text, "
     "correlations uuid, causations bigint"
 )
+_APPENDED_BY_ONE = f"""{unnested("ids uuid, versions bigint, topics text, states bytea")},
+    %(command)b::uuid, %(actor)b::text, %(correlation)b::uuid, %(causation)b::bigint"""
 
 APPEND_EVENTS = f"""
 INSERT INTO stored_events (originator_id, originator_version, topic, state,
                            command_id, actor, correlation_id, causation_id)
 SELECT {_APPENDED}
 RETURNING notification_id
+"""
+
+# Those of one command: what is the same for all of them is said once, and of their positions the
+# last is all that anybody asks for.
+APPEND_EVENTS_OF_ONE = f"""
+WITH appended AS ({APPEND_EVENTS.replace(_APPENDED, _APPENDED_BY_ONE)})
+SELECT max(notification_id) FROM appended
 """
 
 # A batch is in the log as a whole or not at all, so any of its events tells; the command id
@@ -47,7 +56,7 @@ class Appending:
         self._events = [event for submission in submissions for event in submission.events]
         self._origins = [one.origin for one in submissions for _ in one.events]
         self._mapper = mapper
-        self._answers: list[Answer] = []
+        self._answers: list[tuple[Answer, int]] = []
 
     def __len__(self) -> int:
         return len(self._events)
@@ -55,14 +64,24 @@ class Appending:
     def queue(self, link: Link) -> None:
         for start in range(0, len(self._events), PART_EVENTS):
             part = slice(start, start + PART_EVENTS)
-            columns = appended(self._events[part], self._origins[part], self._mapper)
-            self._answers.append(link.queue(APPEND_EVENTS, **columns))
+            events, origins = self._events[part], self._origins[part]
+            if origins.count(origins[0]) == len(origins):
+                given = {**_said(events, self._mapper), **_behind(origins[0])}
+                answer = link.queue(APPEND_EVENTS_OF_ONE, **given)
+            else:
+                answer = link.queue(APPEND_EVENTS, **appended(events, origins, self._mapper))
+            self._answers.append((answer, len(events)))
             link.start()
 
     @property
     def positions(self) -> list[int]:
-        """Of all events, in their order; there after the next `sync`."""
-        return [row[0] for answer in self._answers for row in answer.rows()]
+        """Of all events, in their order; of several by one command, that of the last of a part.
+        There after the next `sync`."""
+        positions: list[int] = []
+        for answer, count in self._answers:
+            told = [row[0] for row in answer.rows()]
+            positions += told if len(told) == count else told * count
+        return positions
 
     async def find(self, connection: Connection) -> list[int]:
         """The positions of those that are in the log."""
@@ -75,16 +94,31 @@ def appended(
     events: Sequence[Decided], origins: Sequence[Origin], mapper: EventMapper
 ) -> dict[str, Any]:
     """The parameters of APPEND_EVENTS: for each event, whose it is and who is behind it."""
-    topics, states = mapper.encode_all([event.event for event in events])
     commands = uuids([origin.command_id for origin in origins])
     correlated = any(origin.correlation is not None for origin in origins)
+    return {
+        **_said(events, mapper),
+        "commands": commands,
+        "actors": texts([origin.actor for origin in origins]),
+        "correlations": uuids([o.correlation_id for o in origins]) if correlated else commands,
+        "causations": bigints([origin.causation_id for origin in origins]),
+    }
+
+
+def _said(events: Sequence[Decided], mapper: EventMapper) -> dict[str, Any]:
+    topics, states = mapper.encode_all([event.event for event in events])
     return {
         "ids": uuids([event.originator_id for event in events]),
         "versions": bigints([event.originator_version for event in events]),
         "topics": texts(topics),
         "states": byteas(states),
-        "commands": commands,
-        "actors": texts([origin.actor for origin in origins]),
-        "correlations": uuids([o.correlation_id for o in origins]) if correlated else commands,
-        "causations": bigints([origin.causation_id for origin in origins]),
+    }
+
+
+def _behind(origin: Origin) -> dict[str, Any]:
+    return {
+        "command": origin.command_id,
+        "actor": origin.actor,
+        "correlation": origin.correlation_id,
+        "causation": origin.causation_id,
     }

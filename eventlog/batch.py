@@ -31,8 +31,11 @@ from eventlog.submission import Needs, Pick, Submission, load
 # One clock for all processes: the database's.
 READ_CLOCK = "SELECT clock_timestamp()"
 
+# The name is looked up once, and not for every number.
 DRAW_NUMBERS = """
-SELECT nextval(%(sequence)b::text::regclass) FROM generate_series(1, %(count)b::bigint)
+SELECT nextval(sequence)
+FROM (SELECT %(sequence)b::text::regclass AS sequence OFFSET 0) AS named,
+     generate_series(1, %(count)b::bigint)
 """
 
 # Aggregates that have left their live table are folded from the log instead.
@@ -331,6 +334,7 @@ class Rows:
             link.queue(table.delete, ids=uuids([state.id for state in self._gone]))
         if self._new:
             self._new.sort(key=_by_id)
-            link.queue(table.insert, **table.inserted(self._new))
+            query, given = table.insertion(self._new)
+            link.queue(query, **given)
         if self._kept:
             link.queue(table.update, **table.updated(self._kept))

@@ -10,6 +10,7 @@ prepared at its first use, and its parameters are packed by whoever has them.
 import re
 from collections.abc import Sequence
 from typing import Self
+from uuid import UUID
 
 from psycopg import AsyncConnection, adapt, errors
 from psycopg.abc import PQGen, Transformer
@@ -22,7 +23,7 @@ from eventlog.arrays import PackedArray
 from eventlog.database import connect
 
 Connection = AsyncConnection[TupleRow]
-Parameter = PackedArray | int | str
+Parameter = PackedArray | int | str | UUID | None
 
 _PLACEHOLDER = re.compile(r"%\((\w+)\)b")
 
@@ -137,9 +138,12 @@ class Link:
             raise errors.error_from_result(failed)
 
 
-def _packed(parameter: Parameter) -> bytes:
-    if isinstance(parameter, bytes):
-        return parameter
-    if isinstance(parameter, int):
-        return parameter.to_bytes(8, "big", signed=True)
+def _packed(parameter: Parameter) -> bytes | None:
+    match parameter:
+        case bytes() | None:
+            return parameter
+        case int():
+            return parameter.to_bytes(8, "big", signed=True)
+        case UUID():
+            return parameter.bytes
     return parameter.encode()

@@ -138,6 +138,10 @@ class LiveTable(Generic[S]):
     def load(self, row: TupleRow) -> S:
         raise NotImplementedError
 
+    def insertion(self, states: Sequence[S]) -> tuple[str, Parameters]:
+        """The quickest statement that inserts these, with its parameters."""
+        return self.insert, self.inserted(states)
+
     def inserted(self, states: Sequence[S]) -> Parameters:
         raise NotImplementedError
 

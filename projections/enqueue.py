@@ -92,7 +92,7 @@ def _steps(new: Sequence[NewJob], origin: Origin, wake: bool) -> Steps:
     created = [one.job for one in enqueued if one.is_new and one.job.id not in taken]
     if created:
         created.sort(key=lambda job: job.id.int)
-        yield _TABLE.insert, dict(_TABLE.inserted(created))
+        yield _sent(_TABLE.insertion(created))
         ours = [change for change in changes if change.state and change.state.id not in taken]
         for settling in _TABLE.around({JOB.name: ours}).last:
             yield _sent(settling)

@@ -73,7 +73,8 @@ WHERE NOT EXISTS (
     SELECT FROM queues
     WHERE queues.name = wanted.queue AND (queues.paused OR queues.limited)
     OFFSET 0)
-ORDER BY priority, number
+"""
+_IN_ORDER = """ORDER BY priority, number
 LIMIT %(limit)b::bigint
 """
 
@@ -139,7 +140,11 @@ WITH {_SOURCES}, held AS MATERIALIZED (
 SELECT {COLUMNS} FROM taken
 """
 
-PICK_READY, PICK_HEAD = (_PICK_READY.replace("<walks>", walks) for walks in (_WALKS, _HEAD))
+# Of one source, each walk is in order already, and there is rarely more than one of them: whoever
+# asks puts them in order if need be, which spares the server a copy of every row.
+PICK_SOURCE = _PICK_READY.replace("<walks>", _WALKS)
+PICK_READY = PICK_SOURCE + _IN_ORDER
+PICK_HEAD = _PICK_READY.replace("<walks>", _HEAD) + _IN_ORDER
 PICK_LIMITED, PICK_LIMITED_HEAD = (
     _PICK_LIMITED.replace("<walks>", walks) for walks in (_WALKS, _HEAD)
 )

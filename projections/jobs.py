@@ -32,6 +32,7 @@ from projections.job_picks import (
     PICK_LIMITED,
     PICK_LIMITED_HEAD,
     PICK_READY,
+    PICK_SOURCE,
     selection,
 )
 
@@ -48,8 +49,14 @@ _INSERTED = unnested(
     "partitions text, errors text, payloads bytea, skips boolean, entered bigint, operations uuid"
 )
 
-# What enters a lane is behind until its place is known: see `projections/lanes.py`.
-INSERT_JOBS = f"""
+_NEW = unnested(
+    "ids uuid, numbers bigint, created timestamptz, run_at timestamptz, lease_seconds float8, "
+    "priorities smallint, attempts_max smallint, queues text, types text, subjects text, "
+    "keys text, scopes text, partitions text, payloads bytea, skips boolean, entered bigint, "
+    "operations uuid"
+)
+
+_NOTE_TYPES = """
 WITH types AS (
     -- Sorted: two batches that insert the same in opposite order would wait for each other.
     INSERT INTO job_types (queue, type)
@@ -61,13 +68,28 @@ WITH types AS (
         OFFSET 0)
     ORDER BY queue, type
     ON CONFLICT DO NOTHING
-)
+)"""
+
+# What enters a lane is behind until its place is known: see `projections/lanes.py`.
+INSERT_JOBS = f"""{_NOTE_TYPES}
 INSERT INTO jobs (id, version, number, created_at, updated_at, run_at, started_at, lease_until,
                   claim_id, lease_seconds, life, failures, crashes, interruptions, priority,
                   attempts, attempts_max, status, queue, type, worker, subject, unique_key,
                   unique_scope, partition, error, payload, skips, entered, operation_id, behind)
 SELECT {_INSERTED},
     unnest(%(entered)b::bigint[]) IS NOT NULL
+"""
+
+# Those to which nothing has happened but that they were created: half of the columns go without
+# saying, and half of the time with them.
+INSERT_NEW_JOBS = f"""{_NOTE_TYPES}
+INSERT INTO jobs (id, number, created_at, run_at, lease_seconds, priority, attempts_max, queue,
+                  type, subject, unique_key, unique_scope, partition, payload, skips, entered,
+                  operation_id, behind, updated_at, version, life, failures, crashes,
+                  interruptions, attempts, status)
+SELECT {_NEW},
+    unnest(%(entered)b::bigint[]) IS NOT NULL, unnest(%(created)b::timestamptz[]),
+    1, 1, 0, 0, 0, 0, 'PENDING'
 """
 
 _UPDATED = unnested(
@@ -148,14 +170,15 @@ class LiveJobs(LiveTable[Job]):
     def picks(self, among: Selector, limit: int) -> Statements:
         wanted = {**self.selection(among), "limit": limit}
         if among.partition is None:
-            return [(PICK_READY, wanted), (PICK_LIMITED, wanted)]
+            return [(PICK_SOURCE if _is_one(among) else PICK_READY, wanted), (PICK_LIMITED, wanted)]
         return [(PICK_HEAD, wanted), (PICK_LIMITED_HEAD, wanted)]
 
     def merged(self, among: Selector, picked: Sequence[list[Job]]) -> list[Job]:  # noqa: ARG002 (base)
         ready, limited = picked
-        if not limited:
-            return ready
-        return sorted([*ready, *limited], key=lambda job: (job.priority, job.number))
+        # Those that had to wait for their time come after the others.
+        if limited or (ready and ready[-1].run_at is not None):
+            return sorted([*ready, *limited], key=lambda job: (job.priority, job.number))
+        return ready
 
     def selection(self, among: Selector) -> Parameters:
         return {**selection([among]), "partition": among.partition or ""}
@@ -191,10 +214,21 @@ class LiveJobs(LiveTable[Job]):
         )
         # fmt: on
 
+    def insertion(self, states: Sequence[Job]) -> tuple[str, Parameters]:
+        if all(job.version == 1 for job in states):
+            return INSERT_NEW_JOBS, self._created(states)
+        return self.insert, self.inserted(states)
+
     def inserted(self, states: Sequence[Job]) -> Parameters:
+        return {**self.updated(states), **self._created(states)}
+
+    def _created(self, states: Sequence[Job]) -> Parameters:
+        """What is said of jobs when they are created."""
         used = {self.noted(job) for job in states}
         return {
-            **self.updated(states),
+            "ids": uuids([job.id for job in states]),
+            "run_at": timestamps([job.run_at for job in states]),
+            "entered": bigints([job.entered for job in states]),
             "used_queues": texts([queue for queue, _ in used]),
             "used_types": texts([type_ for _, type_ in used]),
             "numbers": bigints([job.number for job in states]),
@@ -230,6 +264,10 @@ class LiveJobs(LiveTable[Job]):
             "entered": bigints([job.entered for job in states]),
             **_lease_columns(leases),
         }
+
+
+def _is_one(among: Selector) -> bool:
+    return len(among.queues) == 1 and among.types is not None and len(among.types) == 1
 
 
 def _lease_columns(leases: Sequence[Lease | None]) -> dict[str, Any]:
