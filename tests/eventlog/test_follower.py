@@ -154,7 +154,7 @@ async def test_a_follower_in_another_process_is_woken_by_notify_and_not_by_its_p
         await asyncio.sleep(0.5)
         await write_orders(seen_database, 1)
         began = asyncio.get_running_loop().time()
-        elsewhere.announce(1)
+        elsewhere.announce(1, frozenset())
         await eventually(lambda: all_seen(seen_database, 1))
         assert asyncio.get_running_loop().time() - began < 0.5
 
