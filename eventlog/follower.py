@@ -53,6 +53,17 @@ UPDATE followers
 SET position = %(position)s, count = %(count)s, digest = %(digest)s, updated_at = clock_timestamp()
 WHERE name = %(name)s
 """
+# How old the first event is that a follower has not read, for whoever reads `followers`. Positions
+# say little: one second of jobs is tens of thousands of them, also for those who want no jobs.
+UNREAD_SECONDS = """
+coalesce((
+    SELECT extract(epoch FROM clock_timestamp() - recorded_at)::float8
+    FROM stored_events
+    WHERE notification_id > followers.position
+    ORDER BY notification_id
+    LIMIT 1
+), 0)
+"""
 READ_CURSOR = "SELECT position, count, digest FROM followers WHERE name = %(name)s"
 READ_POSITIONS = """
 SELECT notification_id
