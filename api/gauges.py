@@ -110,6 +110,14 @@ def _of_log(readings: Readings) -> Iterable[Metric]:
     for name, reached in readings.followers.items():
         lag.add_metric([name], max(0, readings.position - reached))
     yield lag
+    late = GaugeMetricFamily(
+        "daybook_follower_lag_seconds",
+        "How old the first event is that a follower has not read yet.",
+        labels=["follower"],
+    )
+    for name, seconds in readings.unread_seconds.items():
+        late.add_metric([name], max(0.0, seconds))
+    yield late
     age = GaugeMetricFamily(
         "daybook_horizon_age_seconds", "For how long the oldest writer has kept readers waiting."
     )

@@ -19,7 +19,7 @@ from bench.write import DatabaseChoice
 from domain.event import Event
 from eventlog.committer import Committer
 from eventlog.database import owner_conninfo
-from eventlog.follower import PAUSE_SECONDS, POLL_SECONDS, SETTLING_SECONDS, Follower
+from eventlog.follower import PAUSE_SECONDS, Follower
 from eventlog.mapper import FollowedEvent
 from eventlog.wakeups import Wakeups
 from projections.registry import LIVE_TABLES
@@ -149,7 +149,7 @@ async def _follow(conninfo: str, wakeups: Wakeups, lags: list[float]) -> None:
     with wakeups.listener() as wake:
         while True:
             await asyncio.sleep(PAUSE_SECONDS)
-            await wake.wait(SETTLING_SECONDS if follower.is_settling else POLL_SECONDS)
+            await follower.rest(wake)
             await follower.catch_up()
             processed_at = time.time()
             lags += [processed_at - decided_at for decided_at in tally.decided]

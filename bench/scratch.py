@@ -11,6 +11,7 @@ from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
 from eventlog.migrate import migrate
+from eventlog.wakeups import NOTIFY
 from projections.registry import MIGRATIONS
 
 HAS_FOLLOWERS = "SELECT to_regclass('daybook.followers') IS NOT NULL"
@@ -41,6 +42,8 @@ def tidy(conninfo: str) -> None:
     """Leave nothing to do in a database that would run into the turn of the next."""
     until = time.monotonic() + TIDY_SECONDS_MAX
     with psycopg.connect(conninfo, autocommit=True) as connection:
+        # Who has nothing to do with what was written would look by himself a second later.
+        connection.execute(NOTIFY)
         while _is_behind(connection):
             assert time.monotonic() < until, "a follower of the log does not arrive"
             time.sleep(0.05)

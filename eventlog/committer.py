@@ -37,6 +37,13 @@ REPEATS_MAX = 20
 BATCH_BOUNDS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 WAIT_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
+OnCommit = Callable[[int, frozenset[str]], None]
+"""Is told the position of the last event, and to which kinds of aggregates something happened."""
+
+
+def tell_nobody(_position: int, _kinds: frozenset[str]) -> None:
+    """For a committer beside which nobody waits."""
+
 
 class Committer:
     """Gathers commands into batches and hands them to its lanes, a connection each."""
@@ -49,7 +56,7 @@ class Committer:
         mapper: EventMapper,
         lanes: int = 3,
         deadline_seconds: float = DEADLINE_SECONDS,
-        on_commit: Callable[[int], None] = lambda _position: None,
+        on_commit: OnCommit = tell_nobody,
     ) -> None:
         self._conninfo = writer_conninfo(conninfo)
         self._tables = tables
@@ -221,10 +228,10 @@ class Committer:
             else:
                 one.tell(answer)
         if batch.position is not None:
-            self.events_count.update(
-                [decided.event.topic for one in waiting for decided in one.events]
-            )
-            self._on_commit(batch.position)
+            topics = Counter([decided.event.topic for one in waiting for decided in one.events])
+            self.events_count.update(topics)
+            # Of what thousands of events happened to, there are a handful of kinds.
+            self._on_commit(batch.position, self._mapper.aggregates_of(topics))
         if again:
             self._lines[Haste.URGENT].put_back(again)
             self._ring(sum(one.weight for one in again))

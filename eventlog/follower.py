@@ -20,7 +20,7 @@ from domain.event import Event
 from eventlog.database import connect, follower_conninfo
 from eventlog.horizon import Horizon
 from eventlog.mapper import EventMapper, FollowedEvent
-from eventlog.wakeups import COURTESY_SECONDS, Wakeups
+from eventlog.wakeups import COURTESY_SECONDS, Wake, Wakeups
 
 BATCH_MAX = 2000
 # Without their states events are small, and larger batches are fewer.
@@ -52,6 +52,17 @@ MOVE_CURSOR = """
 UPDATE followers
 SET position = %(position)s, count = %(count)s, digest = %(digest)s, updated_at = clock_timestamp()
 WHERE name = %(name)s
+"""
+# How old the first event is that a follower has not read, for whoever reads `followers`. Positions
+# say little: one second of jobs is tens of thousands of them, also for those who want no jobs.
+UNREAD_SECONDS = """
+coalesce((
+    SELECT extract(epoch FROM clock_timestamp() - recorded_at)::float8
+    FROM stored_events
+    WHERE notification_id > followers.position
+    ORDER BY notification_id
+    LIMIT 1
+), 0)
 """
 READ_CURSOR = "SELECT position, count, digest FROM followers WHERE name = %(name)s"
 READ_POSITIONS = """
@@ -117,10 +128,14 @@ class Follower:
         usual_max = BATCH_MAX if projection.looks_inside else LEAN_BATCH_MAX
         self._batch_max = batch_max or usual_max
         self._horizon = Horizon()
+        self._wanted_position = 0
+        """Where the log ended when it last began to look: so far it goes before it sleeps."""
+
         self._connection: AsyncConnection[TupleRow] | None = None
         self._stopping = False
         kinds = projection.kinds
         self._topics = None if kinds is None else mapper.topics_of(kinds)
+        self._hears = None if self._topics is None else mapper.aggregates_of(self._topics)
         query = READ_EVENTS if kinds is None else READ_EVENTS_OF_TOPICS
         if not projection.looks_inside:
             query = query.replace("topic, state", _SAYING_NOTHING)
@@ -128,14 +143,22 @@ class Follower:
 
     async def run(self, wakeups: Wakeups) -> None:
         """Follows until it is stopped. A lost database is waited for."""
-        with wakeups.listener(COURTESY_SECONDS) as wake:
+        with wakeups.listener(COURTESY_SECONDS, hears=self._hears) as wake:
             while not self._stopping:
                 try:
                     await self.catch_up()
                 except (psycopg.Error, OSError):
                     await self.close()
                 await asyncio.sleep(self._projection.pause_seconds)
-                await wake.wait(SETTLING_SECONDS if self.is_settling else POLL_SECONDS)
+                await self.rest(wake)
+
+    async def rest(self, wake: Wake) -> None:
+        """Until there may be more. Whatever rings while a writer is waited for is left in the bell:
+        it is a reason to look anew once what was wanted before is there."""
+        if self.is_settling:
+            await asyncio.sleep(SETTLING_SECONDS)
+        else:
+            await wake.wait(POLL_SECONDS)
 
     def stop(self) -> None:
         """For whoever cancels `run`: a cancellation that meets a lost connection in psycopg comes
@@ -144,8 +167,11 @@ class Follower:
 
     async def catch_up(self) -> int:
         """Processes everything that is settled now; returns how many events that was."""
+        looks_anew = not self.is_settling
         connection = await self._connected()
         horizon = await self._horizon.look(connection)
+        if looks_anew:
+            self._wanted_position = self._horizon.last_position
         total = 0
         while count := await self._step(connection, horizon):
             total += count
@@ -153,8 +179,10 @@ class Follower:
 
     @property
     def is_settling(self) -> bool:
-        """Whether events are known that only wait for a writer to end."""
-        return self._connection is not None and self._horizon.is_waiting
+        """Whether events were there when it began to look that only wait for a writer to end.
+        Those that came later do not count: under load somebody is always writing, and whoever is
+        concerned by them is rung for."""
+        return self._connection is not None and self._horizon.settled < self._wanted_position
 
     async def close(self) -> None:
         if self._connection is not None:

@@ -49,6 +49,9 @@ class Horizon:
 
     def __init__(self) -> None:
         self.settled = 0
+        self.last_position = 0
+        """What was drawn last, when it last looked."""
+
         self._candidate = 0
         self._awaited: frozenset[str] = frozenset()
 
@@ -59,6 +62,7 @@ class Horizon:
 
     def observe(self, last_position: int, writers: Iterable[str]) -> int:
         """Takes one look: the position drawn last, and who was writing after that was read."""
+        self.last_position = last_position
         now_writing = frozenset(writers)
         self._awaited &= now_writing
         if not self._awaited:

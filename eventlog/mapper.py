@@ -96,6 +96,10 @@ class EventMapper(Mapper[UUID]):
         except KeyError:
             raise UnknownTopicError(topic) from None
 
+    def aggregates_of(self, topics: Iterable[str]) -> frozenset[str]:
+        """The names of the kinds of aggregates that events of these topics happen to."""
+        return frozenset([self.decider_of(topic).name for topic in topics])
+
     def encode(self, event: Event) -> tuple[str, bytes]:
         return self._topics[type(event)], _encoder.encode(event)
 

@@ -3,6 +3,9 @@
 NOTIFY inside a write transaction would serialise all writers at COMMIT, so it is sent after it,
 on a connection of its own, and many commits share one. It is a hint and nothing more: whoever
 waits also looks by himself every second, so a lost one costs time and never an event.
+
+In this process a ring says to which kinds of aggregates something happened, and who does not hear
+any of them sleeps on. What comes from others says nothing of the kind, and wakes everybody.
 """
 
 import asyncio
@@ -32,10 +35,16 @@ COURTESY_SECONDS = 0.01
 class Wake:
     """One waiter's bell. A ring between two waits is not lost."""
 
-    def __init__(self, courtesy_seconds: float = 0.0) -> None:
+    def __init__(
+        self, courtesy_seconds: float = 0.0, *, hears: frozenset[str] | None = None
+    ) -> None:
         self._courtesy_seconds = courtesy_seconds
+        self._hears = hears
         self._bell = asyncio.Event()
         self._ringing: asyncio.TimerHandle | None = None
+
+    def hears(self, kinds: frozenset[str]) -> bool:
+        return self._hears is None or not self._hears.isdisjoint(kinds)
 
     def ring(self) -> None:
         if not self._courtesy_seconds:
@@ -76,20 +85,26 @@ class Wakeups:
         await end(self._tasks)
 
     @contextmanager
-    def listener(self, courtesy_seconds: float = 0.0) -> Iterator[Wake]:
-        wake = Wake(courtesy_seconds)
+    def listener(
+        self, courtesy_seconds: float = 0.0, *, hears: frozenset[str] | None = None
+    ) -> Iterator[Wake]:
+        """`hears` names the kinds of aggregates, by their deciders, for which it is to be woken;
+        None for all. A kind that is missing there costs a second, until the next look."""
+        wake = Wake(courtesy_seconds, hears=hears)
         self._wakes.add(wake)
         try:
             yield wake
         finally:
             self._wakes.discard(wake)
 
-    def announce(self, _position: int) -> None:
+    def announce(self, _position: int, kinds: frozenset[str]) -> None:
         """Called after a commit: wakes this process now and the others very soon."""
-        self._ring()
+        for wake in self._wakes:
+            if wake.hears(kinds):
+                wake.ring()
         self._committed.set()
 
-    def _ring(self) -> None:
+    def _ring_all(self) -> None:
         for wake in self._wakes:
             wake.ring()
 
@@ -98,12 +113,12 @@ class Wakeups:
             with suppress(psycopg.Error, OSError):
                 async with await connect(self._conninfo) as connection:
                     await connection.execute(LISTEN)
-                    self._ring()  # Whatever was announced while nobody listened.
+                    self._ring_all()  # Whatever was announced while nobody listened.
                     while not self._closing:
                         heard = connection.notifies(timeout=SILENCE_SECONDS, stop_after=1)
                         senders = {one.pid async for one in heard}
                         if senders - {self._own_pid}:
-                            self._ring()
+                            self._ring_all()
                         elif not senders:
                             await connection.execute("SELECT 1")
             await asyncio.sleep(RECONNECT_SECONDS)

@@ -7,12 +7,14 @@ from eventlog.database import connect, reader_conninfo
 from eventlog.horizon import READ_LAST_POSITION
 from eventlog.live import LiveTable
 from eventlog.settled import settled_position
-from processors.runtime import POLL_SECONDS, Processor, Runtime, Session
+from processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
 from projections.checkpoints import due_tables, take_checkpoints
 
 
 class Checkpoints(Processor):
     name: ClassVar[str] = "checkpoints"
+    # They are due when the log has grown, by whatever.
+    hears: ClassVar[Hears] = None
     pause_seconds: ClassVar[float] = POLL_SECONDS
     deaf_seconds: ClassVar[float] = POLL_SECONDS
 

@@ -10,7 +10,16 @@ from psycopg.rows import TupleRow
 
 from domain.claim import CompletionMode
 from domain.desk import Command
-from processors.runtime import AGAIN_SECONDS, BATCH_MAX, POLL_SECONDS, Processor, Runtime, Session
+from domain.order import ORDER
+from processors.runtime import (
+    AGAIN_SECONDS,
+    BATCH_MAX,
+    POLL_SECONDS,
+    Hears,
+    Processor,
+    Runtime,
+    Session,
+)
 
 # What is due, and the first that is not: how long it has still to wait is all one needs to know
 # of the future. The time is the database's, like every due time, and never this machine's.
@@ -62,6 +71,7 @@ class EndsDueClaims(Processor):
     """Ends the claims of one mode when they are due: it knows when to look again, and only a
     claim that is due sooner than those before it is a reason to look earlier."""
 
+    hears: ClassVar[Hears] = (ORDER,)
     deaf_seconds: ClassVar[float] = 0.1
     mode: ClassVar[CompletionMode]
     actor: ClassVar[str]

@@ -14,13 +14,15 @@ from uuid import UUID
 from msgspec import Struct, json
 from uuid_utils.compat import uuid7
 
-from domain.job import Backoff, Job
+from domain.job import JOB, Backoff, Job
+from domain.operation import OPERATION
+from domain.queue import QUEUE as QUEUES
 from domain.ticket import TicketStatus
 from domain.workshop import ClaimJobs, FinishJobs, Outcome, Result, Selector
 from eventlog.errors import UnavailableError
 from eventlog.tasks import end
 from processors.notifications import QUEUE, Notice
-from processors.runtime import POLL_SECONDS, Processor, Runtime, Session
+from processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
 from processors.webhook import DeliveryError, Webhook
 from projections.job_picks import find_ready
 from projections.ticket_list import Standing, one_ticket
@@ -74,6 +76,9 @@ class Message(Struct, frozen=True):
 
 class Deliveries(Processor):
     name: ClassVar[str] = "deliveries"
+    # A job is ready when it comes, when its queue goes on, and when an operation before it in its
+    # lane is over. Tickets are only sent along.
+    hears: ClassVar[Hears] = (JOB, QUEUES, OPERATION)
     pause_seconds: ClassVar[float] = 0.05
 
     def __init__(

@@ -5,10 +5,20 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
+from domain.bot import BOT
 from domain.desk import Command
 from domain.kitchen import Claimed, ClaimOrder
+from domain.order import ORDER
 from eventlog.origin import Origin
-from processors.runtime import AGAIN_SECONDS, BATCH_MAX, POLL_SECONDS, Processor, Runtime, Session
+from processors.runtime import (
+    AGAIN_SECONDS,
+    BATCH_MAX,
+    POLL_SECONDS,
+    Hears,
+    Processor,
+    Runtime,
+    Session,
+)
 
 ACTOR = "system:dispatch"
 DEED = "claim"
@@ -34,6 +44,7 @@ LIMIT (
 
 class Dispatch(Processor):
     name: ClassVar[str] = "dispatch"
+    hears: ClassVar[Hears] = (ORDER, BOT)
     pause_seconds: ClassVar[float] = 0.02
 
     async def work(self, runtime: Runtime, session: Session) -> float:

@@ -69,7 +69,7 @@ class Duty:
 
     async def _run(self, processor: Processor) -> None:
         """A lost database is waited for; a defect is told and outlived."""
-        with self._runtime.wakeups.listener(COURTESY_SECONDS) as wake:
+        with self._runtime.wakeups.listener(COURTESY_SECONDS, hears=_names(processor)) as wake:
             # A cancellation that meets a lost connection in psycopg is gone: hence the question.
             while not self._closing:
                 try:
@@ -138,6 +138,12 @@ class Duty:
             self._connection, self._on_duty = None, False
         with suppress(psycopg.Error, OSError):
             await connection.close()
+
+
+def _names(processor: Processor) -> frozenset[str] | None:
+    if processor.hears is None:
+        return None
+    return frozenset([decider.name for decider in processor.hears])
 
 
 @contextmanager

@@ -8,11 +8,13 @@ from typing import ClassVar
 
 from eventlog.admissions import forget_admissions
 from eventlog.idempotency import forget_keys
-from processors.runtime import BATCH_MAX, POLL_SECONDS, Processor, Runtime, Session
+from processors.runtime import BATCH_MAX, POLL_SECONDS, Hears, Processor, Runtime, Session
 
 
 class Forgetting(Processor):
     name: ClassVar[str] = "forgetting"
+    # What it deletes is no aggregate, and grows old without a word.
+    hears: ClassVar[Hears] = ()
     # Between two batches, so that others have their turn; without a full batch it does not matter
     # what happens, because nothing grows old at once.
     pause_seconds: ClassVar[float] = 0.1

@@ -9,10 +9,18 @@ from typing import ClassVar
 from uuid import UUID
 
 from domain.desk import Command
-from domain.job import Job
+from domain.job import JOB, Job
 from domain.workshop import ExpireLease
 from eventlog.origin import Origin
-from processors.runtime import AGAIN_SECONDS, BATCH_MAX, POLL_SECONDS, Processor, Runtime, Session
+from processors.runtime import (
+    AGAIN_SECONDS,
+    BATCH_MAX,
+    POLL_SECONDS,
+    Hears,
+    Processor,
+    Runtime,
+    Session,
+)
 
 ACTOR = "system:leases"
 DEED = "expire"
@@ -35,6 +43,7 @@ LIMIT %(limit)s
 
 class Leases(Processor):
     name: ClassVar[str] = "leases"
+    hears: ClassVar[Hears] = (JOB,)
     pause_seconds: ClassVar[float] = 0.1
     # A lease that begins now is not over before those that began earlier, as a rule; and nobody
     # waits for its end to the millisecond.

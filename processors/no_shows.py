@@ -13,9 +13,18 @@ from msgspec import Struct
 
 from domain.counter import MissTicket, Served
 from domain.desk import Command
-from domain.ticket import NoShowVia, TicketStatus
+from domain.restaurant import RESTAURANT
+from domain.ticket import TICKET, NoShowVia, TicketStatus
 from eventlog.origin import Origin, Receipt
-from processors.runtime import AGAIN_SECONDS, BATCH_MAX, POLL_SECONDS, Processor, Runtime, Session
+from processors.runtime import (
+    AGAIN_SECONDS,
+    BATCH_MAX,
+    POLL_SECONDS,
+    Hears,
+    Processor,
+    Runtime,
+    Session,
+)
 
 ACTOR = "system:no_shows"
 
@@ -43,6 +52,7 @@ class DueTicket(Struct, frozen=True, gc=False):
 
 class NoShows(Processor):
     name: ClassVar[str] = "no_shows"
+    hears: ClassVar[Hears] = (TICKET, RESTAURANT)
     pause_seconds: ClassVar[float] = 0.1
     # Nobody is called and due within the second, and nobody waits for it to the millisecond.
     deaf_seconds: ClassVar[float] = POLL_SECONDS

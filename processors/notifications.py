@@ -16,11 +16,11 @@ from psycopg.rows import TupleRow
 from domain.event import Event
 from domain.job import UniqueScope
 from domain.new_jobs import NewJob, unique_id
-from domain.ticket import Ticket
+from domain.ticket import TICKET, Ticket
 from eventlog.follower import SETTLING_SECONDS, Follower
 from eventlog.mapper import EventMapper, FollowedEvent
 from eventlog.origin import Origin
-from processors.runtime import POLL_SECONDS, Processor, Runtime, Session
+from processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
 from projections.enqueue import enqueue_async
 from projections.registry import DECIDERS
 
@@ -95,6 +95,7 @@ def _job(recorded: FollowedEvent) -> NewJob:
 
 class Notifications(Processor):
     name: ClassVar[str] = "notifications"
+    hears: ClassVar[Hears] = (TICKET,)
     pause_seconds: ClassVar[float] = Announcing.pause_seconds
 
     def __init__(self) -> None:

@@ -14,11 +14,11 @@ import psycopg
 
 from domain.desk import NotOnDeskError
 from domain.errors import NotFoundError, OperationOverError
-from domain.operation import Operation, OperationStatus
+from domain.operation import OPERATION, Operation, OperationStatus
 from domain.operations import CarryOut, FailOperation
 from eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
 from eventlog.origin import Receipt
-from processors.runtime import POLL_SECONDS, Processor, Runtime, Session
+from processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
 from projections.operations import Due, find_due
 
 _log = logging.getLogger("daybook.operations")
@@ -48,6 +48,7 @@ _OWN_FAULTS = ("21", "22", "23", "54", "P0")
 
 class Operations(Processor):
     name: ClassVar[str] = "operations"
+    hears: ClassVar[Hears] = (OPERATION,)
     pause_seconds: ClassVar[float] = 0.01
     # Most of what rings has accepted nothing for later.
     deaf_seconds: ClassVar[float] = 0.03

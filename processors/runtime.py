@@ -16,6 +16,7 @@ from psycopg.rows import TupleRow
 
 from domain.desk import Command
 from domain.errors import Refusal
+from domain.event import Decider
 from domain.kitchen import ATTEMPTS_MAX
 from eventlog.committer import Committer
 from eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
@@ -95,10 +96,18 @@ class Session(Struct, frozen=True, eq=False):
         return self.patience_seconds == 0
 
 
+Hears = tuple[Decider[Any], ...] | None
+"""The kinds of aggregates for which somebody is woken; None for all of them."""
+
+
 class Processor:
     """Something that the service brings about by itself."""
 
     name: ClassVar[str]
+    hears: ClassVar[Hears]
+    """Whatever it looks at, so that what happens to it is seen at once; None for everything. What
+    is missing is seen a second later, by the look that nobody rings for."""
+
     pause_seconds: ClassVar[float]
     """How long it rests between two looks, however much happens."""
 

@@ -7,10 +7,18 @@ whoever comes second finds that it has moved on.
 from typing import ClassVar
 
 from domain.desk import Command
-from domain.schedule import LATE_SECONDS_MAX, MissedRuns, Schedule, run_id, schedule_id
+from domain.schedule import LATE_SECONDS_MAX, SCHEDULE, MissedRuns, Schedule, run_id, schedule_id
 from domain.timetable import RUNS_MAX, FireSchedule
 from eventlog.origin import Origin
-from processors.runtime import AGAIN_SECONDS, BATCH_MAX, POLL_SECONDS, Processor, Runtime, Session
+from processors.runtime import (
+    AGAIN_SECONDS,
+    BATCH_MAX,
+    POLL_SECONDS,
+    Hears,
+    Processor,
+    Runtime,
+    Session,
+)
 from projections.schedules import DueSchedule, find_due_schedules
 
 ACTOR = "system:schedules"
@@ -19,6 +27,7 @@ DEED = "fire"
 
 class Schedules(Processor):
     name: ClassVar[str] = "schedules"
+    hears: ClassVar[Hears] = (SCHEDULE,)
     pause_seconds: ClassVar[float] = 0.05
     # It knows when the next one is due, and a new one is hardly ever due within the second.
     deaf_seconds: ClassVar[float] = POLL_SECONDS

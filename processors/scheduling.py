@@ -14,10 +14,11 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from domain.order import ORDER
 from eventlog.tasks import end
 from processors.claims import OpenClaim
 from processors.qstash import Completion, PublishError, QStash
-from processors.runtime import POLL_SECONDS, Processor, Runtime, Session
+from processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
 
 _log = logging.getLogger("daybook")
 
@@ -38,6 +39,7 @@ ORDER BY due_at
 
 class Scheduling(Processor):
     name: ClassVar[str] = "scheduling"
+    hears: ClassVar[Hears] = (ORDER,)
     pause_seconds: ClassVar[float] = 0.1
 
     def __init__(self, qstash: QStash) -> None:

@@ -5,9 +5,11 @@ import random
 from typing import ClassVar
 
 from domain.job import Backoff
+from domain.upstream import UPSTREAM
+from domain.upstream_record import UPSTREAM_RECORD
 from eventlog.tasks import end
 from processors.outbound import Outbound
-from processors.runtime import POLL_SECONDS, Processor, Runtime, Session
+from processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
 from processors.upstream_client import FeedClient
 from processors.upstream_feeds import Feeds
 from processors.upstream_poll import FeedPoll
@@ -24,6 +26,7 @@ READ_CLOCK = "SELECT clock_timestamp()"
 
 class Upstreams(Processor):
     name: ClassVar[str] = "upstreams"
+    hears: ClassVar[Hears] = (UPSTREAM, UPSTREAM_RECORD)
     pause_seconds: ClassVar[float] = 0.01
     # Nothing that happens here is a reason to poll.
     deaf_seconds: ClassVar[float] = POLL_SECONDS

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from domain.rebuild import RebuildAction
+from eventlog.follower import UNREAD_SECONDS
 from projections.findings import Connection, Examination, Finding, Health, rows_of
 from projections.indexes import READ_INDEXES, expected_indexes
 from projections.running_rebuilds import REBUILD_LOCK
@@ -42,8 +43,11 @@ WHERE schemaname = current_schema()
   AND n_dead_tup > greatest(%(rows)s::bigint, %(times)s * n_live_tup)
 ORDER BY n_dead_tup DESC
 """
-READ_FOLLOWERS = """
-SELECT name, position, extract(epoch FROM clock_timestamp() - updated_at)::float8
+# For how long it has neither moved nor read what there is: after an hour in which nothing happened,
+# an event that is new is no reason to worry.
+READ_FOLLOWERS = f"""
+SELECT name, position,
+       least(extract(epoch FROM clock_timestamp() - updated_at)::float8, {UNREAD_SECONDS})
 FROM followers
 ORDER BY name
 """
@@ -112,7 +116,7 @@ async def _followers(connection: Connection) -> Finding:
     behind = [
         f"{name} is {head - position} positions behind"
         for name, position, seconds in await rows_of(connection, READ_FOLLOWERS)
-        if position < head and seconds > LAG_SECONDS_MAX
+        if seconds > LAG_SECONDS_MAX
     ]
     if behind:
         step = "Start a service (./run); if one runs, look at its log."

@@ -7,13 +7,14 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from eventlog.follower import UNREAD_SECONDS
 from eventlog.horizon import READ_HORIZON_AGE, READ_LAST_POSITION
 from projections.operations import Failed, Numbers, count_failed, read_numbers
 from projections.queue_standings import QueueStanding, read_standings
 
 COUNT_MAX = 1000
 
-READ_FOLLOWERS = "SELECT name, position FROM followers ORDER BY name"
+READ_FOLLOWERS = f"SELECT name, position, {UNREAD_SECONDS} FROM followers ORDER BY name"
 # Orders are taken by rank and number, and of each rank the lowest has waited longest.
 READ_ORDERS = """
 SELECT (SELECT count(*) FROM (
@@ -30,6 +31,9 @@ class Readings(Struct, frozen=True, kw_only=True):
     position: int
     followers: dict[str, int]
     """The position up to which each has read."""
+
+    unread_seconds: dict[str, float]
+    """How old the first event is that each has not read."""
 
     horizon_age_seconds: float
     orders_pending: int
@@ -48,7 +52,8 @@ async def take_readings(connection: AsyncConnection[TupleRow]) -> Readings:
     ((pending, oldest_at),) = await orders.fetchall()
     return Readings(
         position=position,
-        followers={row[0]: row[1] for row in followers},
+        followers={name: position for name, position, _ in followers},
+        unread_seconds={name: seconds for name, _, seconds in followers},
         horizon_age_seconds=age,
         orders_pending=pending,
         orders_oldest_at=oldest_at,

@@ -15,7 +15,7 @@ from domain.desk import Command
 from domain.event import State
 from domain.kitchen import Claimed, ClaimOrder, CompleteOrder, CreateBot, CreateOrder
 from domain.order import Order, OrderKind
-from eventlog.committer import Committer
+from eventlog.committer import Committer, OnCommit, tell_nobody
 from eventlog.database import connect_in_thread, owner_conninfo
 from eventlog.mapper import EventMapper
 from eventlog.origin import Origin, Receipt
@@ -68,10 +68,19 @@ class Kitchen:
 
 @asynccontextmanager
 async def open_kitchen(
-    conninfo: str, *, lanes: int = 1, deadline_seconds: float = 5.0
+    conninfo: str,
+    *,
+    lanes: int = 1,
+    deadline_seconds: float = 5.0,
+    on_commit: OnCommit = tell_nobody,
 ) -> AsyncIterator[Kitchen]:
     committer = Committer(
-        conninfo, tables=LIVE_TABLES, mapper=MAPPER, lanes=lanes, deadline_seconds=deadline_seconds
+        conninfo,
+        tables=LIVE_TABLES,
+        mapper=MAPPER,
+        lanes=lanes,
+        deadline_seconds=deadline_seconds,
+        on_commit=on_commit,
     )
     async with committer:
         yield Kitchen(committer)

@@ -72,6 +72,29 @@ async def test_the_doctor_finds_an_index_that_is_not_there_and_says_how_to_make_
     assert "All that the migrations made are there." in doctor(own_database)
 
 
+# A follower that has not moved for an hour, because nothing happened.
+REST = """
+INSERT INTO followers (name, position, count, digest, updated_at)
+VALUES ('finished_orders', 0, 0, '', clock_timestamp() - interval '1 hour')
+"""
+# As a replica, the session is not stopped by the trigger that keeps history from being rewritten.
+AGE = """
+SET session_replication_role = replica;
+UPDATE stored_events SET recorded_at = recorded_at - interval '1 minute'
+"""
+
+
+async def test_the_doctor_worries_about_followers_when_an_event_has_waited_and_not_at_a_new_one(
+    database: str,
+) -> None:
+    rows(database, REST)
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+    assert "All read models keep up with the log." in doctor(database)
+    rows(database, AGE)
+    assert "finished_orders is 1 positions behind." in doctor(database)
+
+
 LEAVE_DEAD_ROWS = """
 ALTER TABLE job_types SET (autovacuum_enabled = off);
 INSERT INTO job_types SELECT 'email', number::text FROM generate_series(1, 100001) AS number;

@@ -42,6 +42,23 @@ async def test_an_order_goes_from_pending_through_one_claim_to_complete(database
     ]
 
 
+async def test_whoever_waits_for_commits_is_told_which_kinds_of_aggregates_they_were_about(
+    database: str,
+) -> None:
+    told: list[tuple[int, frozenset[str]]] = []
+    async with open_kitchen(
+        database, on_commit=lambda position, kinds: told.append((position, kinds))
+    ) as kitchen:
+        await kitchen.order()
+        bot = await kitchen.bot()
+        assert await kitchen.claim(bot)
+        with pytest.raises(BotBusyError):
+            await kitchen.claim(bot)
+
+    assert [position for position, _ in told] == [1, 2, 4]
+    assert [{*kinds} for _, kinds in told] == [{"order"}, {"bot"}, {"order", "bot"}]
+
+
 async def test_a_receipt_names_the_command_and_the_position_of_its_last_event(
     database: str,
 ) -> None:

@@ -12,6 +12,7 @@ from psycopg.rows import TupleRow
 
 from domain.event import Event
 from domain.order import Order
+from eventlog import follower as follower_module
 from eventlog.database import follower_conninfo, owner_conninfo
 from eventlog.follower import PAUSE_SECONDS, READ_EVENTS_OF_TOPICS, Cursor, Follower
 from eventlog.mapper import FollowedEvent
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.anyio
 
 CREATE_SEEN = "CREATE TABLE seen (position bigint PRIMARY KEY)"
 GRANT_SEEN = "GRANT ALL ON seen TO daybook_service"
+FOR_EVER_SECONDS = 60.0
 INSERT_SEEN = "INSERT INTO seen SELECT unnest(%(positions)s::bigint[])"
 
 
@@ -154,9 +156,82 @@ async def test_a_follower_in_another_process_is_woken_by_notify_and_not_by_its_p
         await asyncio.sleep(0.5)
         await write_orders(seen_database, 1)
         began = asyncio.get_running_loop().time()
-        elsewhere.announce(1)
+        elsewhere.announce(1, frozenset())
         await eventually(lambda: all_seen(seen_database, 1))
         assert asyncio.get_running_loop().time() - began < 0.5
+
+
+class SeenOrders(Seen):
+    kinds: tuple[type[Event], ...] | None = (Order.Created,)
+
+
+async def test_a_follower_sleeps_through_what_is_not_its_business(
+    seen_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower_module, "POLL_SECONDS", FOR_EVER_SECONDS)
+    follower = Follower(seen_database, SeenOrders(), MAPPER)
+    async with following(seen_database, follower) as wakeups:
+        await asyncio.sleep(0.5)
+        await write_orders(seen_database, 1)
+        wakeups.announce(1, frozenset({"job"}))
+        await asyncio.sleep(0.3)
+        assert all_seen(seen_database, 0)
+        wakeups.announce(1, frozenset({"job", "order"}))
+        await eventually(lambda: all_seen(seen_database, 1))
+
+
+async def test_a_follower_that_hears_nothing_comes_to_the_end_of_the_log_by_its_poll(
+    seen_database: str,
+) -> None:
+    follower = Follower(seen_database, SeenOrders(), MAPPER)
+    async with following(seen_database, follower):
+        await write_orders(seen_database, 3)
+        async with open_kitchen(seen_database) as kitchen:
+            await kitchen.bot()
+        await eventually(lambda: rows(seen_database, "SELECT position FROM followers") == [(4,)], 3)
+        await assert_proven(follower)
+
+
+async def test_a_follower_waits_for_those_who_wrote_when_it_looked_and_not_for_ever_others(
+    seen_database: str,
+) -> None:
+    """Under load somebody is always writing: who waited for all of them would never sleep."""
+    follower = Follower(seen_database, SeenOrders(), MAPPER)
+    owner = owner_conninfo(seen_database)
+    with psycopg.connect(owner) as first, psycopg.connect(owner) as second:
+        first.execute(APPEND_ONE)
+        await follower.catch_up()
+        assert follower.is_settling
+        second.execute(APPEND_ONE)
+        first.commit()
+        assert await follower.catch_up() == 1
+        assert not follower.is_settling
+        # Whoever looks anew wants what has been drawn since.
+        await follower.catch_up()
+        assert follower.is_settling
+        second.commit()
+        assert await follower.catch_up() == 1
+        assert not follower.is_settling
+    await assert_proven(follower)
+    await follower.close()
+
+
+async def test_what_rings_while_a_follower_waits_for_a_writer_is_heard_afterwards(
+    seen_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower_module, "POLL_SECONDS", FOR_EVER_SECONDS)
+    follower = Follower(seen_database, SeenOrders(), MAPPER)
+    owner = owner_conninfo(seen_database)
+    with psycopg.connect(owner) as first, psycopg.connect(owner) as second:
+        first.execute(APPEND_ONE)
+        async with following(seen_database, follower) as wakeups:
+            await asyncio.sleep(0.5)
+            second.execute(APPEND_ONE)
+            second.commit()
+            wakeups.announce(2, frozenset({"order"}))
+            await asyncio.sleep(0.1)
+            first.commit()
+            await eventually(lambda: all_seen(seen_database, 2))
 
 
 async def test_a_follower_heals_itself_when_its_connections_are_cut(seen_database: str) -> None:
@@ -177,6 +252,13 @@ def test_the_proof_tells_skipped_repeated_and_swapped_positions_apart() -> None:
         assert Cursor().past(wrong, upto=5) != right
     assert Cursor().past([1, 2], upto=2).past([3, 5], upto=5) == right
 
+
+# As somebody does who has not committed yet.
+APPEND_ONE = """
+INSERT INTO stored_events (originator_id, originator_version, topic, state,
+                           command_id, correlation_id, actor)
+VALUES (gen_random_uuid(), 1, 'order.created', '{}', gen_random_uuid(), gen_random_uuid(), 'test')
+"""
 
 # So many that to collect and sort a part of them looks cheaper than to read them in their order.
 APPEND_MANY = """

@@ -15,6 +15,7 @@ from domain.event import Decider, Event, events_of
 from domain.order import Order
 from eventlog.errors import UnknownTopicError
 from eventlog.mapper import DomainEvent, EventMapper
+from projections.registry import DECIDERS
 from tests.kitchen import MAPPER
 
 EXAMPLES = json.loads(Path(__file__).parents[1].joinpath("domain/stored_events.json").read_text())
@@ -45,6 +46,11 @@ def test_a_topic_that_nobody_registered_is_named() -> None:
         MAPPER.decode("order.eaten", b"{}")
     with pytest.raises(UnknownTopicError, match=r"order\.eaten"):
         MAPPER.decider_of("order.eaten")
+
+
+def test_what_events_happened_to_is_known_from_their_topics() -> None:
+    assert MAPPER.aggregates_of(["order.created", "order.claimed"]) == {"order"}
+    assert MAPPER.aggregates_of(MAPPER.known_topics) == {decider.name for decider in DECIDERS}
 
 
 def test_an_event_with_a_field_missing_does_not_load() -> None:

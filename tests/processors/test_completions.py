@@ -14,7 +14,7 @@ from domain.kitchen import ReleaseOrder
 from eventlog.database import connect, reader_conninfo
 from processors.completions import Completions
 from processors.duty import PATIENCE_SECONDS, TAKE_DUTY
-from processors.runtime import STANDARD_KITCHEN, Processor, Runtime, Session
+from processors.runtime import STANDARD_KITCHEN, Hears, Processor, Runtime, Session
 from tests.kitchen import Kitchen, eventually, open_kitchen, rows
 from tests.processors.scene import (
     PROMPT_SECONDS,
@@ -136,6 +136,7 @@ async def _complete_all(conninfo: str, kitchen: Kitchen) -> None:
 
 class Watching(Processor):
     name: ClassVar[str] = "watchers"
+    hears: ClassVar[Hears] = None
     pause_seconds: ClassVar[float] = 0.01
 
     def __init__(self) -> None:
@@ -287,6 +288,7 @@ async def test_a_bot_that_must_report_is_not_completed_by_time(database: str) ->
 
 class Broken(Processor):
     name: ClassVar[str] = "broken ones"
+    hears: ClassVar[Hears] = None
     pause_seconds: ClassVar[float] = 0.01
 
     async def work(self, _runtime: Runtime, _session: Session) -> float:
