@@ -29,10 +29,10 @@ RETURNING notification_id
 
 # Those of one command: what is the same for all of them is said once, and of their positions the
 # last is all that anybody asks for.
-APPEND_EVENTS_OF_ONE = f"""
-WITH appended AS ({APPEND_EVENTS.replace(_APPENDED, _APPENDED_BY_ONE)})
-SELECT max(notification_id) FROM appended
-"""
+APPEND_EVENTS_OF_ONE = (
+    f"WITH appended AS ({APPEND_EVENTS.replace(_APPENDED, _APPENDED_BY_ONE)})\n"
+    "SELECT max(notification_id) FROM appended"
+)
 
 # A batch is in the log as a whole or not at all, so any of its events tells; the command id
 # tells it from another writer's event of the same version.
