@@ -28,7 +28,7 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "listen_addresses": "",
     "unix_socket_permissions": "0700",
     "max_connections": "100",
-    "shared_buffers": "64MB",
+    "shared_buffers": "128MB",
     "max_wal_size": "2GB",
     "wal_compression": "on",
     "autovacuum": "on",
