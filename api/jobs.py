@@ -46,8 +46,9 @@ from domain.new_jobs import (
 from domain.workshop import FinishJob, FinishJobs, Outcome, Result, Settled
 from eventlog.origin import StoredAnswer
 
-# Looked up once: it is compared with every job that is told of.
+# Looked up once: they are compared with every job that is told of.
 _COMPLETED = JobStatus.COMPLETED
+_DONE = Outcome.DONE
 
 
 class JobAnswer(TypedDict):
@@ -278,9 +279,13 @@ def _follow_ups(bodies: Sequence[FollowUp], caller: Caller) -> tuple[NewJob, ...
 
 
 def _result(body: OneResult, caller: Caller) -> Result:
+    if body.outcome is _DONE and not body.then:
+        # As most are: what is not said of them is not asked.
+        result = checked(body.result)
+        return Result(job_id=body.id, claim_id=body.claim_id, outcome=_DONE, result=result)
     if body.outcome is Outcome.SNOOZE and body.until is None:
         raise unprocessable("schema", "The body does not fit: a snooze says until when.")
-    if body.then and body.outcome is not Outcome.DONE:
+    if body.then and body.outcome is not _DONE:
         raise unprocessable("schema", "The body does not fit: only what is done has follow-ups.")
     return Result(
         job_id=body.id,

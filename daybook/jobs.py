@@ -25,7 +25,7 @@ Lanes = Literal["block", "skip"]
 Outcome = Literal["done", "retry", "fail", "snooze", "release"]
 
 
-class Wire(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Wire(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """camelCase outside, snake_case here. What an answer has beyond this is passed over, so that
     a newer service does not break an older client."""
 
@@ -114,7 +114,7 @@ class ClaimedJob(Job, frozen=True, kw_only=True):
     # Given again without a default: here they are never missing.
     claim_id: UUID
     lease_until: datetime
-    lost: "Lost" = field(default_factory=lambda: Lost())
+    lost: "Lost" = field(default_factory=Lost)
     """Set by a worker as soon as it knows that the claim is no longer held. A handler that runs
     in a thread looks at it now and then, and stops."""
 

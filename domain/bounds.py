@@ -117,6 +117,9 @@ class BoundDesk:
         looked at when they ask."""
         return self._desk.take_ready(decider, among)
 
+    def take_all_ready(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
+        return self._desk.take_all_ready(decider, among, limit=limit)
+
     def draw(self, sequence: str) -> int:
         return self._desk.draw(sequence)
 

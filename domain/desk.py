@@ -131,6 +131,9 @@ class Desk(Protocol):
     def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:
         """The most urgent ready aggregate that no command before this one has taken."""
 
+    def take_all_ready(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
+        """So many of them, or as many as there are."""
+
     def draw(self, sequence: str) -> int:
         """The next number of the sequence; every number is drawn once."""
 

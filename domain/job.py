@@ -275,38 +275,26 @@ def cancel(job: Job, *, because: str | None = None, now: datetime) -> Job.Cancel
 
 
 def held_by(job: Job, claim_id: UUID) -> Lease:
-    if job.lease is None or job.lease.id != claim_id:
+    lease = job.lease
+    # UUIDs themselves are compared by a function written in Python.
+    if lease is None or lease.id.int != claim_id.int:
         raise ClaimLostError("job", job.id, claim_id)
-    return job.lease
+    return lease
 
 
 def _created(job: Job | None, event: Job.Created) -> Job:
     """A unique key stands for one job: when it is used again, that job begins a new life."""
     version = 1 if job is None else job.version + 1
+    # By their places: by their names, of which there are so many, takes twice as long.
+    # fmt: off
     return Job(
-        id=event.job_id,
-        version=version,
-        life=1 if job is None else job.life + 1,
-        number=event.number,
-        queue=event.queue,
-        type=event.type,
-        priority=event.priority,
-        payload=event.payload,
-        status=_PENDING,
-        attempts=0,
-        attempts_max=event.attempts_max,
-        lease_seconds=event.lease_seconds,
-        created_at=event.at,
-        updated_at=event.at,
-        run_at=event.run_at,
-        subject=event.subject,
-        unique_key=event.unique_key,
-        unique_scope=event.unique_scope,
-        partition=event.partition,
-        skips=event.skips,
-        entered=None if event.partition is None else version,
-        operation_id=event.operation_id,
+        event.job_id, version, event.number, event.queue, event.type, event.priority,
+        event.payload, _PENDING, 0, event.attempts_max, event.lease_seconds, event.at, event.at,
+        1 if job is None else job.life + 1, 0, 0, 0, event.run_at, None, event.subject,
+        event.unique_key, event.unique_scope, event.partition, event.skips,
+        None if event.partition is None else version, event.operation_id,
     )
+    # fmt: on
 
 
 def evolve(job: Job | None, event: Event) -> Job:

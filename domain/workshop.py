@@ -83,16 +83,14 @@ class ClaimJobs(Struct, frozen=True, kw_only=True, gc=False):
 
     def decide(self, desk: Desk) -> list[Job]:
         claimed: list[Job] = []
-        while len(claimed) < self.limit:
-            job = desk.take_ready(JOB, self.selector)
-            if job is None:
-                break
+        first, now = self.claim_id.int, desk.now
+        for place, job in enumerate(desk.take_all_ready(JOB, self.selector, limit=self.limit)):
             event = jobs.claim(
                 job,
-                claim_id=id_of(self.claim_id.int + len(claimed)),
+                claim_id=id_of(first + place),
                 worker=self.worker,
                 lease_seconds=self.lease_seconds,
-                now=desk.now,
+                now=now,
             )
             claimed.append(desk.record(JOB, job.id, event))
         return claimed

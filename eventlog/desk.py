@@ -65,17 +65,25 @@ class BatchDesk:
         # What is held besides is newer.
         self._entries |= {state.id.int: Entry(state) for state in seen}
         self._entries |= {state.id.int: Entry(state) for state in held}
-        self._ready = {source: deque(map(self._lay, states)) for source, states in ready.items()}
+        self._ready = {source: self._lay(states) for source, states in ready.items()}
         self._begin()
 
-    def _lay(self, state: State) -> State:
+    def _lay(self, states: Sequence[State]) -> deque[State]:
         """Lays down what was picked; what was held or picked before lies there already."""
-        return self._entries.setdefault(state.id.int, Entry(state)).state or state
+        laid: deque[State] = deque()
+        entries = self._entries
+        for state in states:
+            key = state.id.int
+            entry = entries.get(key)
+            if entry is None:
+                entries[key] = Entry(state)
+            laid.append(state if entry is None else entry.state or state)
+        return laid
 
     def _begin(self) -> None:
         self._events: list[Decided] = []
-        self._undo: list[tuple[int, State | None, Decider[Any] | None, bool]] = []
-        self._taken: list[tuple[Source, State]] = []
+        self._undo: list[tuple[Entry, State | None, Decider[Any] | None, bool]] = []
+        self._taken: list[tuple[Source, Sequence[State]]] = []
         self.came_up_short = False
 
     @property
@@ -101,16 +109,23 @@ class BatchDesk:
         return [state for state in found if not decider.finished(state)]
 
     def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:
+        taken = self.take_all_ready(decider, among, limit=1)
+        return taken[0] if taken else None
+
+    def take_all_ready(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
         source = decider.name, among
         ready: deque[Any] = self._ready[source]
-        while ready:
-            state: S = ready.popleft()
+        entries = self._entries
+        taken: list[Any] = []
+        while ready and len(taken) < limit:
+            state = ready.popleft()
             # One that an earlier command of this batch has changed is no longer what was picked.
-            if self._entries[state.id.int].state is state:
-                self._taken.append((source, state))
-                return state
-        self.came_up_short = True
-        return None
+            if entries[state.id.int].state is state:
+                taken.append(state)
+        self._taken.append((source, taken))
+        if not taken:
+            self.came_up_short = True
+        return taken
 
     def draw(self, sequence: str) -> int:
         return next(self._drawn[sequence])
@@ -121,8 +136,9 @@ class BatchDesk:
         if entry is None:
             entry = self._entries[key] = Entry(None)
         before: Any = entry.state
-        self._undo.append((key, before, entry.decider, entry.is_anew))
-        if entry.decider is not None and decider.finished(before):
+        earlier = entry.decider
+        self._undo.append((entry, before, earlier, entry.is_anew))
+        if earlier is not None and decider.finished(before):
             entry.is_anew = True
         after = decider.evolve(before, event)
         entry.state, entry.decider = after, decider
@@ -137,9 +153,8 @@ class BatchDesk:
 
     def revoke(self) -> None:
         """Ends a command that was refused: as if it had never been here."""
-        for key, state, decider, is_anew in reversed(self._undo):
-            entry = self._entries[key]
+        for entry, state, decider, is_anew in reversed(self._undo):
             entry.state, entry.decider, entry.is_anew = state, decider, is_anew
-        for source, state in reversed(self._taken):
-            self._ready[source].appendleft(state)
+        for source, states in reversed(self._taken):
+            self._ready[source].extendleft(reversed(states))
         self._begin()

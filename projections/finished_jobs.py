@@ -33,10 +33,11 @@ SELECT {_INSERTED}
 
 DELETE_FINISHED_JOBS = "DELETE FROM finished_jobs WHERE id = ANY(%(ids)b::uuid[])"
 
+_COMPLETED, _CANCELLED = JobStatus.COMPLETED, JobStatus.CANCELLED
 _MAPPER = EventMapper((JOB,))
 _STATUSES = {
-    **dict.fromkeys(_MAPPER.topics_of([Job.Completed]), JobStatus.COMPLETED),
-    **dict.fromkeys(_MAPPER.topics_of([Job.Cancelled]), JobStatus.CANCELLED),
+    **dict.fromkeys(_MAPPER.topics_of([Job.Completed]), _COMPLETED),
+    **dict.fromkeys(_MAPPER.topics_of([Job.Cancelled]), _CANCELLED),
 }
 _CREATED = frozenset(_MAPPER.topics_of([Job.Created]))
 
@@ -51,7 +52,7 @@ def written_with(changes: Iterable[Change]) -> Statements:
     """What the changes of a batch make of it. Who lives for the first time was never in it."""
     jobs: list[Job] = [change.state for change in changes]
     back = [job.id for job in jobs if job.life > 1]
-    over = [job for job in jobs if job.is_over]
+    over = [job for job in jobs if job.status is _COMPLETED or job.status is _CANCELLED]
     statements: list[tuple[str, Parameters]] = []
     if back:
         statements.append((DELETE_FINISHED_JOBS, {"ids": uuids(back)}))

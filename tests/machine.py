@@ -60,6 +60,9 @@ class PlainDesk:
         ready: list[Any] = [state for state in self.every(decider) if _is_ready(state)]
         return min(ready, key=_urgency, default=None)
 
+    def take_all_ready(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
+        raise NotImplementedError
+
     def draw(self, sequence: str) -> int:
         assert sequence == ORDER_NUMBERS
         self.number += 1

@@ -78,11 +78,15 @@ class PlainWorkshop:
         raise NotImplementedError
 
     def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:
+        taken = self.take_all_ready(decider, among, limit=1)
+        return taken[0] if taken else None
+
+    def take_all_ready(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
         assert isinstance(among, Selector)
-        ready = [one for one in self.states.values() if self._is_ready(one, among)]
-        taken: Any = min(ready, key=lambda job: (job.priority, job.number), default=None)
-        assert taken is None or isinstance(taken, decider.state)
-        return taken
+        ready: list[Any] = [one for one in self.states.values() if self._is_ready(one, among)]
+        ready.sort(key=lambda job: (job.priority, job.number))
+        assert all(isinstance(one, decider.state) for one in ready)
+        return ready[:limit]
 
     def draw(self, sequence: str) -> int:
         assert sequence == "job_numbers"
