@@ -129,7 +129,7 @@ _USUAL_LEASE_SECONDS = 90.0
 
 class BriefJob(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """A claimed job without what is as it mostly is. Clients know the same defaults, so none of
-    them ever changes."""
+    them ever changes; that of the effect key is the id, a hyphen and the life."""
 
     id: UUID
     queue: str
@@ -141,7 +141,6 @@ class BriefJob(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"
     updated_at: Moment
     started_at: Moment
     lease_until: Moment
-    effect_key: str
     version: int
     attempts: int
     payload: Any = None
@@ -173,7 +172,6 @@ def brief_job(job: Job) -> BriefJob:
         moment(job.updated_at),
         moment(lease.started_at),
         moment(lease.until),
-        job.effect_key,
         job.version,
         job.attempts,
         job.payload,

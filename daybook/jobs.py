@@ -56,9 +56,7 @@ class Job(Wire, frozen=True, kw_only=True):
     life: int = 1
     """Every time it is started over by hand is a new one."""
 
-    effect_key: str = ""
-    """The same for all attempts of one life. Send it along with every effect elsewhere, as its
-    Idempotency-Key, and an effect that is tried twice happens once."""
+    told_effect_key: str = field(default="", name="effectKey")
 
     lease_seconds: float = 90.0
     run_at: datetime | None = None
@@ -71,6 +69,12 @@ class Job(Wire, frozen=True, kw_only=True):
     updated_at: datetime | None = None
     finished_at: datetime | None = None
     version: int = 0
+
+    @property
+    def effect_key(self) -> str:
+        """The same for all attempts of one life. Send it along with every effect elsewhere, as its
+        Idempotency-Key, and an effect that is tried twice happens once."""
+        return self.told_effect_key or f"{self.id}-{self.life}"
 
 
 class Lost:

@@ -6,7 +6,7 @@ The second holds what the decisions touch beside these rows, appends all events,
 rows and commits; the server begins with it while the rest is being packed.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 from uuid import UUID
@@ -89,7 +89,7 @@ class Batch:
         short = self._decide(desk)
         if short:
             await self._find_overlooked(link, short, picks)
-        changes = _by_kind(desk.changes)
+        changes = {name: entries for name, entries in desk.changes.items() if entries}
         rows = {
             table.decider.name: Rows(table, changes[table.decider.name])
             for table in self._tables
@@ -271,14 +271,6 @@ class Batch:
             elif isinstance(told, Receipt) and told.command_id in by_command:
                 # It was sent twice at once; both are told of the one effect.
                 self.outcome[place] = replace(told, position=by_command[told.command_id])
-
-
-def _by_kind(changes: Iterable[Entry]) -> dict[str, list[Entry]]:
-    by_decider: dict[str, list[Entry]] = {}
-    for change in changes:
-        assert change.decider is not None
-        by_decider.setdefault(change.decider.name, []).append(change)
-    return by_decider
 
 
 def _queue(link: Link, statements: Statements) -> None:

@@ -66,6 +66,7 @@ class BatchDesk:
         self._entries |= {state.id.int: Entry(state) for state in seen}
         self._entries |= {state.id.int: Entry(state) for state in held}
         self._ready = {source: self._lay(states) for source, states in ready.items()}
+        self._changed: dict[str, list[Entry]] = {}
         self._begin()
 
     def _lay(self, states: Sequence[State]) -> deque[State]:
@@ -87,9 +88,9 @@ class BatchDesk:
         self.came_up_short = False
 
     @property
-    def changes(self) -> Iterator[Entry]:
-        """Every aggregate about which something was decided."""
-        return (entry for entry in self._entries.values() if entry.decider is not None)
+    def changes(self) -> dict[str, list[Entry]]:
+        """Every aggregate about which something was decided, by the name of its decider."""
+        return self._changed
 
     def get(self, decider: Decider[S], aggregate_id: UUID) -> S | None:
         entry = self._entries.get(aggregate_id.int)
@@ -138,7 +139,9 @@ class BatchDesk:
         before: Any = entry.state
         earlier = entry.decider
         self._undo.append((entry, before, earlier, entry.is_anew))
-        if earlier is not None and decider.finished(before):
+        if earlier is None:
+            self._changed.setdefault(decider.name, []).append(entry)
+        elif decider.finished(before):
             entry.is_anew = True
         after = decider.evolve(before, event)
         entry.state, entry.decider = after, decider
@@ -154,6 +157,9 @@ class BatchDesk:
     def revoke(self) -> None:
         """Ends a command that was refused: as if it had never been here."""
         for entry, state, decider, is_anew in reversed(self._undo):
+            if decider is None:
+                assert entry.decider is not None
+                self._changed[entry.decider.name].pop()
             entry.state, entry.decider, entry.is_anew = state, decider, is_anew
         for source, states in reversed(self._taken):
             self._ready[source].extendleft(reversed(states))

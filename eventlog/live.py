@@ -4,7 +4,7 @@ A live table holds the state of every unfinished aggregate of one kind, as the f
 events, written in the transaction of those events. It is never stale, and claims read it.
 """
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol
 
 from msgspec import Struct
@@ -126,9 +126,9 @@ class LiveTable(Generic[S]):
         """Statements that set anew what depends on other tables than this: once both are there."""
         return ()
 
-    def remembers(self, state: S) -> bool:
-        """Whether it is worth remembering: the next command about it comes soon, and needs nothing
-        of its row that is not in its events."""
+    def remembered(self, changes: Iterable[Change]) -> list[S]:
+        """The states that are worth remembering: the next command about one comes soon, and needs
+        nothing of its row that is not in its events."""
         raise NotImplementedError
 
     def noted(self, state: S) -> Hashable:

@@ -5,7 +5,7 @@ condition that the rows are still of the versions that are remembered: the state
 deletes them fails otherwise, nothing of the batch happens, and it is decided anew from the rows.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -32,15 +32,14 @@ class Memory:
         except KeyError:
             return None
 
-    def note(self, changes: Iterable[Change]) -> None:
+    def note(self, changes: Sequence[Change]) -> None:
         """What was committed: never before, or others would decide from what never was."""
-        known, remembers = self._known, self._table.remembers
+        known = self._known
         for change in changes:
-            state = change.state
-            if remembers(state):
-                known[state.id.int] = state
-            else:
-                known.pop(state.id.int, None)
+            if change.before is not None:
+                known.pop(change.before.id.int, None)
+        for state in self._table.remembered(changes):
+            known[state.id.int] = state
         if (excess := len(known) - self._count_max) > 0:
             for oldest in [*islice(known, excess)]:
                 del known[oldest]

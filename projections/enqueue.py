@@ -83,7 +83,7 @@ def _steps(new: Sequence[NewJob], origin: Origin, wake: bool) -> Steps:
     ((path, _),) = yield ENTER_SCHEMA, {"schema": SCHEMA}
     desk = yield from _desk(new)
     enqueued = CreateJobs(new).decide(desk)
-    changes = [*desk.changes]
+    changes = desk.changes.get(JOB.name, [])
     events = desk.accept()
     for holding in _TABLE.around({JOB.name: changes}).first:
         yield _sent(holding)

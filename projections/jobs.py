@@ -21,7 +21,7 @@ from eventlog.arrays import (
     unnested,
     uuids,
 )
-from eventlog.live import Around, Changes, LiveTable, Parameters, Statements
+from eventlog.live import Around, Change, Changes, LiveTable, Parameters, Statements
 from eventlog.lookups import same
 from projections import finished_jobs, lanes
 from projections.job_picks import (
@@ -183,14 +183,16 @@ class LiveJobs(LiveTable[Job]):
     def selection(self, among: Selector) -> Parameters:
         return {**selection([among]), "partition": among.partition or ""}
 
-    def remembers(self, state: Job) -> bool:
+    def remembered(self, changes: Iterable[Change]) -> list[Job]:
         """What a worker has in hand, since it will tell what became of it; unless it is large, or
         in a lane, where a row knows more than its events."""
-        return (
-            state.lease is not None
-            and state.partition is None
-            and len(state.payload) <= REMEMBERED_BYTES_MAX
-        )
+        return [
+            change.state
+            for change in changes
+            if change.state.lease is not None
+            and change.state.partition is None
+            and len(change.state.payload) <= REMEMBERED_BYTES_MAX
+        ]
 
     def noted(self, state: Job) -> tuple[str, str]:
         return state.queue, state.type

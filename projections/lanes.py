@@ -182,7 +182,9 @@ def around(jobs: Iterable[Change], operations: Iterable[Change] = ()) -> Around:
     """What it takes that these jobs and operations enter their lanes and leave them."""
     moves = Moves()
     for change in jobs:
-        moves.add_job(change.before, change.state)
+        # Most have never been in one.
+        if change.state.partition is not None or (change.before and change.before.partition):
+            moves.add_job(change.before, change.state)
     for change in operations:
         moves.add_operation(change.before, change.state)
     lanes = moves.lanes

@@ -106,10 +106,12 @@ USUAL = Job(
 @pytest.mark.parametrize("job", [replace(JOB, run_at=None, finished_at=None), USUAL])
 def test_told_briefly_a_client_reads_the_same_of_what_a_worker_takes(job: Job) -> None:
     job = replace(job, result=Raw(b"null"))
+    # What the client knows of it, however it was told.
+    told = {*ClaimedJob.__struct_fields__, "effect_key"} - {"told_effect_key", "lost"}
     briefly = orjson.dumps({"jobs": brief_jobs([job])})
     at_length = orjson.dumps({"jobs": [job_json(job)]})
     read, expected = (
-        to_builtins({**{name: getattr(one, name) for name in one.__struct_fields__}, "lost": None})
+        to_builtins({name: getattr(one, name) for name in told})
         for body in (briefly, at_length)
         for one in decode(body, type=dict[str, list[ClaimedJob]])["jobs"]
     )
@@ -118,4 +120,7 @@ def test_told_briefly_a_client_reads_the_same_of_what_a_worker_takes(job: Job) -
 
 def test_of_a_usual_job_what_is_usual_is_not_told() -> None:
     (told,) = orjson.loads(orjson.dumps(brief_jobs([USUAL])))
-    assert not {"priority", "subject", "attemptsMax", "leaseSeconds", "life", "error"} & told.keys()
+    assert (
+        not {"priority", "subject", "attemptsMax", "leaseSeconds", "life", "effectKey"}
+        & told.keys()
+    )

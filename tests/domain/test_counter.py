@@ -1,6 +1,7 @@
 """The line of a restaurant, decided purely: numbers, turns and days against a simple model."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
 from uuid import UUID
 
@@ -61,7 +62,7 @@ class Room:
             drawn={},
         )
         answer = command.decide(desk)
-        for entry in desk.changes:
+        for entry in chain.from_iterable(desk.changes.values()):
             assert entry.state is not None
             self.states[entry.state.id] = entry.state
         self.events += [(one.originator_id, one.event) for one in desk.accept()]
