@@ -54,7 +54,7 @@ class Committer:
         *,
         tables: Sequence[LiveTable[Any]],
         mapper: EventMapper,
-        lanes: int = 3,
+        lanes: int = 4,
         deadline_seconds: float = DEADLINE_SECONDS,
         on_commit: OnCommit = tell_nobody,
     ) -> None:
