@@ -38,3 +38,12 @@ END $$;
 
 -- Entries of one queue are all alike, and come and go: to gather them took a tenth of the time of a claim.
 ALTER INDEX jobs_processing_idx SET (deduplicate_items = off);
+
+-- As of the log itself: it grows without end, and is gathered anew with every tenth.
+ALTER TABLE finished_jobs
+    ALTER id SET STATISTICS 10,
+    ALTER number SET STATISTICS 10,
+    ALTER status SET STATISTICS 10,
+    ALTER queue SET STATISTICS 10,
+    ALTER type SET STATISTICS 10,
+    ALTER subject SET STATISTICS 10;
