@@ -288,7 +288,7 @@ class Rows:
     def __init__(self, table: LiveTable[Any], changes: Sequence[Entry]) -> None:
         self._table = table
         self._new: list[State] = []
-        self._kept: list[State] = []
+        self._kept: list[Entry] = []
         self._gone: list[State] = []
         finished = table.decider.finished
         for change in changes:
@@ -297,7 +297,7 @@ class Rows:
             was_live = before is not None and not finished(before)
             is_live = not finished(after)
             if was_live and is_live and not change.is_anew:
-                self._kept.append(after)
+                self._kept.append(change)
                 continue
             if before is not None and was_live:
                 self._gone.append(before)
@@ -329,4 +329,5 @@ class Rows:
             query, given = table.insertion(self._new)
             link.queue(query, **given)
         if self._kept:
-            link.queue(table.update, **table.updated(self._kept))
+            query, given = table.updating(self._kept)
+            link.queue(query, **given)

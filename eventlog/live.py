@@ -142,6 +142,10 @@ class LiveTable(Generic[S]):
         """The quickest statement that inserts these, with its parameters."""
         return self.insert, self.inserted(states)
 
+    def updating(self, changes: Sequence[Change]) -> tuple[str, Parameters]:
+        """The quickest statement that updates the rows of these, with its parameters."""
+        return self.update, self.updated([change.state for change in changes])
+
     def inserted(self, states: Sequence[S]) -> Parameters:
         raise NotImplementedError
 

@@ -114,6 +114,22 @@ FROM (SELECT {_UPDATED})
 WHERE {same("jobs.id", "new.id")}
 """
 
+_CLAIMED = unnested(
+    "ids uuid, versions bigint, started timestamptz, until timestamptz, claims uuid, "
+    "attempts smallint, workers text"
+)
+
+# Those to which nothing has happened but that they were claimed.
+CLAIM_JOBS = f"""
+UPDATE jobs
+SET version = new.version, updated_at = new.started_at, run_at = NULL,
+    started_at = new.started_at, lease_until = new.lease_until, claim_id = new.claim_id,
+    attempts = new.attempts, status = 'PROCESSING', worker = new.worker
+FROM (SELECT {_CLAIMED})
+    AS new (id, version, started_at, lease_until, claim_id, attempts, worker)
+WHERE {same("jobs.id", "new.id")}
+"""
+
 DELETE_JOBS = "DELETE FROM jobs WHERE id = ANY(%(ids)b::uuid[])"
 
 # What is remembered of them is only true as long as nobody else has changed them.
@@ -221,6 +237,12 @@ class LiveJobs(LiveTable[Job]):
             return INSERT_NEW_JOBS, self._created(states)
         return self.insert, self.inserted(states)
 
+    def updating(self, changes: Sequence[Change]) -> tuple[str, Parameters]:
+        states: list[Job] = [change.state for change in changes]
+        if all(_is_just_claimed(change.before, change.state) for change in changes):
+            return CLAIM_JOBS, self._claimed(states)
+        return self.update, self.updated(states)
+
     def inserted(self, states: Sequence[Job]) -> Parameters:
         return {**self.updated(states), **self._created(states)}
 
@@ -249,6 +271,16 @@ class LiveJobs(LiveTable[Job]):
             "operations": uuids([job.operation_id for job in states]),
         }
 
+    @staticmethod
+    def _claimed(states: Sequence[Job]) -> Parameters:
+        """What is said of jobs when they are claimed."""
+        return {
+            "ids": uuids([job.id for job in states]),
+            "versions": bigints([job.version for job in states]),
+            "attempts": smallints([job.attempts for job in states]),
+            **_lease_columns([job.lease for job in states]),
+        }
+
     def updated(self, states: Sequence[Job]) -> Parameters:
         leases = [job.lease for job in states]
         return {
@@ -266,6 +298,11 @@ class LiveJobs(LiveTable[Job]):
             "entered": bigints([job.entered for job in states]),
             **_lease_columns(leases),
         }
+
+
+def _is_just_claimed(before: Job, after: Job) -> bool:
+    is_next = after.version == before.version + 1
+    return is_next and before.lease is None and after.lease is not None
 
 
 def _is_one(among: Selector) -> bool:
