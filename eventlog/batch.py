@@ -17,7 +17,7 @@ from domain.desk import NotOnDeskError
 from domain.errors import Refusal
 from domain.event import State
 from eventlog.appending import Appending
-from eventlog.arrays import bigints, uuids
+from eventlog.arrays import uuids
 from eventlog.desk import BatchDesk, Entry
 from eventlog.history import fold_rows
 from eventlog.kept_answers import KeptAnswers
@@ -26,6 +26,7 @@ from eventlog.live import LiveTable, Statements
 from eventlog.mapper import EventMapper
 from eventlog.memory import Memory
 from eventlog.origin import Receipt
+from eventlog.rows import Rows
 from eventlog.submission import Needs, Pick, Submission, load
 
 # One clock for all processes: the database's.
@@ -179,15 +180,12 @@ class Batch:
         self._recalled[name] = states
         return True
 
-    def _hold_recalled(self, link: Link, rows: Mapping[str, "Rows"]) -> None:
+    def _hold_recalled(self, link: Link, rows: Mapping[str, Rows]) -> None:
         """As others hold theirs before they decide: before the lanes, and before the events."""
         for table in self._tables:
             if states := self._recalled.get(table.decider.name):
-                of_table = rows.get(table.decider.name)
-                if of_table is None or not of_table.delete_known(link, states):
-                    states.sort(key=_by_id)
-                    ids, versions = [one.id for one in states], [one.version for one in states]
-                    link.queue(table.hold_known, ids=uuids(ids), versions=bigints(versions))
+                of_table = rows.get(table.decider.name) or Rows(table, ())
+                of_table.hold_known(link, states)
 
     async def _fold(self, link: Link, ids: Sequence[UUID]) -> list[State]:
         events = link.queue(READ_AGGREGATES, ids=uuids(ids))
@@ -276,58 +274,3 @@ class Batch:
 def _queue(link: Link, statements: Statements) -> None:
     for query, given in statements:
         link.queue(query, **given)
-
-
-def _by_id(state: State) -> int:
-    return state.id.int
-
-
-class Rows:
-    """What becomes of the rows of one table."""
-
-    def __init__(self, table: LiveTable[Any], changes: Sequence[Entry]) -> None:
-        self._table = table
-        self._new: list[State] = []
-        self._kept: list[Entry] = []
-        self._gone: list[State] = []
-        finished = table.decider.finished
-        for change in changes:
-            before, after = change.before, change.state
-            assert after is not None
-            was_live = before is not None and not finished(before)
-            is_live = not finished(after)
-            if was_live and is_live and not change.is_anew:
-                self._kept.append(change)
-                continue
-            if before is not None and was_live:
-                self._gone.append(before)
-            if is_live:
-                self._new.append(after)
-
-    def delete_known(self, link: Link, states: Sequence[State]) -> bool:
-        """If these, and no others, are to be deleted and nothing else is done: one statement holds
-        them, makes sure of their versions and deletes them."""
-        if self._new or self._kept or len(self._gone) != len(states):
-            return False
-        link.queue(
-            self._table.delete_known,
-            ids=uuids([state.id for state in states]),
-            count=len(states),
-            versions=sum([state.version for state in states]),
-        )
-        self._gone = []
-        return True
-
-    def write(self, link: Link) -> None:
-        """What goes into a unique index is inserted sorted: two batches that insert the same keys
-        in opposite order would wait for each other."""
-        table = self._table
-        if self._gone:
-            link.queue(table.delete, ids=uuids([state.id for state in self._gone]))
-        if self._new:
-            self._new.sort(key=_by_id)
-            query, given = table.insertion(self._new)
-            link.queue(query, **given)
-        if self._kept:
-            query, given = table.updating(self._kept)
-            link.queue(query, **given)

@@ -1,0 +1,33 @@
+"""What whoever wanted this service has fixed, and is not ours to change."""
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from domain.event import Decider
+from domain.job import JOB
+from domain.order import ORDER
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("eventsourcing", "psycopg", "starlette", "uvicorn", "orjson")
+FOLDERS = ("domain", "projections", "api", "processors", "tests")
+VOCABULARY = {"Created", "Claimed", "Completed", "Failed", "MovedToDLQ"}
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_packages_that_were_asked_for_are_those_it_stands_on(package: str) -> None:  # SX-06
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = [text for text in project["project"]["dependencies"] if text.startswith(package)]
+    assert len(wanted) == 1
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_the_folders_that_were_asked_for_are_there(folder: str) -> None:  # SX-06
+    assert [*(ROOT / folder).glob("*.py")]
+
+
+@pytest.mark.parametrize("decider", [ORDER, JOB], ids=["order", "job"])
+def test_orders_and_jobs_speak_the_words_that_were_given(decider: Decider[Any]) -> None:
+    assert {event.__name__ for event in decider.events} >= VOCABULARY
