@@ -273,8 +273,11 @@ def test_everything_is_reached_with_the_keyboard_alone(visit: Visit, house: Hous
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     tab_to(page, "Jobs")
     page.keyboard.press("Enter")
+    # The view before it has been read, too; and what cannot be seen yet takes no focus.
+    expect(page.get_by_label("Status")).to_be_visible()
     be_read(page)
     page.get_by_label("Status").focus()
+    expect(page.get_by_label("Status")).to_be_focused()
     page.keyboard.type("dead")
     expect(page.locator("tbody tr")).to_have_count(2)
     # A button that cannot be pressed yet is passed over.
