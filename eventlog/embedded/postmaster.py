@@ -30,7 +30,9 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "max_connections": "100",
     "shared_buffers": "128MB",
     "max_wal_size": "2GB",
-    "wal_compression": "on",
+    # What it would save is written to the disk at once and soon forgotten; to compress the pages of a
+    # long queue, by the one method that this build knows, took half of the server's time.
+    "wal_compression": "off",
     "autovacuum": "on",
     # What goes through a queue leaves dead rows behind, ten thousand a second when it is busy.
     # Looked after once a minute, as usual, live tables grew a hundredfold and did half as much.
