@@ -30,8 +30,8 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
     "max_connections": "100",
     "shared_buffers": "128MB",
     "max_wal_size": "2GB",
-    # What it would save is written to the disk at once and soon forgotten; to compress the pages of a
-    # long queue, by the one method that this build knows, took half of the server's time.
+    # What it would save is written once and soon forgotten; to compress the pages of a long queue,
+    # by the one method that this build knows, took half of the server's time.
     "wal_compression": "off",
     "autovacuum": "on",
     # What goes through a queue leaves dead rows behind, ten thousand a second when it is busy.
