@@ -33,7 +33,7 @@ LOOK_SECONDS = 0.25
 CALM = 0.5
 TOGETHER_MIN = 32
 # Pushes are answered in good time while that takes this part of what makes the service busy.
-GOOD_PART = 0.75
+GOOD_PART = 0.52
 RETRY_SECONDS_MAX = 60
 # Of the places for operations, so many are taken when others are accepted again.
 DRAINED = 0.05
