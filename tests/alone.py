@@ -35,7 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=is_alone)
 
 
-@pytest.hookimpl(wrapper=True)
+# First, so that the time spent waiting for the lock does not count towards the time limit.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     with ExitStack() as floor:
         with _locked("gate", fcntl.LOCK_EX):

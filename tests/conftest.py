@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hypothesis import settings
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from uuid_utils.compat import uuid7
@@ -21,6 +22,11 @@ from uuid_utils.compat import uuid7
 from eventlog.embedded import EmbeddedPostgres
 from eventlog.migrate import migrate
 from projections.registry import MIGRATIONS
+
+# Hypothesis must not fail an example for the time it took: a busy machine is no defect. A test that
+# hangs is ended by pytest-timeout.
+settings.register_profile("daybook", deadline=None)
+settings.load_profile("daybook")
 
 END_SESSIONS = """
 SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = %(name)s
