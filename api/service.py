@@ -36,8 +36,8 @@ from api.stream import changes
 from eventlog.committer import Committer
 from eventlog.database import configure, noting_conninfo, reader_conninfo, still_there
 from eventlog.errors import UnavailableError
-from eventlog.follower import Follower, Projection
-from eventlog.horizon import READ_LAST_POSITION
+from eventlog.follower import FIND_AHEAD, Follower, Projection
+from eventlog.horizon import READ_NEWEST_POSITION
 from eventlog.mapper import EventMapper
 from eventlog.tail import Readers
 from eventlog.tasks import end
@@ -206,9 +206,13 @@ class Service:
     async def _ask_database(self) -> Readiness:
         try:
             async with self.readers.connection() as connection:
-                ((position,),) = await (await connection.execute(READ_LAST_POSITION)).fetchall()
+                ((position,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
+                ahead = await (await connection.execute(FIND_AHEAD)).fetchall()
         except (psycopg.Error, OSError):
             return Readiness(trouble="The database cannot be reached.")
+        if ahead:
+            names = ", ".join([name for name, _ in ahead])
+            return Readiness(trouble=f"Cursors are ahead of the log, and skip events: {names}.")
         return Readiness(position=position)
 
     async def _follow(self, name: str, follower: Follower) -> None:
