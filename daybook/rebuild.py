@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from daybook.options import REASON
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -26,26 +28,12 @@ COULD_NOT = 2
 say = partial(click.echo, err=True)
 
 
-class Text(click.ParamType[str]):
-    """A text of at least one character, and not more than so many."""
-
-    name = "text"
-
-    def __init__(self, characters_max: int) -> None:
-        self._characters_max = characters_max
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not 1 <= len(value) <= self._characters_max or not value.isprintable():
-            self.fail(f"say it in 1 to {self._characters_max} characters, on one line.", param, ctx)
-        return value
-
-
 @click.command("rebuild")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--all", "wants_all", is_flag=True, help="Every projection there is.")
 @click.option("--verify-only", is_flag=True, help="Compare, and change nothing.")
 @click.option("--rollback", is_flag=True, help="Take back the tables from before the last time.")
-@click.option("--reason", type=Text(500), help="Why; recorded in the log with who did it.")
+@click.option("--reason", type=REASON, help="Why; recorded in the log with who did it.")
 @click.pass_obj
 def rebuild_command(
     choice: "Choice",
