@@ -24,6 +24,7 @@ from domain.errors import (
     BotInUseError,
     CallOvertakenError,
     ClaimLostError,
+    CountGrownError,
     GraceNotOverError,
     JobMovedOnError,
     JobNotDeadError,
@@ -72,6 +73,7 @@ RETRY_AFTER = {"Retry-After": "1"}
 REFUSALS: dict[type[Refusal], HTTPStatus] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
     VersionConflictError: HTTPStatus.PRECONDITION_FAILED,
+    CountGrownError: HTTPStatus.CONFLICT,
     OrderNotPendingError: HTTPStatus.CONFLICT,
     OrderNotProcessingError: HTTPStatus.CONFLICT,
     OrderNotDeadError: HTTPStatus.CONFLICT,
@@ -245,7 +247,7 @@ def problem_of(error: Exception) -> Problem:
     """The problem for any error that has one: a refusal, or trouble with the log."""
     code, sentence = reason_of(error)
     if isinstance(error, Refusal):
-        return Problem(REFUSALS[type(error)], code, sentence)
+        return Problem(REFUSALS[type(error)], code, sentence, more=error.facts)
     trouble = TROUBLES[type(error)]
     headers = RETRY_AFTER if trouble.may_be_repeated else None
     return Problem(trouble.status, code, sentence, headers=headers)
