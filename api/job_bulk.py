@@ -19,7 +19,6 @@ from starlette.routing import Route
 
 from api.access import ADMIN
 from api.commands import Body, Call, Endpoint, RawHeaders, Stated, keyed, origin_of, told_by
-from api.job_bodies import Name, Text
 from api.job_reads import PageCursor
 from api.jobs import ResultJSON, told
 from api.requests import bad_request, read_idempotency_key
@@ -27,6 +26,7 @@ from domain.desk import Command
 from domain.job import Job, JobStatus
 from domain.job_bulk import CancelJobs, ChangeJobs, RestartJobs
 from domain.seen import AsCounted
+from domain.values import Name, Text
 from domain.workshop import Settled
 from eventlog.errors import UnavailableError
 from eventlog.idempotency import IdempotencyKey

@@ -19,6 +19,7 @@ from domain.desk import NotOnDeskError
 from domain.errors import (
     BadCronError,
     BadKeyError,
+    BadValueError,
     BotBusyError,
     BotDeletedError,
     BotInUseError,
@@ -93,6 +94,7 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     OperationOverError: HTTPStatus.CONFLICT,
     OperationNotFailedError: HTTPStatus.CONFLICT,
     LaneFullError: HTTPStatus.TOO_MANY_REQUESTS,
+    BadValueError: HTTPStatus.UNPROCESSABLE_ENTITY,
     BadCronError: HTTPStatus.UNPROCESSABLE_ENTITY,
     UnknownTimeZoneError: HTTPStatus.UNPROCESSABLE_ENTITY,
     NeverDueError: HTTPStatus.UNPROCESSABLE_ENTITY,

@@ -9,7 +9,6 @@ A request that names the number that a person saw is refused once there are more
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from functools import partial
 from hashlib import blake2s
 from http import HTTPStatus
@@ -35,15 +34,16 @@ from api.commands import (
     stored,
     told_by,
 )
-from api.job_bodies import Instant, Name
 from api.job_reads import PageCursor
 from api.problems import KNOWN_ERRORS, Problem, problem_of, unavailable
 from api.queries import AWAY
-from api.requests import ERROR_CHARACTERS_MAX, KeyText, bad_request, read_idempotency_key
+from api.requests import KeyText, bad_request, read_idempotency_key
 from domain.desk import Command
+from domain.event import later
 from domain.foreman import RetryJobs
 from domain.job import Job
 from domain.seen import AsCounted
+from domain.values import ERROR_CHARACTERS_MAX, Instant, Name, check_instant
 from domain.workshop import Settled
 from eventlog.errors import OutcomeUnknownError
 from eventlog.idempotency import IdempotencyKey
@@ -110,6 +110,9 @@ class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     number: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = 0
     run_at: Instant | None = None
 
+    def __post_init__(self) -> None:
+        check_instant(self.run_at)
+
 
 class Chunk(Struct, frozen=True, kw_only=True):
     """Dead jobs that are started over together, and what is told once they are."""
@@ -129,7 +132,7 @@ class Chunk(Struct, frozen=True, kw_only=True):
         rate, start = self.rate_per_second, self._start
         if rate is None or start is None:
             return RetryJobs(job_ids=self.stretch.ids, because=self.because)
-        times = [start + timedelta(seconds=n / rate) for n in range(len(self.stretch.ids))]
+        times = [later(start, n / rate) for n in range(len(self.stretch.ids))]
         return RetryJobs(job_ids=self.stretch.ids, run_at=times, because=self.because)
 
     @property
@@ -143,7 +146,7 @@ class Chunk(Struct, frozen=True, kw_only=True):
         rate, start = self.rate_per_second, self._start
         if rate is None or start is None:
             return place
-        return replace(place, run_at=start + timedelta(seconds=len(self.stretch.ids) / rate))
+        return replace(place, run_at=later(start, len(self.stretch.ids) / rate))
 
     def render(self, settled: Sequence[Settled]) -> StoredAnswer:
         """Each is decided by itself: one that is no longer dead is matched, but not redriven."""

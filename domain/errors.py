@@ -186,6 +186,17 @@ class LeaseHeldError(Refusal):
         super().__init__(f"The lease on job {job_id} is not over yet.")
 
 
+class BadValueError(Refusal, ValueError):
+    """A value is beyond the bounds of `domain.values`. It is a ValueError too: raised while a
+    request is being read, it becomes a part of the reader's own error."""
+
+    code = "schema"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{reason}.")
+        self.reason = reason
+
+
 class BadCronError(Refusal):
     code = "bad_cron"
 
