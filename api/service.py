@@ -47,6 +47,7 @@ from processors.duty import Duty
 from processors.qstash import QStash
 from processors.registry import all_processors
 from processors.runtime import STANDARD_KITCHEN, Kitchen, Processor, Runtime
+from processors.scheduling import GRACE_SECONDS
 from processors.upstreams import Upstreams
 from processors.webhook import Webhook
 from projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS
@@ -99,6 +100,7 @@ class Service:
         webhook: Webhook | None = None,
         read_models: Sequence[Projection] = READ_MODELS,
         processors: Sequence[Processor] | None = None,
+        callback_grace_seconds: float = GRACE_SECONDS,
         with_keys: bool = False,
         thresholds: Thresholds = USUAL_THRESHOLDS,
     ) -> None:
@@ -131,7 +133,9 @@ class Service:
         deliveries = Deliveries(webhook, self.guests.open_each) if webhook else None
         chosen = processors
         if chosen is None:
-            chosen = all_processors(qstash, upstreams, deliveries)
+            chosen = all_processors(
+                qstash, upstreams, deliveries, callback_grace_seconds=callback_grace_seconds
+            )
         self._duty = Duty(conninfo, runtime, chosen)
         self._followers = {model.name: Follower(conninfo, model, mapper) for model in read_models}
         self._following: dict[str, asyncio.Task[None]] = {}

@@ -94,6 +94,7 @@ _STATUSES: Mapping[type[Event], JobStatus] = {
     Job.Failed: JobStatus.PENDING,
     Job.Released: JobStatus.PENDING,
     Job.Snoozed: JobStatus.PENDING,
+    Job.Rescheduled: JobStatus.PENDING,
     Job.Requeued: JobStatus.PENDING,
     Job.MovedToDLQ: JobStatus.DEAD,
     Job.Cancelled: JobStatus.CANCELLED,

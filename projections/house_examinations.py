@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from domain.clock import CLOCK_ID
 from domain.rebuild import RebuildAction
 from eventlog.epochs import READ_EPOCH, READ_LAST_EPOCH
 from eventlog.follower import FIND_AHEAD, UNREAD_SECONDS
@@ -59,6 +60,18 @@ SELECT EXISTS (
       AND ((classid::bigint << 32) | objid::bigint)
           = hashtextextended('daybook.processors', 0)
 )
+"""
+# The last ones of one aggregate, however long the log is.
+READ_JUMPS = """
+SELECT (convert_from(state, 'UTF8')::jsonb ->> 'seconds')::float8
+FROM (
+    SELECT state, recorded_at FROM stored_events
+    WHERE originator_id = %(clock)s
+    ORDER BY originator_version DESC
+    LIMIT 100
+) AS last
+WHERE recorded_at BETWEEN clock_timestamp() - interval '1 day'
+                      AND clock_timestamp() + interval '1 day'
 """
 READ_IMPORT = "SELECT lines_count, began_at FROM imports"
 # Whoever is at work holds the lock of rebuilds.
@@ -186,6 +199,19 @@ async def _rebuilds(connection: Connection) -> Finding:
     return Finding("rebuilds", Health.NOTICE, sentence, f"Go on: daybook rebuild{flag} {names}.")
 
 
+async def _clock(connection: Connection) -> Finding:
+    """By the clock as it is now, so that one that went back is not forgotten for a day."""
+    found = await rows_of(connection, READ_JUMPS, {"clock": CLOCK_ID})
+    if not found:
+        return Finding("clock", Health.GOOD, "The database's clock has not jumped today.")
+    (last, *_), count = found[0], len(found)
+    sentence = f"The database's clock has jumped {count} times today, last by {last:+.1f} s."
+    if count == 1:
+        sentence = f"The database's clock has jumped by {last:+.1f} s today."
+    step = "Leases and timers kept their length. Check the time synchronisation of its machine."
+    return Finding("clock", Health.NOTICE, sentence, step)
+
+
 OF_THE_HOUSE: Sequence[Examination] = (
     _server,
     _indexes,
@@ -195,6 +221,7 @@ OF_THE_HOUSE: Sequence[Examination] = (
     _ahead,
     _epoch,
     _duty,
+    _clock,
     _import,
     _rebuilds,
 )

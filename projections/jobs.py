@@ -169,7 +169,11 @@ class LiveJobs(LiveTable[Job]):
     delete_known = DELETE_KNOWN_JOBS
     beside = ("job_types",)
     # Moved by heartbeats, as long as the claim holds.
-    unrecorded: ClassVar[Parameters] = {"lease_until": "claim_id"}
+    unrecorded: ClassVar[Parameters] = {
+        "lease_until": "claim_id",
+        "heartbeat_claim_id": "claim_id",
+        "heartbeat_seconds": "claim_id",
+    }
 
     def around(self, changes: Changes) -> Around:
         jobs = changes.get(JOB.name, ())
