@@ -25,6 +25,7 @@ from domain.errors import (
     BotInUseError,
     CallOvertakenError,
     ClaimLostError,
+    CountGrownError,
     GraceNotOverError,
     JobMovedOnError,
     JobNotDeadError,
@@ -46,6 +47,7 @@ from domain.errors import (
     OrderNotProcessingError,
     OrderTakenError,
     PollOvertakenError,
+    QueueOutOfReachError,
     RebuildRunningError,
     Refusal,
     RestaurantExistsError,
@@ -72,7 +74,9 @@ RETRY_AFTER = {"Retry-After": "1"}
 
 REFUSALS: dict[type[Refusal], HTTPStatus] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
+    QueueOutOfReachError: HTTPStatus.FORBIDDEN,
     VersionConflictError: HTTPStatus.PRECONDITION_FAILED,
+    CountGrownError: HTTPStatus.CONFLICT,
     OrderNotPendingError: HTTPStatus.CONFLICT,
     OrderNotProcessingError: HTTPStatus.CONFLICT,
     OrderNotDeadError: HTTPStatus.CONFLICT,
@@ -247,7 +251,7 @@ def problem_of(error: Exception) -> Problem:
     """The problem for any error that has one: a refusal, or trouble with the log."""
     code, sentence = reason_of(error)
     if isinstance(error, Refusal):
-        return Problem(REFUSALS[type(error)], code, sentence)
+        return Problem(REFUSALS[type(error)], code, sentence, more=error.facts)
     trouble = TROUBLES[type(error)]
     headers = RETRY_AFTER if trouble.may_be_repeated else None
     return Problem(trouble.status, code, sentence, headers=headers)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from eventlog.epochs import READ_EPOCH
 from tests.kitchen import open_kitchen, rows
 from tests.processes import daybook
 from tests.workshop import Workshop
@@ -132,3 +133,28 @@ async def test_the_doctor_mentions_what_was_begun_and_never_ended(database: str)
     assert "daybook import FILE" in told.stdout
     assert "A rebuild of orders bots was cut off" in told.stdout
     assert "Go on: daybook rebuild orders bots." in told.stdout
+
+
+async def test_the_doctor_names_cursors_that_are_ahead_of_the_log(database: str) -> None:
+    # I-34
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+    follow = "INSERT INTO followers (name, position, count, digest) VALUES ('seen', %s, 0, '')"
+    rows(database, follow % 1)
+    assert "None is ahead of the log." in doctor(database)
+    rows(database, "UPDATE followers SET position = 41")
+    assert "seen is 40 positions ahead of the log" in doctor(database)
+
+
+async def test_the_doctor_tells_of_a_failover(database: str) -> None:
+    begin = "INSERT INTO log_epochs (number, epoch, position) VALUES (%s, '%s', %s)"
+    rows(database, begin % (1, "a.1", 0))
+    assert "no service has run since" in doctor(database)
+    ((here,),) = rows(database, READ_EPOCH)
+    rows(database, begin % (2, here, 7))
+    told = doctor(database)
+    assert "This is epoch 2" in told
+    assert "behind position 7" in told
+    assert "audit check" in told
+    rows(database, "UPDATE log_epochs SET began_at = now() - interval '8 days'")
+    assert "audit check" not in doctor(database)
