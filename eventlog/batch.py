@@ -147,6 +147,9 @@ class Batch:
             # Picking never waits, so it may come after the waiting for this table's rows.
             picks += needs.pick(link, table)
         await link.sync()
+        more = [pick.go_on(link) for pick in picks]
+        if any(more):
+            await link.sync()
         self._kept.load()
         states = [state for table, answer in held for state in load(table, answer)]
         states += [state for recalled in self._recalled.values() for state in recalled]

@@ -103,6 +103,10 @@ class LiveTable(Generic[S]):
         """Statements that hold what else must not change while ready rows are picked."""
         return ()
 
+    def picks_held(self, among: Any, limit: int) -> Statements:
+        """More of `picks`, for the case that `held_first` held anything: one more round trip."""
+        raise NotImplementedError
+
     def picks(self, among: Any, limit: int) -> Statements:
         """Statements that select the `limit` most urgent ready rows, skipping those that others
         hold. What `among` is, the commands that ask for them know."""

@@ -1,6 +1,7 @@
 """`jobs`: every job that is not over, in the order in which workers take them."""
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 from msgspec import Raw
@@ -26,15 +27,13 @@ from eventlog.lookups import same
 from projections import finished_jobs, lanes
 from projections.job_picks import (
     COLUMNS,
-    HOLD_LIMITED,
     OVERLOOKED,
     PICK_HEAD,
-    PICK_LIMITED,
-    PICK_LIMITED_HEAD,
     PICK_READY,
     PICK_SOURCE,
     selection,
 )
+from projections.limited_picks import HOLD_LIMITED, PICK_LIMITED, PICK_LIMITED_HEAD
 
 SELECT_JOBS = f"SELECT {COLUMNS}\nFROM jobs\n"
 
@@ -186,14 +185,19 @@ class LiveJobs(LiveTable[Job]):
     def picks(self, among: Selector, limit: int) -> Statements:
         wanted = {**self.selection(among), "limit": limit}
         if among.partition is None:
-            return [(PICK_SOURCE if _is_one(among) else PICK_READY, wanted), (PICK_LIMITED, wanted)]
-        return [(PICK_HEAD, wanted), (PICK_LIMITED_HEAD, wanted)]
+            return [(PICK_SOURCE if _is_one(among) else PICK_READY, wanted)]
+        return [(PICK_HEAD, wanted)]
+
+    def picks_held(self, among: Selector, limit: int) -> Statements:
+        wanted = {**self.selection(among), "limit": limit}
+        return [(PICK_LIMITED if among.partition is None else PICK_LIMITED_HEAD, wanted)]
 
     def merged(self, among: Selector, picked: Sequence[list[Job]]) -> list[Job]:  # noqa: ARG002 (base)
-        ready, limited = picked
-        # Those that had to wait for their time come after the others.
-        if limited or (ready and ready[-1].run_at is not None):
-            return sorted([*ready, *limited], key=lambda job: (job.priority, job.number))
+        ready, *limited = picked
+        # One source is up to three walks, each in order: first jobs without a subject, then jobs
+        # with one, then jobs that had to wait for their time.
+        if limited or (ready and (ready[-1].run_at or ready[-1].subject) is not None):
+            return sorted(chain(ready, *limited), key=lambda job: (job.priority, job.number))
         return ready
 
     def selection(self, among: Selector) -> Parameters:
