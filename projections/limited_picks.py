@@ -193,9 +193,9 @@ _READY_HEAD = f""", ready AS MATERIALIZED (
     WHERE first.{_IS_FREE}
 )"""
 
-# Of each subject, and of the queue as a whole, as many are taken as there is room for. Jobs of queues
-# without limits, given by their priorities and numbers, come in between: a job that the claim leaves
-# behind for them is not taken, because the rate's clock is moved on by every job that is.
+# Of each subject, and of the queue as a whole, as many are taken as there is room for. Jobs of
+# queues without limits, given by their priorities and numbers, come in between: a job that the
+# claim leaves behind for them is not taken, because every job taken moves the rate's clock on.
 _TAKEN = f""", of_subjects AS (
     SELECT *, row_number() OVER (PARTITION BY queue, subject ORDER BY priority, number) AS nth
     FROM ready
