@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from msgspec import UNSET, UnsetType
-from msgspec.json import encode
 from msgspec.structs import replace
 
 from daybook.answers import (
@@ -43,7 +42,7 @@ from daybook.jobs import (
     Result,
     UniqueScope,
 )
-from daybook.request import ANSWER_SECONDS_MAX, Request, given, reading, segment, writing
+from daybook.request import ANSWER_SECONDS_MAX, Request, encoded, given, reading, segment, writing
 
 PAGE_SIZE = 100
 # What is left out of an answer then is known here: what was sent, or what `Job` has as defaults.
@@ -168,7 +167,9 @@ def release(claim: AnyClaim) -> Request[Job]:
 def report(results: Iterable[Result]) -> Request[list[Reported]]:
     """The outcomes of up to 1,000 claims. Each is decided by itself, in the order given."""
     told = list(results)
-    return report_encoded([one.id for one in told], map(encode, told))
+    return report_encoded(
+        [one.id for one in told], [encoded(one, f"The result of job {one.id}") for one in told]
+    )
 
 
 def report_encoded(ids: Sequence[UUID], results: Iterable[bytes]) -> Request[list[Reported]]:

@@ -98,6 +98,11 @@ class Lane(Generic[C]):
                 await self._attempt(batch, min(caller.deadline for caller in callers))
             except (psycopg.Error, OSError) as error:
                 callers = await self._after_failure(error, batch, callers)
+            except Exception as defect:
+                if batch.commit_sent:
+                    raise
+                await self._after_defect(defect, callers)
+                return
             else:
                 self._conflicts_count = 0
                 self._settle(callers, batch)
@@ -133,12 +138,24 @@ class Lane(Generic[C]):
             kind = StorageFullError if isinstance(error, errors.DiskFull) else UnavailableError
             return _tell(callers, kind(f"The database cannot write: {error}"))
         if len(callers) > 1:
-            # One command spoils it for the others: find it by halves.
-            middle = len(callers) // 2
-            await self.commit(callers[:middle])
-            await self.commit(callers[middle:])
+            await self._find_by_halves(callers)
             return []
         return self._after_own_fault(error, callers)
+
+    async def _after_defect(self, defect: Exception, callers: Sequence[C]) -> None:
+        """A row that no column holds, say: it is found out while it is packed. What was sent until
+        then is rolled back with the connection."""
+        await self._disconnect()
+        if len(callers) > 1:
+            await self._find_by_halves(callers)
+        else:
+            _tell(callers, defect)
+
+    async def _find_by_halves(self, callers: Sequence[C]) -> None:
+        """One command spoils it for the others."""
+        middle = len(callers) // 2
+        await self.commit(callers[:middle])
+        await self.commit(callers[middle:])
 
     def _after_own_fault(self, error: psycopg.Error | OSError, callers: Sequence[C]) -> Sequence[C]:
         """A single command failed. If another writer was quicker, it decides anew."""
