@@ -189,7 +189,7 @@ class Service:
                 async with self._reading, self.readers.connection() as reader:
                     if await is_there(reader, wanted):
                         return await query(reader)
-                if asyncio.get_running_loop().time() >= until:
+                if not wanted.may_wait or asyncio.get_running_loop().time() >= until:
                     raise PositionNotReachedError(wanted.position)
                 await wake.wait(LOOK_SECONDS)
 
