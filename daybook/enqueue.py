@@ -30,6 +30,7 @@ class JobFields(TypedDict, total=False):
     subject: str
     unique_key: str
     unique_scope: str
+    on_dead: str
     attempts_max: int
     lease_seconds: float
     run_at: datetime
@@ -44,7 +45,8 @@ def enqueue(
     actor: str = "enqueue",
     **fields: Unpack[JobFields],
 ) -> UUID:
-    """The id of the job, which is that of an older one where the unique key has one already."""
+    """The id of the job, which is that of an older one where the unique key has one already. If
+    that one is dead, `on_dead="restart"` starts it over."""
     from projections import enqueue as service
 
     (one,) = service.enqueue(connection, [_new_job(queue, type, fields)], _origin(actor))
@@ -68,7 +70,7 @@ async def enqueue_async(
 
 
 def _new_job(queue: str, type_: str, fields: JobFields) -> "NewJob":
-    from domain.job import UniqueScope
+    from domain.job import OnDead, UniqueScope
     from domain.new_jobs import NewJob, unique_id
 
     given: dict[str, Any] = {**fields}
@@ -76,12 +78,14 @@ def _new_job(queue: str, type_: str, fields: JobFields) -> "NewJob":
         raise ValueError(f"A priority is a number from 1, the most urgent, to {PRIORITY_LOWEST}.")
     key = given.get("unique_key")
     scope = given.pop("unique_scope", UniqueScope.FOREVER)
+    on_dead = given.pop("on_dead", OnDead.RETURN)
     return NewJob(
         job_id=uuid7() if key is None else unique_id(queue, type_, key),
         queue=queue,
         type=type_,
         payload=Raw(json.encode(given.pop("payload", None))),
         unique_scope=None if key is None else UniqueScope(scope),
+        on_dead=OnDead(on_dead),
         **given,
     )
 
