@@ -67,7 +67,8 @@ class EventPageAnswer(TypedDict):
 
 
 class LineJSON(TypedDict):
-    """As `daybook export` writes it: `data` is the event as it is stored."""
+    """As `daybook export` writes it: `data` is the event in its stored form, byte for byte, with
+    members in snake_case."""
 
     position: int
     aggregate: UUID

@@ -51,6 +51,8 @@ TOPICS = {actor: {kind.topic for kind in kinds} for actor, kinds in PROCESSORS.i
 # What each scope of a key may bring about; an actor is a scope and the name of a key. An admin may
 # do everything, and only whoever works on the machine itself deals with keys.
 COOKING = (Order.Completed, Order.Failed, Order.Released, Order.MovedToDLQ, Order.Claimed)
+# Who enqueues may also ask that a dead job of the same unique key is started over.
+ENQUEUING = (Job.Created, Job.Requeued, Job.Cancelled)
 LINE = (
     Restaurant.GuestJoined,
     Restaurant.GuestCalled,
@@ -60,8 +62,8 @@ LINE = (
 SCOPES: dict[str, tuple[type[Event], ...]] = {
     # Guests, who need no key.
     "public": (Ticket.Created, Ticket.Cancelled, Restaurant.GuestJoined, Restaurant.GuestLeft),
-    "client": (Order.Created, Job.Created, Job.Cancelled, Operation.Created),
-    "client:vip": (Order.Created, Job.Created, Job.Cancelled, Operation.Created),
+    "client": (Order.Created, *ENQUEUING, Operation.Created),
+    "client:vip": (Order.Created, *ENQUEUING, Operation.Created),
     "bot": (*COOKING, Bot.Claimed, Bot.Completed, Bot.Failed, Bot.Released),
     "worker": (*JOB.events, Operation.Created),
     "staff": (
