@@ -49,6 +49,7 @@ from domain.errors import (
     OrderNotProcessingError,
     OrderTakenError,
     PollOvertakenError,
+    QueueOutOfReachError,
     RebuildRunningError,
     Refusal,
     RestaurantExistsError,
@@ -75,6 +76,7 @@ RETRY_AFTER = {"Retry-After": "1"}
 
 REFUSALS: dict[type[Refusal], HTTPStatus] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
+    QueueOutOfReachError: HTTPStatus.FORBIDDEN,
     VersionConflictError: HTTPStatus.PRECONDITION_FAILED,
     CountGrownError: HTTPStatus.CONFLICT,
     OrderNotPendingError: HTTPStatus.CONFLICT,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daybook.options import HOLDER, REASON
+from daybook.terminal import echo, echo_json, say
 
 # What a command needs is imported when it runs, so that help and mistakes are answered at once.
 if TYPE_CHECKING:
@@ -73,7 +74,10 @@ def create_command(
 def list_command(choice: "Choice", as_json: bool) -> None:
     """List all keys, those that are revoked too."""
     for key in _keep(choice, lambda smith: smith.keys()):
-        click.echo(_json(key) if as_json else _line(key))
+        if as_json:
+            echo_json(_json(key))
+        else:
+            echo(_line(key))
 
 
 @keys_group.command("rotate")
@@ -125,7 +129,7 @@ def revoke_command(choice: "Choice", name: str, reason: str) -> None:
     from domain.keyring import RevokeKey
 
     _keep(choice, lambda smith: smith.submit(RevokeKey(name=name, reason=reason)))
-    click.echo(f"Key {name} is revoked.")
+    echo(f"Key {name} is revoked.")
 
 
 def _keep(choice: "Choice", deed: Callable[["Keysmith"], Coroutine[Any, Any, Any]]) -> Any:
@@ -139,7 +143,7 @@ def _keep(choice: "Choice", deed: Callable[["Keysmith"], Coroutine[Any, Any, Any
         async with Keysmith(conninfo, actor=operator()) as smith:
             return await deed(smith)
 
-    with choice.conninfo(lambda line: click.echo(line, err=True)) as conninfo:
+    with choice.conninfo(say) as conninfo:
         prepare(conninfo)
         try:
             return asyncio.run(keep(conninfo))
@@ -149,9 +153,9 @@ def _keep(choice: "Choice", deed: Callable[["Keysmith"], Coroutine[Any, Any, Any
 
 def _show(key: str) -> None:
     """The key alone goes where scripts look for it."""
-    click.echo(key)
+    echo(key)
     if sys.stdout.isatty():
-        click.echo(NOTE, err=True)
+        say(NOTE)
 
 
 def _utc(moment: datetime | None) -> datetime | None:

@@ -4,13 +4,13 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from getpass import getuser
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from daybook.options import REASON
+from daybook.terminal import echo, say
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -24,8 +24,6 @@ T = TypeVar("T")
 
 DIFFERENT = 1
 COULD_NOT = 2
-
-say = partial(click.echo, err=True)
 
 
 @click.command("rebuild")
@@ -95,19 +93,19 @@ def _tell_rebuilt(rebuilt: "Sequence[Rebuilt]", seconds: float) -> None:
 
 def _tell_back(rebuilt: "Sequence[Rebuilt]") -> None:
     for one in rebuilt:
-        click.echo(f"{one.name}: the one from before is back, with what happened since")
+        echo(f"{one.name}: the one from before is back, with what happened since")
 
 
 def _tell(comparison: "Comparison", *, right: str, wrong: str) -> None:
     name, count = comparison.name, comparison.rows_count
     if comparison.is_equal:
-        click.echo(f"{name}: {count:,} rows, {right}")
+        echo(f"{name}: {count:,} rows, {right}")
         return
-    click.echo(f"{name}: {count:,} rows by the log, {comparison.differences_count:,} {wrong}:")
+    echo(f"{name}: {count:,} rows by the log, {comparison.differences_count:,} {wrong}:")
     for difference in comparison.differences:
-        click.echo(f"  {difference}")
+        echo(f"  {difference}")
     if more := comparison.differences_count - len(comparison.differences):
-        click.echo(f"  … and {more:,} more")
+        echo(f"  … and {more:,} more")
 
 
 def _run(choice: "Choice", reason: str | None, act: "Callable[[Rebuild], Awaitable[T]]") -> T:

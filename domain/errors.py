@@ -24,6 +24,17 @@ class NotFoundError(Refusal):
         super().__init__(f"There is no {kind} {aggregate_id}.")
 
 
+class QueueOutOfReachError(Refusal):
+    """A key that is bound to queues takes from, or puts into, another one."""
+
+    code = "forbidden"
+    # A key may be bound to more queues when the request is sent again.
+    is_kept = False
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"This key may not do that: it is not for the queue {queue}.")
+
+
 class VersionConflictError(Refusal):
     code = "version_conflict"
 
