@@ -30,7 +30,7 @@ OPEN = "open"
 # What each process manager brings about.
 PROCESSORS: dict[str, tuple[type[Event], ...]] = {
     "system:completions": (Order.Completed, Bot.Completed),
-    "system:recovery": (Order.Released, Order.MovedToDLQ, Bot.Released),
+    "system:recovery": (Order.Released, Order.MovedToDLQ, Bot.Released, Bot.MovedToDLQ),
     DISPATCH: (Order.Claimed, Bot.Claimed),
     "system:leases": (Job.Failed, Job.MovedToDLQ),
     "system:schedules": (Schedule.Fired, Schedule.Missed, Job.Created),
@@ -64,11 +64,11 @@ SCOPES: dict[str, tuple[type[Event], ...]] = {
     "public": (Ticket.Created, Ticket.Cancelled, Restaurant.GuestJoined, Restaurant.GuestLeft),
     "client": (Order.Created, *ENQUEUING, Operation.Created),
     "client:vip": (Order.Created, *ENQUEUING, Operation.Created),
-    "bot": (*COOKING, Bot.Claimed, Bot.Completed, Bot.Failed, Bot.Released),
+    "bot": (*COOKING, Bot.Claimed, Bot.Completed, Bot.Failed, Bot.Released, Bot.MovedToDLQ),
     "worker": (*JOB.events, Operation.Created),
     "staff": (
         *(one for one in ORDER.events if one is not Order.Requeued),
-        *BOT.events,
+        *(one for one in BOT.events if one not in (Bot.Configured, Bot.Restored)),
         *TICKET.events,
         *LINE,
     ),

@@ -31,6 +31,15 @@ SELECT (SELECT count(*) FROM (
         ) AS walked)
 """
 
+# Bots are few: they are counted all.
+COUNT_BOTS = """
+SELECT count(*) FILTER (WHERE dead_at IS NULL AND order_id IS NULL),
+       count(*) FILTER (WHERE order_id IS NOT NULL),
+       count(*) FILTER (WHERE dead_at IS NOT NULL)
+FROM bots
+"""
+BOT_STATUSES = ("idle", "processing", "dead")
+
 
 class Readings(Struct, frozen=True, kw_only=True):
     position: int
@@ -49,6 +58,9 @@ class Readings(Struct, frozen=True, kw_only=True):
     horizon_age_seconds: float
     orders_pending: int
     orders_oldest_at: datetime | None
+    bots: dict[str, int]
+    """How many there are of each status."""
+
     queues: list[QueueStanding]
     operations: Numbers
     failed_operations: Failed
@@ -62,6 +74,7 @@ async def take_readings(connection: AsyncConnection[TupleRow]) -> Readings:
     ((age,),) = await (await connection.execute(READ_HORIZON_AGE)).fetchall()
     orders = await connection.execute(READ_ORDERS, {"limit": COUNT_MAX})
     ((pending, oldest_at),) = await orders.fetchall()
+    (bots,) = await (await connection.execute(COUNT_BOTS)).fetchall()
     return Readings(
         position=position,
         followers={name: position for name, position, _, _ in followers},
@@ -71,6 +84,7 @@ async def take_readings(connection: AsyncConnection[TupleRow]) -> Readings:
         horizon_age_seconds=age,
         orders_pending=pending,
         orders_oldest_at=oldest_at,
+        bots=dict(zip(BOT_STATUSES, bots, strict=True)),
         queues=await read_standings(connection, count_max=COUNT_MAX),
         operations=await read_numbers(connection),
         failed_operations=await count_failed(connection, limit=COUNT_MAX),
