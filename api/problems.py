@@ -45,6 +45,7 @@ from domain.errors import (
     OrderNotProcessingError,
     OrderTakenError,
     PollOvertakenError,
+    ReadableAggregateError,
     RebuildRunningError,
     Refusal,
     RestaurantExistsError,
@@ -55,6 +56,7 @@ from domain.errors import (
     TicketNotWaitingError,
     TicketOverError,
     UnknownTimeZoneError,
+    UnreadableAggregateError,
     VersionConflictError,
 )
 from eventlog.errors import (
@@ -108,6 +110,8 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     SameRestaurantError: HTTPStatus.CONFLICT,
     GraceNotOverError: HTTPStatus.CONFLICT,
     RebuildRunningError: HTTPStatus.CONFLICT,
+    UnreadableAggregateError: HTTPStatus.CONFLICT,
+    ReadableAggregateError: HTTPStatus.CONFLICT,
 }
 
 

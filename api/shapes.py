@@ -90,5 +90,9 @@ def bot_json(bot: Bot) -> BotJSON:
 @lru_cache(maxsize=4096)
 def moment(at: datetime) -> str:
     if at.tzinfo is not UTC:
-        at = at.astimezone(UTC)
+        try:
+            at = at.astimezone(UTC)
+        except OverflowError:
+            # An older version took instants that UTC has no day for: told as they were written.
+            return at.isoformat(timespec="milliseconds")
     return at.isoformat(timespec="milliseconds")[:-6] + "Z"
