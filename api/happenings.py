@@ -23,6 +23,7 @@ from api import metrics
 from api.key_text import PREFIX
 from api.request_context import request_context
 from api.requests import CANONICAL_UUID
+from daybook.printable import printable_json
 
 logger = logging.getLogger("daybook.happenings")
 
@@ -82,7 +83,7 @@ def _line(_logger: object, _name: str, told: EventDict) -> EventDict:
 
 
 def _json(line: EventDict, **_: Any) -> str:
-    return encode(line, enc_hook=repr).decode(errors="replace")
+    return printable_json(encode(line, enc_hook=repr).decode(errors="replace"))
 
 
 def lines() -> logging.Formatter:

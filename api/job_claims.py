@@ -26,7 +26,7 @@ from api.commands import (
     origin_of,
     stored,
 )
-from api.job_bodies import Held, LeaseSeconds, Name
+from api.job_bodies import Held
 from api.job_shapes import BriefJob, JobJSON, brief_jobs, job_json
 from api.limit_settings import BATCH_BODY_BYTES_MAX, WAIT_SECONDS_MAX
 from api.problems import problem_of
@@ -34,6 +34,7 @@ from api.requests import BATCH_MAX, Id, KeyText, unprocessable
 from api.shapes import Moment, moment
 from domain.errors import ClaimLostError
 from domain.job import Job
+from domain.values import LeaseSeconds, Name, Text
 from domain.workshop import ClaimJobs, FinishJobs, Outcome, Result, Selector
 from eventlog.idempotency import IdempotencyKey
 from eventlog.origin import StoredAnswer
@@ -48,7 +49,7 @@ Names = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=NAMES_MAX)]
 
 class Wish(Body, frozen=True):
     queues: Names
-    worker_id: Annotated[str, Meta(min_length=1, max_length=200)]
+    worker_id: Text
     types: Names | None = None
     limit: Annotated[int, Meta(ge=1, le=BATCH_MAX)] = 1
     lease_seconds: LeaseSeconds | None = None

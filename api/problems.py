@@ -19,11 +19,13 @@ from domain.desk import NotOnDeskError
 from domain.errors import (
     BadCronError,
     BadKeyError,
+    BadValueError,
     BotBusyError,
     BotDeletedError,
     BotInUseError,
     CallOvertakenError,
     ClaimLostError,
+    CountGrownError,
     GraceNotOverError,
     JobMovedOnError,
     JobNotDeadError,
@@ -45,6 +47,7 @@ from domain.errors import (
     OrderNotProcessingError,
     OrderTakenError,
     PollOvertakenError,
+    QueueOutOfReachError,
     ReadableAggregateError,
     RebuildRunningError,
     Refusal,
@@ -73,7 +76,9 @@ RETRY_AFTER = {"Retry-After": "1"}
 
 REFUSALS: dict[type[Refusal], HTTPStatus] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
+    QueueOutOfReachError: HTTPStatus.FORBIDDEN,
     VersionConflictError: HTTPStatus.PRECONDITION_FAILED,
+    CountGrownError: HTTPStatus.CONFLICT,
     OrderNotPendingError: HTTPStatus.CONFLICT,
     OrderNotProcessingError: HTTPStatus.CONFLICT,
     OrderNotDeadError: HTTPStatus.CONFLICT,
@@ -93,6 +98,7 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     OperationOverError: HTTPStatus.CONFLICT,
     OperationNotFailedError: HTTPStatus.CONFLICT,
     LaneFullError: HTTPStatus.TOO_MANY_REQUESTS,
+    BadValueError: HTTPStatus.UNPROCESSABLE_ENTITY,
     BadCronError: HTTPStatus.UNPROCESSABLE_ENTITY,
     UnknownTimeZoneError: HTTPStatus.UNPROCESSABLE_ENTITY,
     NeverDueError: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -249,7 +255,7 @@ def problem_of(error: Exception) -> Problem:
     """The problem for any error that has one: a refusal, or trouble with the log."""
     code, sentence = reason_of(error)
     if isinstance(error, Refusal):
-        return Problem(REFUSALS[type(error)], code, sentence)
+        return Problem(REFUSALS[type(error)], code, sentence, more=error.facts)
     trouble = TROUBLES[type(error)]
     headers = RETRY_AFTER if trouble.may_be_repeated else None
     return Problem(trouble.status, code, sentence, headers=headers)

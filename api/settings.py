@@ -331,6 +331,16 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
         ),
     ] = field(default="x-forwarded-for", name="DAYBOOK_PROXY_HEADER")
 
+    public_hosts: Annotated[
+        str | None,
+        Meta(
+            description="The names by which browsers ask for Daybook, such as daybook.example, "
+            "separated by commas; localhost, loopback addresses and the name in APP_BASE_URL are "
+            "known without it. With keys, pages and cookies are refused by any other name, but by "
+            "no address; with DAYBOOK_AUTH=open everything is refused."
+        ),
+    ] = field(default=None, name="DAYBOOK_PUBLIC_HOSTS")
+
     otel_endpoint: Annotated[
         str | None,
         Meta(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daybook.progress import bar
+from daybook.terminal import echo, echo_json, say
 
 # What a command needs is imported when it runs, so that help and mistakes are answered at once.
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def check_command(choice: "Choice", /, export: Path | None, **options: Any) -> N
         with _open_service(choice) as service:
             sys.exit(_check(service, service, **options))
     except (UnreadableError, OperationalError) as error:
-        click.echo(str(error), err=True)
+        say(str(error))
         sys.exit(2)
 
 
@@ -76,11 +77,16 @@ def _check(source: "Source", service: "Service | None", **options: Any) -> int:
     case = _case(service, **options)
     with bar("checking", source.unit, source.size) as shown:
         findings = check(source, case, only=options["only"], tick=lambda: shown.reach(source.done))
-    lines = as_json(findings) if options["as_json"] else as_text(findings, case.world.count)
-    for line in lines:
-        click.echo(line)
+    if options["as_json"]:
+        for line in as_json(findings):
+            echo_json(line)
+    else:
+        for line in as_text(findings, case.world.count):
+            echo(line)
     for one in case.world.set_aside.values():
-        click.echo(f"Set aside: {one.aggregate_id} ({one.reason})", err=options["as_json"])
+        # Beside the JSON, of which every line is a verdict.
+        tell = say if options["as_json"] else echo
+        tell(f"Set aside: {one.aggregate_id} ({one.reason})")
     return exit_code(findings, strict=options["strict"])
 
 
@@ -114,7 +120,7 @@ def _open_service(choice: "Choice") -> "Iterator[Service]":
     from eventlog.database import reader_conninfo
     from projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 
-    with choice.conninfo(partial(click.echo, err=True)) as database:
+    with choice.conninfo(say) as database:
         conninfo = reader_conninfo(database)
         derive = partial(derive_anew, conninfo)
         kept = Kept(

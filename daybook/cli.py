@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 
 import click
@@ -26,13 +25,11 @@ from daybook.keys import keys_group
 from daybook.looking import COMMANDS
 from daybook.quarantine import quarantine_group
 from daybook.rebuild import rebuild_command
+from daybook.terminal import echo, say
 from daybook.worker import Worker
 from eventlog.errors import SetupError
 
 TARGET = re.compile(r"\w+(\.\w+)*:\w+")
-
-# Progress goes beside the output proper, which scripts may read.
-say = partial(click.echo, err=True)
 
 
 class Choice:
@@ -78,7 +75,7 @@ def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) 
     if wanted:
         from api.version import version
 
-        click.echo(f"daybook {version()}")
+        echo(f"daybook {version()}")
         ctx.exit()
 
 
@@ -107,7 +104,7 @@ def serve(choice: Choice) -> None:
             settings,
             choice.signals,
             say=say,
-            announce=lambda url: click.echo(f"Daybook is running on {url} (Ctrl-C stops it)"),
+            announce=lambda url: echo(f"Daybook is running on {url} (Ctrl-C stops it)"),
         )
     except KeyboardInterrupt:
         # It was told to stop before it was up, which is no less orderly.
@@ -174,7 +171,7 @@ def demo(choice: Choice) -> None:
                 choice.signals,
                 data_dir=settings.data_dir if "data_dir" in choice.flags else None,
                 say=say,
-                announce=lambda url: click.echo(
+                announce=lambda url: echo(
                     f"The restaurant is open on {url}/api/orders (Ctrl-C closes it)"
                 ),
                 show=show,
@@ -194,9 +191,9 @@ def migrate(choice: Choice) -> None:
     with choice.conninfo(say) as conninfo:
         applied = prepare(conninfo)
     for name in applied:
-        click.echo(f"Applied {name}.")
+        echo(f"Applied {name}.")
     if not applied:
-        click.echo("The database is up to date.")
+        echo("The database is up to date.")
 
 
 class Benches(click.Group):
@@ -242,5 +239,5 @@ def main() -> None:
         with stop_signals() as signals:
             cli(prog_name="daybook", obj=Choice(signals))
     except SetupError as error:
-        click.echo(str(error), err=True)
+        say(str(error))
         sys.exit(2)

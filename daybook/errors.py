@@ -5,14 +5,17 @@ Each has a stable `code`, which programs look at, and is one sentence, which peo
 
 from uuid import UUID
 
+from daybook.printable import printable
+
 
 class DaybookError(Exception):
     """Base of all of them. `status` is that of the HTTP answer, if there was one."""
 
     def __init__(self, sentence: str, *, code: str, status: int | None = None) -> None:
-        super().__init__(sentence)
-        self.sentence = sentence
-        self.code = code
+        # A sentence of the server may hold data of others, and errors end up on terminals.
+        self.sentence = printable(sentence)
+        self.code = printable(code)
+        super().__init__(self.sentence)
         self.status = status
 
 

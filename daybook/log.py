@@ -6,10 +6,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
-import click
 import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
@@ -17,6 +15,7 @@ from psycopg.rows import TupleRow
 from api.database import clear_sentences
 from api.stopping import Stop
 from daybook.pretty import Pretty
+from daybook.terminal import say, write_lines
 from eventlog.database import connect, cut_off, reader_conninfo
 from eventlog.errors import SetupError
 from eventlog.follower import POLL_SECONDS, SETTLING_SECONDS
@@ -39,8 +38,6 @@ logging.getLogger("psycopg").setLevel(logging.ERROR)
 
 Show = Callable[[Sequence[bytes]], None]
 
-say = partial(click.echo, err=True)
-
 
 def show_log(
     choice: "Choice",
@@ -51,7 +48,7 @@ def show_log(
     follow: bool,
     as_json: bool,
 ) -> None:
-    show = _show_lines if as_json else Pretty().show
+    show = write_lines if as_json else Pretty().show
 
     async def work(conninfo: str) -> None:
         async with await connect(reader_conninfo(conninfo)) as connection:
@@ -155,12 +152,6 @@ class Following:
         if not self._is_away and not self._stopping:
             say("The database is away and is waited for.")
         self._is_away, self._connection = True, None
-
-
-def _show_lines(lines: Sequence[bytes]) -> None:
-    if lines:
-        sys.stdout.buffer.write(b"\n".join([*lines, b""]))
-        sys.stdout.buffer.flush()
 
 
 @contextmanager

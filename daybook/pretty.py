@@ -8,6 +8,7 @@ from msgspec import Raw
 from msgspec.json import Decoder
 from rich.console import Console
 
+from daybook.printable import printable
 from eventlog.lines import read_line
 from projections.log_search import TOPICS
 
@@ -69,8 +70,3 @@ def _value(raw: Raw) -> str:
 
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def printable(text: str) -> str:
-    """Nobody's data moves the cursor of a terminal."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)

@@ -6,6 +6,8 @@ from uuid import UUID
 
 import click
 
+from daybook.terminal import echo, echo_json, say
+
 # What a command needs is imported when it runs, so that help and mistakes are answered at once.
 if TYPE_CHECKING:
     from daybook.cli import Choice
@@ -31,7 +33,10 @@ def list_command(choice: "Choice", as_json: bool) -> None:
             return await all_quarantines(connection)
 
     for quarantine in _on_database(choice, ask):
-        click.echo(_json(quarantine) if as_json else _line(quarantine))
+        if as_json:
+            echo_json(_json(quarantine))
+        else:
+            echo(_line(quarantine))
 
 
 @quarantine_group.command("set-aside")
@@ -49,7 +54,7 @@ def set_aside_command(choice: "Choice", aggregate_id: UUID, reason: str) -> None
 
         return await set_aside(conninfo, aggregate_id, reason=reason, actor=operator())
 
-    click.echo(_line(_on_database(choice, ask)))
+    echo(_line(_on_database(choice, ask)))
 
 
 def _on_database(choice: "Choice", ask: Any) -> Any:
@@ -57,7 +62,7 @@ def _on_database(choice: "Choice", ask: Any) -> Any:
     from domain.errors import Refusal
     from eventlog.errors import SetupError, UnavailableError
 
-    with choice.conninfo(lambda line: click.echo(line, err=True)) as conninfo:
+    with choice.conninfo(say) as conninfo:
         prepare(conninfo)
         try:
             return asyncio.run(ask(conninfo))

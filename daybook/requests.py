@@ -230,14 +230,22 @@ def redrive(
     rate_per_second: float | None = None,
     dry_run: bool = False,
     reason: str | None = None,
+    expected_count: int | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
 ) -> Request[Redriven]:
-    """Dead letters begin a new life, so many in a second; a dry run only counts them."""
+    """Dead letters begin a new life, so many in a second; a dry run only counts them. With the
+    count of a dry run as `expected_count` the service refuses (`count_grown`) if there are more by
+    now. One request goes on for a few seconds: `next_cursor`, sent as `cursor`, goes on."""
     chosen = given({"queue": queue, "type": type, "error": error})
     body = {
         "filter": chosen or None,
         "ratePerSecond": rate_per_second,
         "dryRun": dry_run,
         "reason": reason,
+        "expectedCount": expected_count,
+        "limit": limit,
+        "cursor": cursor,
     }
     return writing("/api/dlq/redrive", given(body), read_redriven)
 

@@ -16,11 +16,12 @@ from starlette.types import Message
 
 from api.access import ANY_KEY, PUBLIC
 from api.door import Door
+from api.hosts import KnownHosts
 from api.key_text import KEY_PATTERN, new_key_text, new_name, read_key_text
 from api.keyring import ANSWER_SECONDS_MAX, STALE_SECONDS_MAX, Keyring
 from projections.keys import changed_keys
 from tests.api.holding import Holder, holder, issue, name_of, refresh, revoke, rotate
-from tests.api.http import Answer, Api, open_api
+from tests.api.http import Answer, Api, open_api, some_settings
 from tests.kitchen import rows
 from tests.proxy import proxy_to
 
@@ -275,10 +276,11 @@ async def test_without_the_database_nobody_is_let_in_for_long(
         assert keyring.is_stale
         headers = [(b"authorization", f"Bearer {key}".encode())]
         scope = {"method": "GET", "query_string": b"", "headers": headers}
-        refused = Door(keyring).check(scope, ANY_KEY.value)
+        door = Door(keyring, hosts=KnownHosts(some_settings(auth="keys")))
+        refused = door.check(scope, ANY_KEY.value)
         assert refused is not None
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-        assert Door(keyring).check(scope, PUBLIC.value) is None
+        assert door.check(scope, PUBLIC.value) is None
         proxy.refusing = False
         async with asyncio.timeout(5):
             while keyring.is_stale:  # noqa: ASYNC110 (it looks by itself)

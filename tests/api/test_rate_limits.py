@@ -14,8 +14,9 @@ from starlette.types import Receive, Scope, Send
 from api.app import App
 from api.guests import guest_details
 from api.metrics import read_count
-from api.rate_limits import RateLimits
+from api.rate_limits import RateLimits, admission_of
 from api.service import Service
+from eventlog.admissions import Asked, Limit, Standing
 from eventlog.errors import UnavailableError
 from tests.api.counter import LINE, open_restaurant, party
 from tests.api.http import GUEST_KEY, Answer, Api, open_api, some_settings
@@ -109,6 +110,25 @@ async def test_headers_tell_what_is_left_and_how_long_to_wait(api: Api) -> None:
     assert "retry-after" not in third.headers
     assert 3590 < int(refused.headers["retry-after"]) <= 3600
     assert left[2]["per-phone"]["t"] == int(refused.headers["retry-after"])
+
+
+def test_who_is_refused_by_two_limits_hears_of_the_last_that_opens() -> None:  # SEC-16
+    asked = [Asked(Limit("soon", 3, 60), "a"), Asked(Limit("late", 3, 3600), "b")]
+    for order in ((0, 1), (1, 0)):
+        standings = [
+            Standing(name="soon", is_admitted=False, has_room=False, remaining=0, seconds=12.2),
+            Standing(name="late", is_admitted=False, has_room=False, remaining=0, seconds=1800.5),
+        ]
+        refused = admission_of(asked, [standings[place] for place in order])
+        assert (refused.limit, refused.retry_after_seconds) == ("late", 1801)
+        assert refused.headers["Retry-After"] == "1801"
+    # A limit with room has no say, however long it is until it has more.
+    standings = [
+        Standing(name="soon", is_admitted=False, has_room=False, remaining=0, seconds=0.2),
+        Standing(name="late", is_admitted=False, has_room=True, remaining=1, seconds=1800.5),
+    ]
+    refused = admission_of(asked, standings)
+    assert (refused.limit, refused.headers["Retry-After"]) == ("soon", "1")
 
 
 async def test_sending_the_same_join_again_is_free(api: Api, database: str) -> None:

@@ -92,7 +92,7 @@ def test_keys_are_made_listed_changed_and_ended_beside_a_running_service(
     told = [(event["topic"], event["data"].get("reason")) for event in log.json()["events"]]
     assert told[-3:] == [
         ("key.issued", "opening"),
-        ("key.rotated", ""),
+        ("key.rotated", None),
         ("key.revoked", "the till was sold"),
     ]
 
@@ -183,3 +183,35 @@ def test_a_file_that_holds_no_key_is_not_taken_for_one(made: Made) -> None:  # S
     assert result.returncode == 2
     assert "holds no key of an admin" in result.stderr
     assert "hunter2" not in result.stderr + result.stdout
+
+
+# I-41: the README makes keys without a reason, and afterwards every check passes.
+def test_a_log_with_keys_made_without_a_reason_passes_every_check(made: Made) -> None:
+    with made.copied() as directory:
+        one = Running("serve", "--port", "0", "--data-dir", directory, **KEYS)
+
+        def passing(*arguments: str) -> str:
+            result = daybook(*arguments, "--data-dir", directory)
+            assert result.returncode == 0, result.stdout + result.stderr
+            return result.stdout
+
+        try:
+            assert one.url
+            key = passing("keys", "create", "--scope", "client", "--for", "the till")
+            passing("keys", "rotate", key.split("_")[2])
+            passing("audit", "check")
+            passing("rebuild", "--all", "--verify-only")
+            passing("doctor")
+        finally:
+            one.end()
+
+
+@pytest.mark.parametrize("reason", ["", "two\nlines", "\x1b[2J", "x" * 501])
+@pytest.mark.parametrize("command", [("create", "--scope", "admin", "--for", "x"), ("revoke", "k")])
+def test_a_reason_is_one_line_of_text_or_is_left_out(
+    tmp_path: Path, command: tuple[str, ...], reason: str
+) -> None:
+    result = daybook("keys", *command, "--reason", reason, "--data-dir", tmp_path)
+    assert result.returncode == 2
+    assert "1 to 500 characters" in result.stderr
+    assert "\x1b" not in result.stderr

@@ -29,18 +29,12 @@ export class DeadView extends View {
   #dialog = new BulkDialog();
 
   build() {
-    this.#redrive.addEventListener("click", () =>
-      find("daybook-notices").attempt(this.#redrive, () =>
-        this.#dialog.ask({
-          verb: "Redrive",
-          done: "redriven",
-          path: "/api/dlq/redrive",
-          filter: this.#filters.chosen,
-          which: this.#filters.words,
-          isPaced: true,
-        }),
-      ),
-    );
+    this.#redrive.addEventListener("click", () => {
+      this.#filters.apply();
+      const { chosen: filter, words: which } = this.#filters;
+      const work = { verb: "Redrive", done: "redriven", path: "/api/dlq/redrive", filter, which, isPaced: true };
+      void find("daybook-notices").attempt(this.#redrive, () => this.#dialog.ask(work));
+    });
     this.#dialog.addEventListener("done", () => this.again());
     return [
       heading("Dead jobs", element("div", { class: "actions" }, this.#redrive)),
