@@ -12,6 +12,7 @@ from msgspec import Struct
 import domain
 from audit.entries import Entry
 from audit.memory import Memory, Standing
+from domain.clock import CLOCK
 from domain.event import Decider, Event
 from domain.quarantine import Quarantine
 from domain.soundness import fault_in
@@ -60,6 +61,9 @@ class World:
         self.now = LONG_AGO
         """When the last event was recorded, by the database's clock."""
 
+        self.jumped_at = LONG_AGO
+        """When its last jump was noticed: what is promised to happen soon, is from then on."""
+
         self.set_aside: dict[int, Quarantine.SetAside] = {}
         """What operators have set aside, by the integers of ids, as of the end of the log."""
 
@@ -96,6 +100,8 @@ class World:
             self.live[entry.aggregate.int] = Standing(entry.version, before)
             reason = f"{type(error).__name__}: {error}"
             return Step(place, entry, version, None, before, before, reason)
+        if decider is CLOCK:
+            self.now = self.jumped_at = entry.recorded_at
         self._put(entry, decider, after)
         self._follow_command(place, entry, event.at)
         return Step(place, entry, version, event, before, after)

@@ -71,6 +71,7 @@ class Batch:
         self._kept = KeptAnswers()
 
     async def run(self, link: Link) -> None:
+        lives = {name: memory.life for name, memory in self._memories.items()}
         try:
             changes = await self._run(link)
         except BaseException:
@@ -78,7 +79,7 @@ class Batch:
                 self._memories[name].forget(states)
             raise
         for name, memory in self._memories.items():
-            memory.note(changes.get(name, ()))
+            memory.note(changes.get(name, ()), lives[name])
 
     async def _run(self, link: Link) -> dict[str, list[Entry]]:
         desk, picks = await self._hold(link)
@@ -142,6 +143,9 @@ class Batch:
             # Picking never waits, so it may come after the waiting for this table's rows.
             picks += needs.pick(link, table)
         await link.sync()
+        more = [pick.go_on(link) for pick in picks]
+        if any(more):
+            await link.sync()
         self._kept.load()
         states = [state for table, answer in held for state in load(table, answer)]
         states += [state for recalled in self._recalled.values() for state in recalled]

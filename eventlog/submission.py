@@ -117,10 +117,18 @@ class Pick:
     def __init__(self, link: Link, table: LiveTable[Any], among: Hashable, limit: int) -> None:
         self.table = table
         self.among = among
-        for query, given in table.held_first(among):
-            link.queue(query, **given)
+        self._limit = limit
+        self._held = [link.queue(query, **given) for query, given in table.held_first(among)]
         self._answers = [link.queue(query, **given) for query, given in table.picks(among, limit)]
         self.states: list[State] = []
+
+    def go_on(self, link: Link) -> bool:
+        """Queues the statements that depend on what was held first; false if there are none."""
+        if not any(answer.rows() for answer in self._held):
+            return False
+        more = self.table.picks_held(self.among, self._limit)
+        self._answers += [link.queue(query, **given) for query, given in more]
+        return True
 
     def load(self) -> None:
         picked = [load(self.table, answer) for answer in self._answers]

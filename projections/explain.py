@@ -40,15 +40,39 @@ FROM bots LEFT JOIN orders ON orders.id = bots.order_id
 WHERE auto_claim
 """
 FIND_PENDING_ORDER = "SELECT EXISTS (SELECT FROM orders WHERE status = 'PENDING')"
-COUNT_JOBS_AHEAD = """
-SELECT count(*)
+_AT_ONCE = """queue = %(queue)s AND type = %(type)s AND status = 'PENDING' AND run_at IS NULL
+           AND NOT behind AND (priority, number) < (%(priority)s, %(number)s)"""
+
+# Of another subject no more are before it than that subject has room for: the others wait for
+# theirs. Jobs without a subject and jobs with one have an index each.
+COUNT_JOBS_AHEAD = f"""
+SELECT coalesce(sum(least(count, greatest(places, 0))), 0)::bigint,
+       bool_or(subject IS NULL AND count = %(limit)s)
+       OR coalesce(sum(count) FILTER (WHERE subject IS NOT NULL) = %(limit)s, false)
 FROM (
-    SELECT FROM jobs
-    WHERE queue = %(queue)s AND type = %(type)s AND status = 'PENDING' AND run_at IS NULL
-      AND NOT behind AND (priority, number) < (%(priority)s, %(number)s)
-    ORDER BY priority, number
-    LIMIT %(limit)s
-) AS ahead
+    SELECT NULL AS subject, count(*) FROM (
+        SELECT FROM jobs
+        WHERE {_AT_ONCE} AND subject IS NULL
+        ORDER BY subject, priority, number
+        LIMIT %(limit)s
+    ) AS without
+    UNION ALL
+    SELECT subject, count(*) FROM (
+        SELECT subject FROM jobs
+        WHERE {_AT_ONCE} AND subject IS NOT NULL
+        ORDER BY priority, number
+        LIMIT %(limit)s
+    ) AS of_subjects
+    GROUP BY subject
+) AS ahead, LATERAL (
+    SELECT min(least(
+        job_room(name, ahead.subject, subject_concurrency),
+        job_pace(name, ahead.subject, subject_rate_count, subject_rate_seconds))) AS room
+    FROM queues
+    WHERE name = %(queue)s AND ahead.subject <> %(subject)s
+) AS others, LATERAL (
+    SELECT coalesce(others.room, ahead.count) AS places
+) AS bound
 """
 # What is allowed, what runs, how many starts are left, and when the next one is on time: for the
 # queue as a whole, and for the job's subject in it.
@@ -255,12 +279,13 @@ async def _pending_job(connection: Connection, job: Job) -> tuple[list[Reason], 
     place = {
         "queue": job.queue,
         "type": job.type,
+        "subject": job.subject or "",
         "priority": job.priority,
         "number": job.number,
         "limit": AHEAD_MAX,
     }
-    ((ahead,),) = await _rows(connection, COUNT_JOBS_AHEAD, place)
-    why.append(reasons.BehindPriority(ahead=ahead, is_bound=ahead == AHEAD_MAX))
+    ((ahead, is_bound),) = await _rows(connection, COUNT_JOBS_AHEAD, place)
+    why.append(reasons.BehindPriority(ahead=ahead, is_bound=is_bound))
     if any(isinstance(one, reasons.PausedQueue) for one in why):
         return why, Next(f"Somebody resumes the queue: PUT /api/queues/{job.queue}.")
     limited = [one.until for one in why if isinstance(one, reasons.RateLimited)]
@@ -319,8 +344,9 @@ async def _queue_reasons(connection: Connection, job: Job, now: datetime) -> lis
     standing = QueueStanding(*found[0])
     if standing.paused:
         why.append(reasons.PausedQueue(queue=job.queue))
-    for subject, limit in ((None, standing.of_queue), (job.subject, standing.of_subject)):
-        why += _limit_reasons(job.queue, subject, limit, now)
+    why += _limit_reasons(job.queue, None, standing.of_queue, now)
+    if job.subject is not None:
+        why += _limit_reasons(job.queue, job.subject, standing.of_subject, now)
     return why
 
 

@@ -18,24 +18,38 @@ WITH sources AS (
 
 OF_SOURCE = "(jobs.queue, jobs.type) = (sources.queue, sources.type)"
 
+_AT_ONCE = f"{OF_SOURCE} AND status = 'PENDING' AND run_at IS NULL AND NOT behind"
+
 _FITTING = """(%(queue)s::text IS NULL OR queue = %(queue)s)
   AND (%(type)s::text IS NULL OR type = %(type)s)"""
 
 
 def _pending(columns: str) -> str:
-    """The index of what can be taken at once has the priority before the number, so every priority
-    there is is a walk of its own. What is behind another in its lane has an index of its own."""
+    """The indexes of what can be taken at once have the priority before the number, so every
+    priority there is is a walk of its own; jobs without a subject and jobs with one have an index
+    each. What is behind another in its lane has an index of its own."""
     return f"""{SOURCES}
 SELECT listed.*
 FROM sources, LATERAL (
     SELECT at_once.*
     FROM generate_series(1, 10) AS priorities (priority), LATERAL (
-        SELECT {columns}
-        FROM jobs
-        WHERE {OF_SOURCE} AND status = 'PENDING' AND run_at IS NULL AND NOT behind
-          AND jobs.priority = priorities.priority AND number > %(number)s
-        ORDER BY number
-        LIMIT %(limit)s
+        SELECT * FROM (
+            SELECT {columns}
+            FROM jobs
+            WHERE {_AT_ONCE} AND subject IS NULL
+              AND jobs.priority = priorities.priority AND number > %(number)s
+            ORDER BY subject, number
+            LIMIT %(limit)s
+        ) AS without
+        UNION ALL
+        SELECT * FROM (
+            SELECT {columns}
+            FROM jobs
+            WHERE {_AT_ONCE} AND subject IS NOT NULL
+              AND jobs.priority = priorities.priority AND number > %(number)s
+            ORDER BY number
+            LIMIT %(limit)s
+        ) AS of_subjects
     ) AS at_once
     UNION ALL
     SELECT * FROM (

@@ -1,7 +1,9 @@
 """`jobs`: every job that is not over, in the order in which workers take them."""
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, ClassVar
+from uuid import UUID
 
 from msgspec import Raw
 from psycopg.rows import TupleRow
@@ -26,15 +28,13 @@ from eventlog.lookups import same
 from projections import finished_jobs, lanes
 from projections.job_picks import (
     COLUMNS,
-    HOLD_LIMITED,
     OVERLOOKED,
     PICK_HEAD,
-    PICK_LIMITED,
-    PICK_LIMITED_HEAD,
     PICK_READY,
     PICK_SOURCE,
     selection,
 )
+from projections.limited_picks import HOLD_LIMITED, PICK_LIMITED, PICK_LIMITED_HEAD
 
 SELECT_JOBS = f"SELECT {COLUMNS}\nFROM jobs\n"
 
@@ -132,15 +132,18 @@ WHERE {same("jobs.id", "new.id")}
 
 DELETE_JOBS = "DELETE FROM jobs WHERE id = ANY(%(ids)b::uuid[])"
 
-# What is remembered of them is only true as long as nobody else has changed them.
+# What is remembered of them is only true as long as nobody else has changed them. A version alone
+# says nothing after a failover, when another claim may have made the same one.
 HOLD_KNOWN_JOBS = """
-SELECT must_be_known(coalesce(array_agg(version) = %(versions)b::bigint[], false))
+SELECT must_be_known(coalesce(
+    array_agg(version) = %(versions)b::bigint[]
+    AND array_agg(claim_id) = %(claims)b::uuid[], false))
 FROM (
-    SELECT version FROM jobs WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE
+    SELECT version, claim_id FROM jobs WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE
 ) AS held
 """
 DELETE_KNOWN_JOBS = f"""
-WITH gone AS ({DELETE_JOBS} RETURNING version)
+WITH gone AS ({DELETE_JOBS} AND claim_id = ANY(%(claims)b::uuid[]) RETURNING version)
 SELECT must_be_known(count(*) = %(count)b::bigint AND sum(version) = %(versions)b::bigint)
 FROM gone
 """
@@ -166,7 +169,11 @@ class LiveJobs(LiveTable[Job]):
     delete_known = DELETE_KNOWN_JOBS
     beside = ("job_types",)
     # Moved by heartbeats, as long as the claim holds.
-    unrecorded: ClassVar[Parameters] = {"lease_until": "claim_id"}
+    unrecorded: ClassVar[Parameters] = {
+        "lease_until": "claim_id",
+        "heartbeat_claim_id": "claim_id",
+        "heartbeat_seconds": "claim_id",
+    }
 
     def around(self, changes: Changes) -> Around:
         jobs = changes.get(JOB.name, ())
@@ -186,14 +193,19 @@ class LiveJobs(LiveTable[Job]):
     def picks(self, among: Selector, limit: int) -> Statements:
         wanted = {**self.selection(among), "limit": limit}
         if among.partition is None:
-            return [(PICK_SOURCE if _is_one(among) else PICK_READY, wanted), (PICK_LIMITED, wanted)]
-        return [(PICK_HEAD, wanted), (PICK_LIMITED_HEAD, wanted)]
+            return [(PICK_SOURCE if _is_one(among) else PICK_READY, wanted)]
+        return [(PICK_HEAD, wanted)]
+
+    def picks_held(self, among: Selector, limit: int) -> Statements:
+        wanted = {**self.selection(among), "limit": limit}
+        return [(PICK_LIMITED if among.partition is None else PICK_LIMITED_HEAD, wanted)]
 
     def merged(self, among: Selector, picked: Sequence[list[Job]]) -> list[Job]:  # noqa: ARG002 (base)
-        ready, limited = picked
-        # Those that had to wait for their time come after the others.
-        if limited or (ready and ready[-1].run_at is not None):
-            return sorted([*ready, *limited], key=lambda job: (job.priority, job.number))
+        ready, *limited = picked
+        # One source is up to three walks, each in order: first jobs without a subject, then jobs
+        # with one, then jobs that had to wait for their time.
+        if limited or (ready and (ready[-1].run_at or ready[-1].subject) is not None):
+            return sorted(chain(ready, *limited), key=lambda job: (job.priority, job.number))
         return ready
 
     def selection(self, among: Selector) -> Parameters:
@@ -209,6 +221,10 @@ class LiveJobs(LiveTable[Job]):
             and change.state.partition is None
             and len(change.state.payload) <= REMEMBERED_BYTES_MAX
         ]
+
+    def claim_id(self, state: Job) -> UUID:
+        assert state.lease is not None, "only what a worker has in hand is remembered"
+        return state.lease.id
 
     def noted(self, state: Job) -> tuple[str, str]:
         return state.queue, state.type

@@ -61,11 +61,19 @@ WITH known AS (
     ) AS dead, LATERAL (
         SELECT min(first.created_at) AS created_at
         FROM generate_series(1, 10) AS priorities (priority), LATERAL (
-            SELECT created_at
-            FROM jobs
-            WHERE {_PENDING} AND run_at IS NULL AND jobs.priority = priorities.priority
-            ORDER BY number
-            LIMIT 1
+            (SELECT created_at
+             FROM jobs
+             WHERE {_PENDING} AND run_at IS NULL AND jobs.priority = priorities.priority
+               AND subject IS NULL
+             ORDER BY subject, number
+             LIMIT 1)
+            UNION ALL
+            (SELECT created_at
+             FROM jobs
+             WHERE {_PENDING} AND run_at IS NULL AND jobs.priority = priorities.priority
+               AND subject IS NOT NULL
+             ORDER BY number
+             LIMIT 1)
         ) AS first
     ) AS oldest, LATERAL (
         SELECT min(run_at) AS run_at

@@ -19,6 +19,7 @@ from audit.service import Service as AuditedService
 from audit.world import World
 from daybook.auditing import derive_anew
 from eventlog.database import connect, owner_conninfo, reader_conninfo
+from eventlog.epochs import Place
 from projections.as_of import Past
 from projections.doctor import examine
 from projections.findings import Finding, Health
@@ -174,7 +175,7 @@ async def test_a_stream_goes_on_past_what_cannot_be_read(own_database: str) -> N
     async with open_house(own_database) as api:
         first = await api.order()
         spoil(own_database, POISONS[0], first["id"])
-        async with api.service.tail.subscription(after=0) as subscription:
+        async with api.service.tail.subscription(Place(0)) as subscription:
             second = await api.order()
             seen = b""
             async with asyncio.timeout(5):

@@ -86,6 +86,32 @@ async def test_a_job_in_a_paused_or_limited_queue_says_which(api: Api) -> None:
     assert codes(await explained(api, "jobs", first)) == ["Cancelled"]
 
 
+async def test_jobs_that_may_not_run_are_not_said_to_be_before_one_that_may(api: Api) -> None:
+    await api.ask("PUT", "/api/queues/email", {"perSubject": {"concurrency": 2}})
+    for _ in range(30):
+        await create(api, subject="a")
+    assert len(await claim(api)) == 1
+    blocked = await create(api, subject="a")
+    last = await create(api, subject="b")
+    told = await explained(api, "jobs", last)
+    assert [(one["code"], one["ahead"]) for one in told["reasons"]] == [("BehindPriority", 1)]
+    assert len(await claim(api)) == 1
+    told = await explained(api, "jobs", last)
+    assert [(one["code"], one["ahead"]) for one in told["reasons"]] == [("BehindPriority", 0)]
+    told = await explained(api, "jobs", blocked)
+    assert codes(told) == ["ConcurrencyReached", "BehindPriority"]
+    assert (told["reasons"][0]["subject"], told["reasons"][1]["ahead"]) == ("a", 28)
+
+
+async def test_a_job_without_a_subject_is_not_said_to_wait_for_one(api: Api) -> None:
+    per_subject = {"rate": {"count": 1, "seconds": 6000}}
+    limits = {"rate": {"count": 10, "seconds": 600}, "perSubject": per_subject}
+    await api.ask("PUT", "/api/queues/email", limits)
+    await create(api)
+    assert len(await claim(api)) == 1
+    assert codes(await explained(api, "jobs", await create(api))) == ["BehindPriority"]
+
+
 async def test_an_order_asked_for_as_a_job_is_not_found(api: Api) -> None:
     order = await api.order()
     assert (await api.get(f"/api/jobs/{order['id']}/explain")).problem == (404, "not-found")

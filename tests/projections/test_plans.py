@@ -34,6 +34,9 @@ WALKS = {
     "FIND_READY_HEADS": "there are few queues",
 }
 
+# Parts of statements, which stand in several.
+PARTS = {"SOURCES", "HEAD"}
+
 
 def statements() -> Iterator[tuple[str, str]]:
     """Every whole statement with packed parameters."""
@@ -44,7 +47,9 @@ def statements() -> Iterator[tuple[str, str]]:
 
 def _statements_of(module: ModuleType) -> Iterator[tuple[str, str]]:
     for name, text in vars(module).items():
-        if name.isupper() and name[0] != "_" and isinstance(text, str) and ")b" in text:
+        if not name.isupper() or name[0] == "_" or name in PARTS:
+            continue
+        if isinstance(text, str) and ")b" in text:
             yield name, text
 
 
