@@ -11,6 +11,7 @@ from domain.job import JOB, FailureReason, Job
 from domain.key import KEY
 from domain.operation import OPERATION, Operation
 from domain.order import ORDER, Order, OrderKind
+from domain.quarantine import QUARANTINE, Quarantine
 from domain.queue import QUEUE
 from domain.rebuild import REBUILD
 from domain.restaurant import RESTAURANT, Restaurant
@@ -44,6 +45,7 @@ PROCESSORS: dict[str, tuple[type[Event], ...]] = {
         Operation.GivenUp,
         Job.Created,
     ),
+    "system:quarantine": (Quarantine.Detected,),
     "system:upstreams": (*UPSTREAM.events, *UPSTREAM_RECORD.events, Job.Created),
 }
 TOPICS = {actor: {kind.topic for kind in kinds} for actor, kinds in PROCESSORS.items()}
@@ -83,9 +85,10 @@ SCOPES: dict[str, tuple[type[Event], ...]] = {
         *SUBJECT.events,
         *OPERATION.events,
         *REBUILD.events,
+        *QUARANTINE.events,
     ),
     "callback": (Order.Completed, Bot.Completed),
-    "operator": (*KEY.events, *REBUILD.events),
+    "operator": (*KEY.events, *REBUILD.events, *QUARANTINE.events),
 }
 SCOPE_TOPICS = {scope: {kind.topic for kind in kinds} for scope, kinds in SCOPES.items()}
 # What needs no key, whoever comes with one may do too.

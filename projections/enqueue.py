@@ -19,10 +19,10 @@ from domain.new_jobs import JOB_NUMBERS, CreateJobs, Enqueued, NewJob
 from eventlog import arrays
 from eventlog.appending import APPEND_EVENTS, appended
 from eventlog.arrays import uuids
-from eventlog.batch import DRAW_NUMBERS, READ_AGGREGATES, READ_CLOCK
+from eventlog.batch import DRAW_NUMBERS, READ_CLOCK
 from eventlog.database import SCHEMA, SERVICE_ROLE
 from eventlog.desk import BatchDesk
-from eventlog.history import fold_rows
+from eventlog.folding import READ_AGGREGATES, fold_aggregates
 from eventlog.live import Change, Parameters
 from eventlog.mapper import EventMapper
 from eventlog.origin import Origin
@@ -227,4 +227,4 @@ def _fold(
     ids: Collection[UUID],
 ) -> Generator[Query, Rows, dict[UUID, Job]]:
     rows = yield READ_AGGREGATES, {"ids": uuids([*ids])}
-    return fold_rows(_MAPPER, rows)
+    return fold_aggregates(_MAPPER, rows)
