@@ -34,6 +34,7 @@ class JobFields(TypedDict, total=False):
     subject: str
     unique_key: str
     unique_scope: str
+    on_dead: str
     attempts_max: int
     lease_seconds: float
     run_at: datetime
@@ -48,7 +49,8 @@ def enqueue(
     actor: str = ACTOR,
     **fields: Unpack[JobFields],
 ) -> UUID:
-    """The id of the job, which is that of an older one where the unique key has one already.
+    """The id of the job, which is that of an older one where the unique key has one already. If
+    that one is dead, `on_dead="restart"` starts it over.
 
     Raises BadValue for what no job may be, and EnqueueFailed for a connection that cannot write
     it. The log has the actor behind `enqueue:`, so that it stands for nobody's key."""

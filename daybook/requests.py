@@ -33,6 +33,7 @@ from daybook.jobs import (
     Lanes,
     Limits,
     NewJob,
+    OnDead,
     Page,
     Queue,
     QueueSettings,
@@ -61,12 +62,14 @@ def enqueue(
     subject: str | None = None,
     unique_key: str | None = None,
     unique_scope: UniqueScope | None = None,
+    on_dead: OnDead | None = None,
     attempts_max: int | None = None,
     lease_seconds: float | None = None,
     run_at: datetime | None = None,
     partition: str | None = None,
 ) -> Request[Job]:
-    """Make a job. If its unique key stands for one already, that one is the answer."""
+    """Make a job. If its unique key stands for one already, that one is the answer; if that is
+    dead, `on_dead="restart"` starts it over."""
     job = NewJob(
         queue=queue,
         type=type,
@@ -75,6 +78,7 @@ def enqueue(
         subject=subject,
         unique_key=unique_key,
         unique_scope=unique_scope,
+        on_dead=on_dead,
         attempts_max=attempts_max,
         lease_seconds=lease_seconds,
         run_at=run_at,

@@ -8,7 +8,7 @@ from msgspec import Raw, Struct, json
 
 from domain.desk import Desk, Haste, Reads
 from domain.event import Decider
-from domain.job import JOB, NULL, Job, UniqueScope
+from domain.job import JOB, NULL, Job, JobStatus, OnDead, UniqueScope, requeue
 from domain.queue import QUEUE, Lanes, Queue, queue_id
 from domain.values import (
     Attempts,
@@ -26,6 +26,8 @@ JOB_NUMBERS = "job_numbers"
 PRIORITY_USUAL = 5
 ATTEMPTS_MAX = 3
 LEASE_SECONDS = 90.0
+
+RESTARTED_BECAUSE = "enqueued again under its unique key, with onDead: restart"
 
 _UNIQUE_KEYS = UUID("b1c7d2f4-7f0e-5a3c-8e0b-25f1c9a4d7e2")
 _FOLLOW_UPS = UUID("5d9e1b7a-3c44-5f0a-b6c8-91e2f7a0d356")
@@ -45,6 +47,7 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     subject: str | None = None
     unique_key: str | None = None
     unique_scope: UniqueScope | None = None
+    on_dead: OnDead = OnDead.RETURN
     partition: str | None = None
     is_fresh: bool = False
     """Whether nobody else can have used its unique key, so that nobody needs to look."""
@@ -67,6 +70,7 @@ class JobValues(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     subject: Text | None = None
     unique_key: Text | None = None
     unique_scope: UniqueScope = UniqueScope.FOREVER
+    on_dead: OnDead = OnDead.RETURN
     partition: Text | None = None
 
     def __post_init__(self) -> None:
@@ -90,6 +94,7 @@ class JobValues(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             subject=self.subject,
             unique_key=key,
             unique_scope=None if key is None else self.unique_scope,
+            on_dead=self.on_dead,
             partition=self.partition,
         )
 
@@ -128,6 +133,9 @@ def create_job(desk: Desk, new: NewJob) -> Enqueued:
     """Unless its unique key stands for one already."""
     if _may_be_known(new):
         existing = desk.get(JOB, new.job_id)
+        if existing is not None and _is_restarted(existing, new):
+            event = requeue(existing, run_at=new.run_at, because=RESTARTED_BECAUSE, now=desk.now)
+            return Enqueued(desk.record(JOB, existing.id, event), is_new=False)
         if existing is not None and not _may_begin_anew(existing, new):
             return Enqueued(existing, is_new=False)
     return Enqueued(create_as(desk, new, new.job_id, new.queue), is_new=True)
@@ -135,6 +143,10 @@ def create_job(desk: Desk, new: NewJob) -> Enqueued:
 
 def _may_be_known(new: NewJob) -> bool:
     return new.unique_key is not None and not new.is_fresh
+
+
+def _is_restarted(existing: Job, new: NewJob) -> bool:
+    return new.on_dead is OnDead.RESTART and existing.status is JobStatus.DEAD
 
 
 def _may_begin_anew(existing: Job, new: NewJob) -> bool:

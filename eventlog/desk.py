@@ -11,6 +11,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from domain.desk import NotOnDeskError
+from domain.errors import UnreadableAggregateError
 from domain.event import Decider, Event, S, State
 from eventlog.gate import Sealed
 
@@ -32,6 +33,14 @@ class Entry:
         self.is_anew = False
         """Whether it finished and began anew in this batch: even what never changes is another
         then."""
+
+
+class Unreadable(Struct, frozen=True, gc=False):
+    """Lies on the desk in place of an aggregate whose events cannot be read."""
+
+    id: UUID
+    error: str
+    version: int = 0
 
 
 class Decided(Struct, frozen=True, gc=False):
@@ -104,8 +113,12 @@ class BatchDesk:
             if decider.name in self._seen_all:
                 return None
             raise NotOnDeskError(f"{decider.name} {aggregate_id}")
+        if isinstance(entry.state, decider.state):
+            return entry.state
+        if isinstance(entry.state, Unreadable):
+            raise UnreadableAggregateError(aggregate_id, entry.state.error)
         # A caller may have given one kind's id for another's: there is no such order then.
-        return entry.state if isinstance(entry.state, decider.state) else None
+        return None
 
     def tied_count(self, decider: Decider[Any], to: UUID) -> int:
         return self._tied.get((decider.name, to.int), 0)

@@ -6,7 +6,8 @@ event of an older version is brought up to date by its class's upcasts when it i
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 from eventsourcing.persistence import Mapper, StoredEvent
@@ -45,6 +46,15 @@ class RecordedEvent(Struct, frozen=True, kw_only=True, gc=False):
     command_id: UUID
     correlation_id: UUID
     causation_id: int | None
+
+
+class UnreadableEvent(Event, frozen=True, kw_only=True, gc=False):
+    """Stands for an event that cannot be decoded, where a history is told. It is never stored."""
+
+    topic: ClassVar[str] = "unreadable"
+    error: str
+    state: bytes
+    """As it is stored."""
 
 
 class FollowedEvent(Struct, frozen=True, gc=False):
@@ -120,7 +130,7 @@ class EventMapper(Mapper[UUID]):
             originator_id=row[1],
             originator_version=row[2],
             topic=row[3],
-            event=self.decode(row[3], row[4]),
+            event=self.readable(row[3], row[4], row[5]),
             recorded_at=row[5],
             actor=row[6],
             command_id=row[7],
@@ -128,12 +138,24 @@ class EventMapper(Mapper[UUID]):
             causation_id=row[9],
         )
 
+    def readable(self, topic: str, state: bytes, recorded_at: datetime) -> Event:
+        """A history is told to its end, whatever one of its events holds."""
+        try:
+            return self.decode(topic, state)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            return UnreadableEvent(at=recorded_at, error=reason, state=state)
+
     def followed(self, rows: Iterable[Sequence[Any]]) -> list[FollowedEvent]:
         """Events from rows of the log, in the order of FollowedEvent's first fields."""
         return [
-            FollowedEvent(position, aggregate_id, version, topic, state, self._decoder(topic))
+            FollowedEvent(position, aggregate_id, version, topic, state, self._decoding(topic))
             for position, aggregate_id, version, topic, state in rows
         ]
+
+    def _decoding(self, topic: str) -> Decode:
+        """Of an unknown topic only the event itself cannot be decoded."""
+        return self._decoders.get(topic) or partial(self.decode, topic)
 
     def _decoder(self, topic: str) -> Decode:
         try:

@@ -19,11 +19,11 @@ from domain.new_jobs import JOB_NUMBERS, CreateJobs, Enqueued, NewJob
 from eventlog import arrays
 from eventlog.appending import APPEND_EVENTS, appended
 from eventlog.arrays import uuids
-from eventlog.batch import DRAW_NUMBERS, READ_AGGREGATES, READ_CLOCK
+from eventlog.batch import DRAW_NUMBERS, READ_CLOCK
 from eventlog.database import SCHEMA, SERVICE_ROLE
 from eventlog.desk import BatchDesk
-from eventlog.history import fold_rows
-from eventlog.live import Parameters
+from eventlog.folding import READ_AGGREGATES, fold_aggregates
+from eventlog.live import Change, Parameters
 from eventlog.mapper import EventMapper
 from eventlog.origin import Origin
 from eventlog.wakeups import NOTIFY
@@ -173,11 +173,9 @@ def _create(new: Sequence[NewJob], origin: Origin) -> Steps:
         yield _sent(holding)
     written = yield APPEND_NEW_EVENTS, appended(events, [origin] * len(events))
     taken = {event.originator_id for event in events} - {row[1] for row in written}
-    created = [one.job for one in enqueued if one.is_new and one.job.id not in taken]
-    if created:
-        created.sort(key=lambda job: job.id.int)
-        yield _sent(_TABLE.insertion(created))
-        ours = [change for change in changes if change.state and change.state.id not in taken]
+    ours = [change for change in changes if change.state and change.state.id not in taken]
+    if ours:
+        yield from _write(ours)
         for settling in _TABLE.around({JOB.name: ours}).last:
             yield _sent(settling)
     if taken:
@@ -188,6 +186,16 @@ def _create(new: Sequence[NewJob], origin: Origin) -> Steps:
             for one in enqueued
         ]
     return enqueued
+
+
+def _write(changes: Sequence[Change]) -> Generator[Query, Rows, None]:
+    """A job that is over has left the table, a dead one has not: it is started over there."""
+    restarted = [one for one in changes if one.before is not None and not one.before.is_over]
+    created = [one.state for one in changes if one.before is None or one.before.is_over]
+    if created:
+        yield _sent(_TABLE.insertion(sorted(created, key=lambda job: job.id.int)))
+    if restarted:
+        yield _sent(_TABLE.updating(restarted))
 
 
 def _sent(statement: tuple[str, Parameters]) -> Query:
@@ -219,4 +227,4 @@ def _fold(
     ids: Collection[UUID],
 ) -> Generator[Query, Rows, dict[UUID, Job]]:
     rows = yield READ_AGGREGATES, {"ids": uuids([*ids])}
-    return fold_rows(_MAPPER, rows)
+    return fold_aggregates(_MAPPER, rows)
