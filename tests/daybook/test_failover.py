@@ -52,12 +52,16 @@ def rows(pair: Pair, query: str) -> list[Any]:
         return connection.execute(query.encode()).fetchall()
 
 
-def audited(pair: Pair, history: History, directory: Path, *more: str) -> tuple[int, str]:
+def audited(pair: Pair, history: History, directory: Path) -> tuple[int, str]:
     """Once everybody has caught up."""
     assert eventually(lambda: rows(pair, COUNT_CAUGHT_UP) == [(len(READ_MODELS),)])
     checked = daybook(
-        *("audit", "check", "--history", history.write(directory)),
-        *("--receipts", history.write_receipts(directory), *more),
+        "audit",
+        "check",
+        "--history",
+        history.write(directory),
+        "--receipts",
+        history.write_receipts(directory),
         DATABASE_URL=pair.conninfo,
     )
     return checked.returncode, checked.stdout
