@@ -36,11 +36,12 @@ from api.stream import changes
 from eventlog.committer import Committer
 from eventlog.database import configure, noting_conninfo, reader_conninfo, still_there
 from eventlog.errors import StorageFullError, UnavailableError
-from eventlog.follower import Follower, Projection
-from eventlog.horizon import READ_LAST_POSITION
+from eventlog.follower import FIND_AHEAD, Follower, Projection
+from eventlog.horizon import READ_NEWEST_POSITION
 from eventlog.mapper import EventMapper
 from eventlog.tail import Readers
 from eventlog.tasks import end
+from eventlog.unreadable_rows import is_unloadable
 from eventlog.wakeups import Wakeups
 from processors.deliveries import Deliveries
 from processors.duty import Duty
@@ -179,6 +180,15 @@ class Service:
 
     async def read(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
         """Lets a query read the database, for as long as somebody may be expected to wait."""
+        try:
+            return await self._read(query)
+        except psycopg.DataError as error:
+            # A row that no version can load is in the way: the list goes on without it.
+            if not is_unloadable(error) or not await self.committer.unreadable_rows.take():
+                raise
+            return await self._read(query)
+
+    async def _read(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
         wanted = AT_LEAST.get()
         if wanted is None:
             return await _in_time(_ask(self.readers, self._reading, query))
@@ -202,7 +212,7 @@ class Service:
                 async with self._reading, self.readers.connection() as reader:
                     if await is_there(reader, wanted):
                         return await query(reader)
-                if asyncio.get_running_loop().time() >= until:
+                if not wanted.may_wait or asyncio.get_running_loop().time() >= until:
                     raise PositionNotReachedError(wanted.position)
                 await wake.wait(LOOK_SECONDS)
 
@@ -223,9 +233,13 @@ class Service:
     async def _ask_database(self) -> Readiness:
         try:
             async with self.readers.connection() as connection:
-                ((position,),) = await (await connection.execute(READ_LAST_POSITION)).fetchall()
+                ((position,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
+                ahead = await (await connection.execute(FIND_AHEAD)).fetchall()
         except (psycopg.Error, OSError):
             return Readiness(trouble="The database cannot be reached.")
+        if ahead:
+            names = ", ".join([name for name, _ in ahead])
+            return Readiness(trouble=f"Cursors are ahead of the log, and skip events: {names}.")
         return Readiness(position=position, trouble=await self._find_write_trouble())
 
     async def _find_write_trouble(self) -> str | None:

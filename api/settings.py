@@ -60,14 +60,24 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
         ),
     ] = field(default="keys", name="DAYBOOK_AUTH")
 
+    # Never a flag: the arguments of a process are seen by everybody on the machine.
     key: Annotated[
         str | None,
         Meta(
-            description="The key that is shown to a service: by 'daybook worker', and by the "
-            "worker of DAYBOOK_CRON_WORKER. The service itself needs none.",
+            description="The key that is shown to a service: by 'daybook worker', by clients and "
+            "workers that are given no address, and by the worker of DAYBOOK_CRON_WORKER. The "
+            "service itself needs none.",
             extra=SECRET,
         ),
     ] = field(default=None, name="DAYBOOK_KEY")
+
+    url: Annotated[
+        str | None,
+        Meta(
+            description="The address of the service, for 'daybook worker' and for clients and "
+            "workers that are given none. The service itself does not use it."
+        ),
+    ] = field(default=None, name="DAYBOOK_URL")
 
     pg_bindir: Annotated[
         Path | None,

@@ -23,6 +23,7 @@ from daybook.errors import BadSetup, DaybookError
 from daybook.history import COMMANDS as HISTORY_COMMANDS
 from daybook.keys import keys_group
 from daybook.looking import COMMANDS
+from daybook.quarantine import quarantine_group
 from daybook.rebuild import rebuild_command
 from daybook.terminal import echo, say
 from daybook.worker import Worker
@@ -40,10 +41,6 @@ class Choice:
 
     def settings(self) -> Settings:
         return from_environment(self.flags)
-
-    def key(self) -> str | None:
-        """What is shown to a service. Never a flag: others can see those."""
-        return self.settings().key
 
     def conninfo(self, say: Callable[[str], None]) -> AbstractContextManager[str]:
         """The database: that of a running service, or one that lasts as long as the context."""
@@ -123,10 +120,13 @@ def serve(choice: Choice) -> None:
 def work(choice: Choice, target: str, url: str | None, concurrency: int | None) -> None:
     """Do jobs: run the worker that a module defines, until Ctrl-C.
 
-    With DAYBOOK_KEY it shows that key to the service, instead of the worker's own.
+    DAYBOOK_URL and DAYBOOK_KEY go before the worker's own address and key, and --url before
+    DAYBOOK_URL.
     """
+    settings = choice.settings()
     try:
-        _load(target).run(url=url, key=choice.key(), concurrency=concurrency)
+        worker = _load(target)
+        worker.run(url=url or settings.url, key=settings.key, concurrency=concurrency)
     except (DaybookError, BadSetup) as error:
         raise SetupError(str(error)) from error
     except KeyboardInterrupt:
@@ -223,6 +223,9 @@ for looking in (*COMMANDS, *HISTORY_COMMANDS):
 for keeping in keys_group.commands.values():
     keeping.params += DATABASE_OPTIONS
 cli.add_command(keys_group)
+for one in quarantine_group.commands.values():
+    one.params += DATABASE_OPTIONS
+cli.add_command(quarantine_group)
 check_command.params += DATABASE_OPTIONS
 cli.add_command(audit_group)
 rebuild_command.params += DATABASE_OPTIONS

@@ -31,6 +31,16 @@ class ClaimLost(Refused):
     """The claim no longer holds its job: the lease was over, or somebody cancelled the job."""
 
 
+class BadValue(DaybookError, ValueError):
+    """A value that was given cannot be sent or stored: it is out of its bounds, or JSON has no form
+    for it. Nothing was done."""
+
+
+class EnqueueFailed(DaybookError):
+    """`enqueue` cannot write with the connection that it was given. The sentence says what helps;
+    `code` is one of not_a_connection, autocommit, no_daybook and not_granted."""
+
+
 class Unavailable(DaybookError):
     """Nobody answered, or the service asked for patience; longer than the caller had any."""
 
@@ -72,3 +82,8 @@ class ServerFault(DaybookError):
 
 class BadSetup(ValueError):
     """A client or a worker cannot be made of what it was given."""
+
+
+class BadAddress(BadSetup):
+    """There is no address of the service, or none that can be one, or a key that cannot be one:
+    they come from the surroundings of a program more often than from its author."""
