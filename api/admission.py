@@ -122,7 +122,11 @@ class Admission:
 
     @property
     def standing(self) -> Standing:
-        return Standing(self._numbers.oldest, self.per_second)
+        numbers = self._numbers
+        if numbers.oldest is None and self._looked_at is not None:
+            # Nothing was left at the last look: whatever was accepted since may be.
+            return Standing(numbers.last_drawn + 1, self.per_second)
+        return Standing(numbers.oldest, self.per_second)
 
     @property
     def lane_depth_max(self) -> int:

@@ -196,7 +196,11 @@ class Endpoint(ABC, Generic[B]):
 
     @property
     def route(self) -> Route:
-        return Route(self.path, self, methods=[self.method])
+        route = Route(self.path, self, methods=[self.method])
+        if self.changes and route.methods is not None:
+            # Added to every GET, and answered by it: it would take, and show nothing.
+            route.methods.discard("HEAD")
+        return route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

@@ -118,6 +118,19 @@ def _of_log(readings: Readings) -> Iterable[Metric]:
     for name, seconds in readings.unread_seconds.items():
         late.add_metric([name], max(0.0, seconds))
     yield late
+    ahead = GaugeMetricFamily(
+        "daybook_follower_ahead",
+        "Positions by which a follower's cursor is ahead of the log: it would skip them.",
+        labels=["follower"],
+    )
+    for name, positions in readings.ahead.items():
+        ahead.add_metric([name], positions)
+    yield ahead
+    epoch = GaugeMetricFamily(
+        "daybook_log_epoch", "Epochs of the log so far: a failover or a restore begins another."
+    )
+    epoch.add_metric([], readings.epoch)
+    yield epoch
     age = GaugeMetricFamily(
         "daybook_horizon_age_seconds", "For how long the oldest writer has kept readers waiting."
     )

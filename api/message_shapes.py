@@ -47,6 +47,8 @@ class Item(Body, frozen=True):
     attempts_max: Attempts = ATTEMPTS_MAX
     lease_seconds: LeaseSeconds = LEASE_SECONDS
     run_at: Instant | None = None
+    trace_id: Text | None = None
+    """Taken because clients of the protocol send it, and not kept: see the header traceparent."""
 
     def __post_init__(self) -> None:
         check_instant(self.run_at)
@@ -64,7 +66,9 @@ class Acknowledgment(Body, frozen=True):
     partition_id: Id
     lease_id: Id
     status: Literal["completed", "failed"]
-    error: Error = ""
+    error: Error | None = ""
+    consumer_group: Text | None = None
+    """Who popped it; what another holds is refused."""
 
 
 Acknowledgments = Annotated[list[Acknowledgment], Meta(min_length=1, max_length=BATCH_MAX)]
@@ -79,6 +83,9 @@ class Acknowledged(Body, frozen=True):
 class Transaction(Body, frozen=True):
     acknowledgments: Acknowledgments
     items: Items
+    consumer_group: Text | None = None
+    required_leases: Annotated[list[Id], Meta(max_length=BATCH_MAX)] = field(default_factory=list)
+    """Leases that must hold: each is that of one of the acknowledgments."""
 
 
 class ReceiptJSON(TypedDict):

@@ -39,7 +39,7 @@ from api.message_shapes import (
 from api.problems import overloaded
 from api.queue_room import FillingWrite
 from domain.desk import Desk, Reads, Together
-from domain.errors import LaneFullError, Refusal
+from domain.errors import LaneFullError, LeaseLostError, Refusal
 from domain.job import Job, UniqueScope
 from domain.lane import lane_id
 from domain.messages import (
@@ -100,7 +100,11 @@ def acknowledge_each(body: Acknowledged, _call: Call) -> AcknowledgeEach:
 
 def transact(body: Transaction, call: Call) -> Together:
     """Acknowledge some messages and push others, all or none."""
-    results = [_result(one) for one in body.acknowledgments]
+    named = {one.lease_id for one in body.acknowledgments}
+    for lease_id in body.required_leases:
+        if lease_id not in named:
+            raise LeaseLostError(UUID(lease_id))
+    results = [_result(one, worker=body.consumer_group) for one in body.acknowledgments]
     new = _new_messages(body.items, call)
     return Together((AcknowledgeAll(_finish(results)), CreateJobs(new)))
 
@@ -216,8 +220,8 @@ def _result(body: Acknowledgment, *, worker: str | None = None) -> Result:
         job_id=message_id(UUID(body.partition_id), body.transaction_id),
         claim_id=UUID(body.lease_id),
         outcome=OUTCOMES[body.status],
-        error=body.error,
-        worker=worker,
+        error=body.error or "",
+        worker=body.consumer_group or worker,
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Annotated, Any, ClassVar, TypedDict
+from typing import Annotated, Any, ClassVar, Literal, TypedDict
 from uuid import UUID
 
 import orjson
@@ -33,6 +33,7 @@ from projections.leases import Extended, extend_claim
 
 CONSUMER = "consumer"
 TIMEOUT_MILLISECONDS_MAX = WAIT_SECONDS_MAX * 1000
+_NO_SUBSCRIPTION = "Without effect: all consumer groups take from the same lanes."
 
 
 class Pop(Parameters, frozen=True):
@@ -45,6 +46,11 @@ class Pop(Parameters, frozen=True):
         Meta(ge=0, le=TIMEOUT_MILLISECONDS_MAX, description="For how many milliseconds at most."),
     ] = TIMEOUT_MILLISECONDS_MAX
     consumer_group: Annotated[Text, Meta(description="Who takes them.")] = CONSUMER
+    auto_ack: Annotated[
+        Literal["false"], Meta(description="Every message is acknowledged by its consumer.")
+    ] = "false"
+    subscription_mode: Annotated[Text | None, Meta(description=_NO_SUBSCRIPTION)] = None
+    subscription_from: Annotated[Text | None, Meta(description=_NO_SUBSCRIPTION)] = None
 
 
 class MessageTold(Struct, frozen=True, rename="camel"):

@@ -36,8 +36,8 @@ from api.stream import changes
 from eventlog.committer import Committer
 from eventlog.database import configure, noting_conninfo, reader_conninfo, still_there
 from eventlog.errors import UnavailableError
-from eventlog.follower import Follower, Projection
-from eventlog.horizon import READ_LAST_POSITION
+from eventlog.follower import FIND_AHEAD, Follower, Projection
+from eventlog.horizon import READ_NEWEST_POSITION
 from eventlog.mapper import EventMapper
 from eventlog.tail import Readers
 from eventlog.tasks import end
@@ -47,6 +47,7 @@ from processors.duty import Duty
 from processors.qstash import QStash
 from processors.registry import all_processors
 from processors.runtime import STANDARD_KITCHEN, Kitchen, Processor, Runtime
+from processors.scheduling import GRACE_SECONDS
 from processors.upstreams import Upstreams
 from processors.webhook import Webhook
 from projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS
@@ -99,6 +100,7 @@ class Service:
         webhook: Webhook | None = None,
         read_models: Sequence[Projection] = READ_MODELS,
         processors: Sequence[Processor] | None = None,
+        callback_grace_seconds: float = GRACE_SECONDS,
         with_keys: bool = False,
         thresholds: Thresholds = USUAL_THRESHOLDS,
     ) -> None:
@@ -131,7 +133,9 @@ class Service:
         deliveries = Deliveries(webhook, self.guests.open_each) if webhook else None
         chosen = processors
         if chosen is None:
-            chosen = all_processors(qstash, upstreams, deliveries)
+            chosen = all_processors(
+                qstash, upstreams, deliveries, callback_grace_seconds=callback_grace_seconds
+            )
         self._duty = Duty(conninfo, runtime, chosen)
         self._followers = {model.name: Follower(conninfo, model, mapper) for model in read_models}
         self._following: dict[str, asyncio.Task[None]] = {}
@@ -206,9 +210,13 @@ class Service:
     async def _ask_database(self) -> Readiness:
         try:
             async with self.readers.connection() as connection:
-                ((position,),) = await (await connection.execute(READ_LAST_POSITION)).fetchall()
+                ((position,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
+                ahead = await (await connection.execute(FIND_AHEAD)).fetchall()
         except (psycopg.Error, OSError):
             return Readiness(trouble="The database cannot be reached.")
+        if ahead:
+            names = ", ".join([name for name, _ in ahead])
+            return Readiness(trouble=f"Cursors are ahead of the log, and skip events: {names}.")
         return Readiness(position=position)
 
     async def _follow(self, name: str, follower: Follower) -> None:

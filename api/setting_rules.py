@@ -17,6 +17,7 @@ def check(settings: Settings) -> None:
     refuse_open_house(settings)
     _refuse_half_qstash(settings)
     _refuse_no_address("APP_BASE_URL", settings.app_base_url)
+    _refuse_no_address("DAYBOOK_URL", settings.url)
     _refuse_no_address("QSTASH_URL", settings.qstash_url)
     _refuse_no_address("DAYBOOK_NOTIFY_URL", settings.notify_url)
     # What goes there is a token, or the name and number of a guest.

@@ -5,6 +5,7 @@ from typing import Any
 
 from domain.bot import BOT, Bot
 from domain.claim import CompletedVia, ReleaseReason
+from domain.clock import Clock
 from domain.event import Event
 from domain.job import JOB, FailureReason, Job
 from domain.key import KEY
@@ -33,6 +34,7 @@ PROCESSORS: dict[str, tuple[type[Event], ...]] = {
     DISPATCH: (Order.Claimed, Bot.Claimed),
     "system:leases": (Job.Failed, Job.MovedToDLQ),
     "system:schedules": (Schedule.Fired, Schedule.Missed, Job.Created),
+    "system:clock": (Clock.Jumped, Job.Rescheduled),
     "system:no_shows": (Ticket.NoShow,),
     "system:notifications": (Job.Created,),
     DELIVERIES: (Job.Claimed, Job.Completed, Job.Failed, Job.MovedToDLQ),

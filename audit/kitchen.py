@@ -6,9 +6,12 @@ from heapq import heappop, heappush
 from uuid import UUID
 
 from audit.actors import BY_TIME
+from audit.clock import TOLERANCE as JUMP_TOLERANCE
+from audit.clock import Jumps, Moment
 from audit.invariant import COMMIT_SECONDS_MAX, Case, Invariant
 from audit.world import Step
 from domain.bot import Bot
+from domain.clock import Clock
 from domain.event import Event
 from domain.order import ORDER, Order, OrderKind, OrderStatus
 
@@ -208,15 +211,30 @@ class OrderNumbers(Invariant):
 class Timers(Invariant):
     id = "I-20"
     statement = "Nothing is completed by time, or taken from a bot, before it is due."
-    kinds = (Order.Completed, Order.Released)
+    kinds = (Clock.Jumped, Order.Claimed, *ORDER_ENDS)
     is_picky = True
 
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self._jumps = Jumps()
+        self._claims: dict[int, Moment] = {}
+
     def see(self, step: Step) -> str | None:
-        event, claim = step.event, step.before.claim
-        if claim is None or not BY_TIME[type(event)](event):
+        event, one = step.event, step.entry.aggregate.int
+        if isinstance(event, Clock.Jumped):
+            self._jumps.see(step)
+            return None
+        if isinstance(event, Order.Claimed):
+            self._claims[one] = Moment(event.at, step.place)
+            return None
+        began, claim = self._claims.pop(one, None), step.before.claim
+        is_by_time = BY_TIME.get(type(event), lambda _event: False)
+        if began is None or claim is None or not is_by_time(event):
             return None
         self.seen = True
-        early = claim.due_at - TOLERANCE - event.at
+        elapsed, jumps = self._jumps.elapsed(began, Moment(event.at, step.place))
+        tolerance = JUMP_TOLERANCE if jumps else TOLERANCE
+        early = claim.due_at - claim.started_at - tolerance - elapsed
         return f"{early.total_seconds():.3f} s too early" if early > timedelta(0) else None
 
 

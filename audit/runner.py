@@ -5,12 +5,12 @@ from itertools import islice
 
 from msgspec import Struct
 
-from audit import acknowledgements, derived, jobs, kitchen, log, tickets
+from audit import acknowledgements, clock, derived, jobs, kitchen, log, tickets
 from audit.entries import Entry, Source, UnreadableError
 from audit.invariant import Case, Invariant, Verdict, Violation
 from domain.event import Event
 
-GROUPS = (log, acknowledgements, kitchen, jobs, tickets, derived)
+GROUPS = (log, acknowledgements, kitchen, jobs, tickets, clock, derived)
 KINDS: tuple[type[Invariant], ...] = tuple(
     sorted((kind for group in GROUPS for kind in group.INVARIANTS), key=lambda kind: kind.id)
 )

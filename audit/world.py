@@ -11,6 +11,7 @@ from msgspec import Struct
 import domain
 from audit.entries import Entry
 from audit.memory import Memory, Standing
+from domain.clock import CLOCK
 from domain.event import Decider, Event
 from eventlog.mapper import EventMapper
 
@@ -54,6 +55,9 @@ class World:
         self.now = LONG_AGO
         """When the last event was recorded, by the database's clock."""
 
+        self.jumped_at = LONG_AGO
+        """When its last jump was noticed: what is promised to happen soon, is from then on."""
+
         self._deciders = {kind: one for one in deciders.values() for kind in one.events}
         self._command: tuple[Any, ...] = ()
         self._command_end = (0, 0)
@@ -77,6 +81,8 @@ class World:
             self.live[entry.aggregate.int] = Standing(entry.version, before)
             reason = f"{type(error).__name__}: {error}"
             return Step(place, entry, version, None, before, before, reason)
+        if decider is CLOCK:
+            self.now = self.jumped_at = entry.recorded_at
         self._put(entry, decider, after)
         self._follow_command(place, entry, event.at)
         return Step(place, entry, version, event, before, after)

@@ -41,10 +41,6 @@ class Choice:
     def settings(self) -> Settings:
         return from_environment(self.flags)
 
-    def key(self) -> str | None:
-        """What is shown to a service. Never a flag: others can see those."""
-        return self.settings().key
-
     def conninfo(self, say: Callable[[str], None]) -> AbstractContextManager[str]:
         """The database: that of a running service, or one that lasts as long as the context."""
         from api.database import shared_database
@@ -123,10 +119,13 @@ def serve(choice: Choice) -> None:
 def work(choice: Choice, target: str, url: str | None, concurrency: int | None) -> None:
     """Do jobs: run the worker that a module defines, until Ctrl-C.
 
-    With DAYBOOK_KEY it shows that key to the service, instead of the worker's own.
+    DAYBOOK_URL and DAYBOOK_KEY go before the worker's own address and key, and --url before
+    DAYBOOK_URL.
     """
+    settings = choice.settings()
     try:
-        _load(target).run(url=url, key=choice.key(), concurrency=concurrency)
+        worker = _load(target)
+        worker.run(url=url or settings.url, key=settings.key, concurrency=concurrency)
     except (DaybookError, BadSetup) as error:
         raise SetupError(str(error)) from error
     except KeyboardInterrupt:

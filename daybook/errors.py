@@ -72,3 +72,8 @@ class ServerFault(DaybookError):
 
 class BadSetup(ValueError):
     """A client or a worker cannot be made of what it was given."""
+
+
+class BadAddress(BadSetup):
+    """There is no address of the service, or none that can be one, or a key that cannot be one:
+    they come from the surroundings of a program more often than from its author."""

@@ -17,7 +17,8 @@ from api.stopping import Stop
 from daybook.pretty import Pretty
 from daybook.terminal import say, write_lines
 from eventlog.database import connect, cut_off, reader_conninfo
-from eventlog.errors import SetupError
+from eventlog.epochs import Place, common_position, enter_epoch
+from eventlog.errors import SetupError, StandbyError
 from eventlog.follower import POLL_SECONDS, SETTLING_SECONDS
 from eventlog.horizon import Horizon
 from eventlog.lines import PAGE_ROWS_MAX, Walk, Wanted, read_page
@@ -115,6 +116,7 @@ class Following:
         self._show = show
         self._left = left
         self._horizon = Horizon()
+        self._epoch: str | None = None
         self._connection: AsyncConnection[TupleRow] | None = None
         self._is_away = False
         self._stopping = False
@@ -132,7 +134,7 @@ class Following:
         while not self._stopping and self._left != 0:
             try:
                 await self._advance()
-            except psycopg.OperationalError:
+            except (psycopg.OperationalError, StandbyError):
                 self._lose()
                 await wake.wait(RECONNECT_SECONDS)
             else:
@@ -143,10 +145,27 @@ class Following:
 
     async def _advance(self) -> None:
         if self._connection is None:
-            self._connection = await connect(self._conninfo)
+            self._connection = await self._connect()
         self._walk.upto = max(self._walk.upto, await self._horizon.look(self._connection))
         self._is_away = False
         self._left = await _show_pages(self._connection, self._walk, self._show, self._left)
+
+    async def _connect(self) -> AsyncConnection[TupleRow]:
+        connection = await connect(self._conninfo)
+        try:
+            shown = Place(self._walk.position, self._epoch)
+            self._epoch = await enter_epoch(connection)
+            position = await common_position(connection, shown)
+        except BaseException:
+            await connection.close()
+            raise
+        if position < shown.position:
+            say(
+                f"The log is no longer what it was at position {shown.position}: its database has "
+                f"failed over or was restored. What follows begins behind position {position}."
+            )
+            self._walk.position = self._walk.upto = position
+        return connection
 
     def _lose(self) -> None:
         if not self._is_away and not self._stopping:

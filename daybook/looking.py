@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from daybook.terminal import echo, echo_json, say
+from daybook.terminal import columns, echo, echo_json, say
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -78,9 +78,11 @@ def explain_command(choice: "Choice", wanted: Any, as_json: bool) -> None:
 @click.pass_obj
 def as_of_command(choice: "Choice", when: str, kind: str, limit: int, as_json: bool) -> None:
     """Orders, jobs, tickets … as they were at WHEN: an instant or a position."""
-    from daybook.past import listed
+    from daybook.past import is_future, listed
 
     then, rows = _look(choice, lambda connection: listed(connection, when, kind, limit))
+    if is_future(when):
+        say(f"{when} is in the future: this is the present, the end of the log.")
     if as_json:
         _print_json({"asOf": then, kind: rows})
         return
@@ -108,9 +110,11 @@ SHOWN = {
 @click.pass_obj
 def diff_command(choice: "Choice", first: str, second: str, limit: int, as_json: bool) -> None:
     """What changed between two moments, each an instant or a position."""
-    from daybook.past import difference
+    from daybook.past import difference, is_future
 
     told = _look(choice, lambda connection: difference(connection, first, second, limit))
+    for when in filter(is_future, (first, second)):
+        say(f"{when} is in the future: the end of the log was compared.")
     if as_json:
         _print_json(told)
         return
@@ -124,16 +128,20 @@ def diff_command(choice: "Choice", first: str, second: str, limit: int, as_json:
 
 
 @click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="As the API answers.")
 @click.pass_obj
-def doctor_command(choice: "Choice") -> None:
+def doctor_command(choice: "Choice", as_json: bool) -> None:
     """Look for what may be wrong, and say what to do. Exit code 1 when something is."""
+    from api.doctor import finding_json
+    from daybook.examination import examination_lines
+
     findings = _look(choice, _findings)
     findings += _local_findings(choice)
-    for finding in findings:
-        mark = {"good": "ok", "notice": "--", "bad": "!!"}[finding.health]
-        echo(f"{mark}  {finding.what:<16} {finding.sentence}")
-        if finding.next_step:
-            echo(f"    {'':<16} → {finding.next_step}")
+    if as_json:
+        _print_json({"findings": [finding_json(finding) for finding in findings]})
+    else:
+        for line in examination_lines(findings, columns()):
+            echo(line)
     if any(finding.health == "bad" for finding in findings):
         sys.exit(1)
 

@@ -1,12 +1,15 @@
 """What the commands that look at the past show, in the shapes of the API."""
 
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any
 from uuid import UUID
 
+from msgspec import Meta, ValidationError, convert
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from api.as_of import position_named, then_json
+from api.clock import now
 from api.job_shapes import job_dict, standing_json
 from api.shapes import bot_json, order_json
 from api.ticket_shapes import restaurant_json
@@ -101,6 +104,15 @@ async def difference(connection: Connection, first: str, second: str, limit: int
         ],
         "more": max(0, len(touched) - limit),
     }
+
+
+def is_future(when: str) -> bool:
+    """By this machine's clock. A position is never in the future: those are refused."""
+    try:
+        instant: datetime = convert(when, Annotated[datetime, Meta(tz=True)])
+    except ValidationError:
+        return False
+    return instant > now()
 
 
 def standing(state: Any) -> str:

@@ -22,6 +22,14 @@ def echo_json(text: str) -> None:
     click.echo(printable_json(text))
 
 
+def columns() -> int | None:
+    """How wide the terminal is; None where other programs read the output."""
+    from rich.console import Console
+
+    console = Console()
+    return console.width if console.is_terminal else None
+
+
 def write_lines(lines: Sequence[bytes]) -> None:
     """Lines of JSON as they are stored, escaped."""
     if lines:

@@ -61,7 +61,7 @@ class Decider(Struct, Generic[S], frozen=True, eq=False, kw_only=True):
     """An aggregate as the log sees it: its name, its events and the fold that gives its state.
 
     `finished` says that nothing more is expected to happen: such an aggregate leaves the live
-    tables and lives on in the log.
+    tables and lives on in the log. `ties` are the ids that `Desk.tied_count` counts it for.
     """
 
     name: str
@@ -69,6 +69,7 @@ class Decider(Struct, Generic[S], frozen=True, eq=False, kw_only=True):
     events: tuple[type[Event], ...]
     evolve: Callable[[S | None, Event], S]
     finished: Callable[[S], bool]
+    ties: Callable[[S], Iterable[UUID]] | None = None
 
     def fold(self, events: Iterable[Event]) -> S | None:
         state: S | None = None

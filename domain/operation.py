@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from domain.errors import OperationNotFailedError, OperationOverError
 from domain.event import Decider, Event, events_of
 from domain.job import Backoff
+from domain.lane import lane_id
 
 ATTEMPTS_MAX = 3
 
@@ -231,4 +232,5 @@ OPERATION: Decider[Operation] = Decider(
     events=events_of(Operation),
     evolve=evolve,
     finished=lambda operation: operation.is_over,
+    ties=lambda operation: [lane_id(*lane) for lane in operation.lanes],
 )

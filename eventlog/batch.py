@@ -76,6 +76,7 @@ class Batch:
         self._kept = KeptAnswers()
 
     async def run(self, link: Link) -> None:
+        lives = {name: memory.life for name, memory in self._memories.items()}
         try:
             changes = await self._run(link)
         except BaseException:
@@ -83,7 +84,7 @@ class Batch:
                 self._memories[name].forget(states)
             raise
         for name, memory in self._memories.items():
-            memory.note(changes.get(name, ()))
+            memory.note(changes.get(name, ()), lives[name])
 
     async def _run(self, link: Link) -> dict[str, list[Entry]]:
         desk, picks = await self._hold(link)

@@ -59,7 +59,7 @@ class BatchDesk:
         self.now = now
         self._drawn = drawn
         self._seen_all = seen_all
-        self._tied = tied
+        self._tied = dict(tied)
         # Keyed by the id's integer: a UUID's own hash is a call into Python, a dozen a command.
         self._entries = {aggregate_id.int: Entry(None) for aggregate_id in absent}
         # What is held besides is newer.
@@ -145,8 +145,18 @@ class BatchDesk:
             entry.is_anew = True
         after = decider.evolve(before, event)
         entry.state, entry.decider = after, decider
+        if decider.ties is not None:
+            self._tie(decider, before, after)
         self._events.append(Decided(aggregate_id, after.version, event))
         return after
+
+    def _tie(self, decider: Decider[Any], before: State | None, after: State | None) -> None:
+        """What was decided in this batch counts for its later commands."""
+        assert decider.ties is not None
+        for state, count in ((before, -1), (after, 1)):
+            for one in () if state is None else decider.ties(state):
+                key = decider.name, one.int
+                self._tied[key] = self._tied.get(key, 0) + count
 
     def accept(self) -> list[Decided]:
         """Ends a command that decided, and returns its events."""
@@ -157,6 +167,9 @@ class BatchDesk:
     def revoke(self) -> None:
         """Ends a command that was refused: as if it had never been here."""
         for entry, state, decider, is_anew in reversed(self._undo):
+            by = entry.decider
+            if by is not None and by.ties is not None:
+                self._tie(by, entry.state, state)
             if decider is None:
                 assert entry.decider is not None
                 self._changed[entry.decider.name].pop()

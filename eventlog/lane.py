@@ -14,9 +14,11 @@ from eventlog.database import connect, cut_off
 from eventlog.errors import (
     ConflictError,
     OutcomeUnknownError,
+    StandbyError,
     StorageFullError,
     UnavailableError,
 )
+from eventlog.horizon import refuse_standby
 from eventlog.link import Connection, Link
 from eventlog.origin import Origin
 
@@ -186,11 +188,13 @@ class Lane(Generic[C]):
                         return await self._ask(connection, batch)
                     finally:
                         timer.cancel()
-            except (psycopg.Error, OSError):
+            except (psycopg.Error, OSError, StandbyError):
                 await asyncio.sleep(RETRY_SECONDS)
         return None
 
     async def _ask(self, connection: Connection, batch: Batch) -> bool:
+        # A standby that lags knows nothing of a batch that its primary has committed.
+        await refuse_standby(connection)
         await connection.execute(LEAVE_ROLE)
         while True:
             still_there = await connection.execute(END_BACKEND, self._backend)

@@ -7,12 +7,12 @@ The committer takes them last, and a few at a time: nobody waits for a connectio
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import psycopg
 
-from domain.desk import NotOnDeskError
+from domain.desk import NotOnDeskError, Together
 from domain.errors import NotFoundError, OperationOverError
 from domain.operation import OPERATION, Operation, OperationStatus
 from domain.operations import CarryOut, FailOperation
@@ -26,6 +26,8 @@ _log = logging.getLogger("daybook.operations")
 ACTOR = "system:operations"
 DEED = "carry out"
 AT_ONCE_MAX = 200
+# Messages of operations that are carried out in one transaction.
+TOGETHER_MAX = 1000
 # Others may have been waiting for this one's place: there is a look this often, bell or not.
 LOOK_SECONDS = 0.1
 ERROR_CHARACTERS_MAX = 2000
@@ -63,7 +65,7 @@ class Operations(Processor):
         )
         if not due:
             return POLL_SECONDS
-        outcomes = await asyncio.gather(*(_carry_out(runtime, one) for one in due))
+        outcomes = await asyncio.gather(*(_carry_out_line(runtime, line) for line in lines(due)))
         if troubles := [one for one in outcomes if one is not None]:
             await _rest(troubles)
         return 0 if len(due) == AT_ONCE_MAX else LOOK_SECONDS
@@ -73,6 +75,62 @@ class Operations(Processor):
             context = {"lookMs": round(LOOK_SECONDS * 1000), "atOnceMax": AT_ONCE_MAX}
             _log.info("operations.begun", extra={"context": context})
         self._has_begun = session.on_duty
+
+
+def lines(due: Sequence[Due]) -> list[list[Due]]:
+    """Operations that share a lane, each line in the order of acceptance. What writers do at the
+    same time comes into the log in any order, so such operations follow one another."""
+    line_of: dict[tuple[str, str], list[Due]] = {}
+    for one in due:
+        lanes = {(item.queue, item.partition) for item in one.items}
+        joined = {id(line): line for lane in lanes if (line := line_of.get(lane)) is not None}
+        line, *others = joined.values() if joined else ([],)
+        for other in others:
+            line += other
+            for item in (item for operation in other for item in operation.items):
+                line_of[item.queue, item.partition] = line
+        line.append(one)
+        line_of |= dict.fromkeys(lanes, line)
+    places = {one.operation_id: place for place, one in enumerate(due)}
+    found = {id(line): line for line in line_of.values()}
+    return [sorted(line, key=lambda one: places[one.operation_id]) for line in found.values()]
+
+
+def parts(line: Sequence[Due]) -> Iterator[list[Due]]:
+    """Of a line, as many operations as one transaction takes."""
+    part: list[Due] = []
+    for one in line:
+        if part and sum(len(each.items) for each in (*part, one)) > TOGETHER_MAX:
+            yield part
+            part = []
+        part.append(one)
+    yield part
+
+
+async def _carry_out_line(runtime: Runtime, line: Sequence[Due]) -> psycopg.Error | None:
+    for part in parts(line):
+        if not await _carried_out_together(runtime, part):
+            for one in part:
+                if error := await _carry_out(runtime, one):
+                    return error
+    return None
+
+
+async def _carried_out_together(runtime: Runtime, part: Sequence[Due]) -> bool:
+    """False if they have to be carried out one by one: one alone, or one of them at fault."""
+    if len(part) == 1:
+        return False
+    commands = [CarryOut(operation_id=one.operation_id, items=one.items) for one in part]
+    began_at = asyncio.get_running_loop().time()
+    try:
+        origin = runtime.origin(ACTOR, part[0].operation_id, f"{DEED} {len(part)}")
+        receipt = await runtime.committer.submit(Together(commands), origin)
+    except Exception:
+        return False
+    seconds = asyncio.get_running_loop().time() - began_at
+    for operation in receipt.answer:
+        _say(logging.INFO, "operation.completed", operation, ms=round(seconds * 1000, 1))
+    return True
 
 
 async def _carry_out(runtime: Runtime, due: Due) -> psycopg.Error | None:

@@ -1,6 +1,7 @@
 """The process managers, listed once. A new one is one line here."""
 
 from processors.checkpoints import Checkpoints
+from processors.clock_jumps import ClockJumps
 from processors.completions import Completions
 from processors.deliveries import Deliveries
 from processors.dispatch import Dispatch
@@ -21,9 +22,12 @@ def all_processors(
     qstash: QStash | None = None,
     upstreams: Upstreams | None = None,
     deliveries: Deliveries | None = None,
+    *,
+    callback_grace_seconds: float = GRACE_SECONDS,
 ) -> list[Processor]:
     """With QStash, which calls back when an order is due, completions only do what it did not."""
     built_in: list[Processor] = [
+        ClockJumps(),
         Recovery(),
         Dispatch(),
         Leases(),
@@ -39,4 +43,4 @@ def all_processors(
         built_in += [Notifications(), deliveries]
     if qstash is None:
         return [Completions(), *built_in]
-    return [Completions(GRACE_SECONDS), Scheduling(qstash), *built_in]
+    return [Completions(callback_grace_seconds), Scheduling(qstash), *built_in]

@@ -7,14 +7,19 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from eventlog.epochs import READ_LAST_EPOCH
 from eventlog.follower import UNREAD_SECONDS
-from eventlog.horizon import READ_HORIZON_AGE, READ_LAST_POSITION
+from eventlog.horizon import READ_HORIZON_AGE, READ_LAST_POSITION, READ_NEWEST_POSITION
 from projections.operations import Failed, Numbers, count_failed, read_numbers
 from projections.queue_standings import QueueStanding, read_standings
 
 COUNT_MAX = 1000
 
-READ_FOLLOWERS = f"SELECT name, position, {UNREAD_SECONDS} FROM followers ORDER BY name"
+READ_FOLLOWERS = f"""
+SELECT name, position, {UNREAD_SECONDS}, greatest(0, position - ({READ_LAST_POSITION}))
+FROM followers
+ORDER BY name
+"""
 # Orders are taken by rank and number, and of each rank the lowest has waited longest.
 READ_ORDERS = """
 SELECT (SELECT count(*) FROM (
@@ -35,6 +40,12 @@ class Readings(Struct, frozen=True, kw_only=True):
     unread_seconds: dict[str, float]
     """How old the first event is that each has not read."""
 
+    ahead: dict[str, int]
+    """By how many positions each is ahead of the log, which it never should be."""
+
+    epoch: int
+    """How many epochs the log has begun."""
+
     horizon_age_seconds: float
     orders_pending: int
     orders_oldest_at: datetime | None
@@ -46,14 +57,17 @@ class Readings(Struct, frozen=True, kw_only=True):
 async def take_readings(connection: AsyncConnection[TupleRow]) -> Readings:
     # Before the end of the log: nobody can then be ahead of it.
     followers = await (await connection.execute(READ_FOLLOWERS)).fetchall()
-    ((position,),) = await (await connection.execute(READ_LAST_POSITION)).fetchall()
+    ((position,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
+    epoch = await (await connection.execute(READ_LAST_EPOCH)).fetchone()
     ((age,),) = await (await connection.execute(READ_HORIZON_AGE)).fetchall()
     orders = await connection.execute(READ_ORDERS, {"limit": COUNT_MAX})
     ((pending, oldest_at),) = await orders.fetchall()
     return Readings(
         position=position,
-        followers={name: position for name, position, _ in followers},
-        unread_seconds={name: seconds for name, _, seconds in followers},
+        followers={name: position for name, position, _, _ in followers},
+        unread_seconds={name: seconds for name, _, seconds, _ in followers},
+        ahead={name: ahead for name, _, _, ahead in followers},
+        epoch=epoch[0] if epoch else 0,
         horizon_age_seconds=age,
         orders_pending=pending,
         orders_oldest_at=oldest_at,

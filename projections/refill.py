@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from psycopg.sql import SQL, Identifier
 
 from eventlog.database import SCHEMA
+from eventlog.epochs import enter_epoch
 from eventlog.follower import ENROL_FOLLOWER, MOVE_CURSOR
 from eventlog.import_log import end_import
 from projections.rebuild.copies import Copy, find_copies, forget_cursor
@@ -49,7 +50,8 @@ async def _hand_over(connection: Connection, copy: Copy) -> None:
     if copy.target.is_followed:
         await connection.execute(ENROL_FOLLOWER, {"name": name})
         where = {"position": cursor.position, "count": cursor.count, "digest": cursor.digest}
-        await connection.execute(MOVE_CURSOR, {"name": name, **where})
+        epoch = await enter_epoch(connection)
+        await connection.execute(MOVE_CURSOR, {"name": name, "epoch": epoch, **where})
     await forget_cursor(connection, copy)
 
 

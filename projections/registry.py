@@ -9,6 +9,7 @@ from typing import Any
 import eventlog.migrations
 import projections.migrations
 from domain.bot import BOT
+from domain.clock import CLOCK
 from domain.event import Decider
 from domain.job import JOB
 from domain.key import KEY
@@ -56,6 +57,7 @@ DECIDERS: tuple[Decider[Any], ...] = (
     TICKET,
     SUBJECT,
     OPERATION,
+    CLOCK,
 )
 
 # This order is the order in which every batch of every process locks rows. Two processes with

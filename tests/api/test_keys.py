@@ -23,7 +23,7 @@ from api.keyring import ANSWER_SECONDS_MAX, STALE_SECONDS_MAX, Keyring
 from projections.keys import changed_keys
 from tests.api.holding import Holder, holder, issue, name_of, refresh, revoke, rotate
 from tests.api.http import Answer, Api, open_api, some_settings
-from tests.kitchen import rows
+from tests.kitchen import eventually, rows
 from tests.proxy import proxy_to
 
 pytestmark = pytest.mark.anyio
@@ -432,3 +432,24 @@ async def test_keys_that_take_long_to_read_are_read_all_the_same(
         async with asyncio.timeout(10):
             while keyring.caller(key.encode(), ANY_KEY.value) is None:  # noqa: ASYNC110 (as above)
                 await asyncio.sleep(0.05)
+
+
+async def test_after_a_failover_keys_are_read_anew_whatever_their_sum(database: str) -> None:
+    """One change was lost with the old primary and another was made on the new one: the versions
+    add up to what they were before."""
+    lost, revoked = await issue(database, "staff"), await issue(database, "staff")
+    change = (
+        "UPDATE daybook.keys SET version = %(version)s, revoked_at = %(revoked_at)s,"
+        " updated_at = updated_at - interval '1 hour' WHERE name = %(name)s"
+    )
+    with psycopg.connect(database, autocommit=True) as owner:
+        one = {"name": name_of(lost), "version": 2, "revoked_at": None}
+        owner.execute(change, one)
+        async with proxy_to(database) as proxy, Keyring(proxy.conninfo) as keyring:
+            gone = {"name": name_of(revoked), "version": 2, "revoked_at": datetime.now(UTC)}
+            with owner.transaction():
+                owner.execute(change, {**one, "version": 1})
+                owner.execute(change, gone)
+            proxy.drop_all()
+            await eventually(lambda: keyring.caller(revoked.encode(), ANY_KEY.value) is None)
+            assert keyring.caller(lost.encode(), ANY_KEY.value) is not None

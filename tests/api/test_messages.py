@@ -130,6 +130,48 @@ async def test_what_one_consumer_group_holds_another_does_not_acknowledge(api: A
         assert told.get("code") == code
 
 
+@pytest.mark.parametrize("group", [None, "kitchen"])
+async def test_an_acknowledgment_is_taken_as_clients_of_the_protocol_send_it(
+    api: Api, group: str | None
+) -> None:
+    # S3-41: they name the error and the consumer group with every message, also if there is none.
+    asked = {} if group is None else {"consumerGroup": group}
+    await push(api, *(item(n, partition=f"p{n}", traceId=None) for n in range(3)))
+    popped = await pop(
+        api, batch=3, autoAck="false", subscriptionMode="all", subscriptionFrom="now", **asked
+    )
+    first, second, third = (ack(one, error=None, consumerGroup=group) for one in popped)
+    assert (await api.post("/api/v1/ack", first)).json["status"] == "COMPLETED"
+    batch = {"acknowledgments": [second], "consumerGroup": group}
+    answer = await api.post("/api/v1/ack/batch", batch)
+    assert [one["status"] for one in answer.json["acknowledgments"]] == ["COMPLETED"]
+    transaction = {
+        "acknowledgments": [third],
+        "items": [item(traceId="4bf92f35", transactionId=None)],
+        "consumerGroup": group,
+        "requiredLeases": [third["leaseId"]],
+    }
+    answer = await api.post("/api/v1/transaction", transaction)
+    assert [one["status"] for one in answer.json["acknowledgments"]] == ["COMPLETED"]
+
+
+async def test_no_way_to_acknowledge_ends_what_another_consumer_group_holds(api: Api) -> None:
+    await push(api, item(1))
+    (message,) = await pop(api, consumerGroup="kitchen")
+    wrong = ack(message, consumerGroup="bar")
+    assert (await api.post("/api/v1/ack", wrong)).problem == (409, "claim-lost")
+    batch = await api.post("/api/v1/ack/batch", {"acknowledgments": [wrong]})
+    assert batch.json["acknowledgments"][0]["code"] == "claim_lost"
+    for transaction, code in (
+        ({"acknowledgments": [wrong]}, "claim-lost"),
+        ({"acknowledgments": [ack(message)], "consumerGroup": "bar"}, "claim-lost"),
+        ({"acknowledgments": [ack(message)], "requiredLeases": [str(uuid7())]}, "lease-lost"),
+    ):
+        refused = await api.post("/api/v1/transaction", {**transaction, "items": [item()]})
+        assert refused.problem == (409, code), transaction
+    assert (await api.post("/api/v1/ack", ack(message))).json["status"] == "COMPLETED"
+
+
 async def test_who_pushed_before_pushes_could_be_queued_finds_the_answer_as_it_was(
     api: Api,
 ) -> None:

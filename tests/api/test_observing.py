@@ -22,7 +22,7 @@ from tests.api.counter import LINE, join, open_counter_api, open_restaurant, par
 from tests.api.holding import Holder, holder, issue, name_of, refresh
 from tests.api.http import Api
 from tests.api.live import Live, hear, open_live, request
-from tests.kitchen import rows
+from tests.kitchen import eventually, rows
 
 pytestmark = pytest.mark.anyio
 
@@ -52,12 +52,15 @@ def numbers(text: str) -> dict[str, float]:
     return {name: float(value) for name, _, value in pairs}
 
 
-async def test_the_metrics_tell_of_queues_the_log_and_the_committer(api: Api) -> None:
+async def test_the_metrics_tell_of_queues_the_log_and_the_committer(
+    api: Api, database: str
+) -> None:
     await api.order()
     for _ in range(3):
         await api.post("/api/jobs", {"queue": "email", "type": "t"})
     await api.post("/api/jobs/claim", {"queues": ["email"], "workerId": "w"})
     await api.get("/api/nothing-of-this-name")
+    await eventually(lambda: rows(database, "SELECT FROM followers WHERE name = 'finished_orders'"))
     text = (await api.get("/metrics")).body.decode()
     found = numbers(text)
 
@@ -71,6 +74,8 @@ async def test_the_metrics_tell_of_queues_the_log_and_the_committer(api: Api) ->
     assert found["daybook_wait_seconds_count"] == 5
     assert found["daybook_log_position"] == 5
     assert found["daybook_horizon_age_seconds"] >= 0
+    assert found["daybook_log_epoch"] == 1
+    assert found['daybook_follower_ahead{follower="finished_orders"}'] == 0
     assert found["daybook_database_up"] == 1
     assert found['daybook_http_requests_total{route="POST /api/jobs",status="201"}'] == 3
     assert found['daybook_http_requests_total{route="none",status="404"}'] == 1

@@ -16,6 +16,7 @@ import httpx2
 import pytest
 
 from daybook import Client, Refused
+from daybook.errors import BadSetup
 from tests.conftest import reachable_directory
 from tests.daybook.conftest import Made
 from tests.processes import (
@@ -250,3 +251,82 @@ def test_a_reason_is_one_line_of_text_or_is_left_out(
     assert result.returncode == 2
     assert "1 to 500 characters" in result.stderr
     assert "\x1b" not in result.stderr
+
+
+GREETING = """
+from daybook import Worker
+worker = Worker({arguments}queues=["greetings"])
+@worker.job("greet")
+async def greet(job):
+    return "hello"
+if __name__ == "__main__":
+    worker.run()
+"""
+
+
+def test_worker_and_client_take_address_and_key_from_the_environment(
+    running: Running, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "greeting.py").write_text(GREETING.format(arguments=""))
+    variables = {"DAYBOOK_URL": running.url, "DAYBOOK_KEY": admin_key(directory)}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with Client() as client:
+        job = client.enqueue("greetings", "greet", {})
+        worker = Running("worker", "greeting:worker", **variables, PYTHONPATH=str(tmp_path))
+        try:
+            assert eventually(lambda: client.get(job.id).status == "COMPLETED"), worker.output
+        finally:
+            worker.end()
+        direct = subprocess.Popen(
+            [sys.executable, tmp_path / "greeting.py"], env=environment(**variables), cwd=ROOT
+        )
+        try:
+            again = client.enqueue("greetings", "greet", {})
+            assert eventually(lambda: client.get(again.id).status == "COMPLETED")
+        finally:
+            direct.terminate()
+            direct.wait(SECONDS_MAX)
+
+
+def test_a_key_of_the_environment_goes_to_the_address_of_the_environment_only(
+    running: Running, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAYBOOK_KEY", admin_key(directory))
+    with Client(running.url) as client, pytest.raises(Refused):
+        client.enqueue("greetings", "greet", {})
+    with pytest.raises(BadSetup, match="DAYBOOK_URL"):
+        Client()
+
+
+@pytest.mark.parametrize("how", ["command", "program"])
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("dbk_worker_k3v9q1m8x2ab_" + "x" * 43 + "_abcdef", "good key"),
+        ("hunter2", "not one of Daybook's"),
+    ],
+)
+def test_a_bad_key_ends_a_worker_with_one_sentence(
+    running: Running, tmp_path: Path, how: str, key: str, said: str
+) -> None:
+    module = tmp_path / "greeting.py"
+    module.write_text(GREETING.format(arguments=""))
+    variables = {"DAYBOOK_URL": running.url, "DAYBOOK_KEY": key, "PYTHONPATH": str(tmp_path)}
+    if how == "command":
+        ended = daybook("worker", "greeting:worker", **variables)
+    else:
+        ended = subprocess.run(
+            [sys.executable, module],
+            env=environment(**variables),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+    assert ended.returncode == 2, ended.stderr
+    sentences = [line for line in ended.stderr.splitlines() if not line.startswith("{")]
+    assert len(sentences) == 1, ended.stderr
+    assert said in sentences[0]
+    assert key not in ended.stderr

@@ -5,15 +5,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from uuid_utils.compat import uuid7
 
 from api.admission import Thresholds
 from api.service import Service
+from domain.operations import _message
 from processors import duty, operations
 from processors.operations import Operations
+from projections.operations import Due
 from tests.api.http import Api
 from tests.api.test_messages import item
 from tests.api.test_operations import BUSY, CALM, make_busy, opened, push, until_done
 from tests.kitchen import eventually, rows
+from tests.projections.test_operations import message
 
 pytestmark = pytest.mark.anyio
 
@@ -67,3 +71,59 @@ async def test_with_more_services_nothing_is_done_more_often(database: str) -> N
     accepted = rows(database, "SELECT position FROM log WHERE topic = 'operation.created'")
     assert sorted(commands) == [0, 0, len(accepted)]
     assert completed_count(database) == len(accepted)
+
+
+CREATED = """
+SELECT data ->> 'payload'
+FROM log
+WHERE topic = 'job.created' AND data ->> 'partition' = %(partition)s
+ORDER BY position
+"""
+
+
+async def test_in_a_lane_jobs_are_created_in_the_order_of_acceptance(database: str) -> None:
+    # S3-06
+    lanes = ("a", "b", "c")
+    async with opened(database, BUSY) as api:
+        await make_busy(api)
+        for number in range(60):
+            # Some are for two lanes, so that these depend on each other. They are too many for one
+            # batch, and of different sizes, so that some would overtake others.
+            wanted = {lanes[number % 3], lanes[number % 3 - (number % 5 == 0)]}
+            count = 300 if number % 7 == 0 else 1
+            answer = await push(
+                api, *(item(number, partition=one) for one in wanted for _ in range(count))
+            )
+            assert answer.status == 202
+    async with opened(database, CALM, [Operations()]):
+        await eventually(lambda: completed_count(database) >= 60, seconds=60)
+    for lane in lanes:
+        created = [int(number) for (number,) in rows(database, CREATED, {"partition": lane})]
+        assert len(created) >= 20
+        assert created == sorted(created)
+
+
+async def test_positions_tell_how_many_were_accepted_in_the_same_moment(database: str) -> None:
+    # S3-20
+    async with opened(database, BUSY) as api:
+        await make_busy(api)
+        answers = await asyncio.gather(
+            *(push(api, item(number, partition=str(number))) for number in range(10))
+        )
+        positions = sorted(answer.json["queuePosition"] for answer in answers)
+        assert positions == list(range(positions[0], positions[0] + 10))
+        assert positions[0] <= 1
+
+
+def test_operations_stand_in_one_line_if_they_share_a_lane() -> None:
+    def due(*partitions: str) -> Due:
+        items = [message("mail", partition) for partition in partitions]
+        return Due(uuid7(), tuple([_message(one) for one in items]))
+
+    one, two, three, four, five = due("a"), due("b"), due("c"), due("b", "a"), due("a")
+    found = operations.lines([one, two, three, four, five])
+    assert sorted(found, key=len) == [[three], [one, two, four, five]]
+    assert [*operations.parts([one] * (operations.TOGETHER_MAX + 1))] == [
+        [one] * operations.TOGETHER_MAX,
+        [one],
+    ]

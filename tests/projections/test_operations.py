@@ -1,5 +1,6 @@
 """Operations at random, and the tables that follow from them."""
 
+import asyncio
 import random
 from typing import Any
 from uuid import UUID
@@ -8,7 +9,7 @@ import pytest
 from msgspec import ValidationError, json
 from uuid_utils.compat import uuid7
 
-from domain.errors import Refusal
+from domain.errors import LaneFullError, Refusal
 from domain.foreman import ConfigureQueue
 from domain.messages import MESSAGE_TYPE, message_key
 from domain.new_jobs import NewJob
@@ -163,6 +164,27 @@ async def test_a_position_is_a_difference_of_numbers_and_the_wait_follows_from_t
         standing = Standing(oldest=first.operation.number, per_second=50)
         fifth = await accepted(workshop, standing)
         assert (fifth.position, fifth.wait_seconds) == (4, 5 / 50)
+
+
+async def test_a_lane_takes_no_more_than_its_depth_also_in_one_moment(database: str) -> None:
+    # S3-60
+    async with open_workshop(database) as workshop:
+
+        def push(partition: str) -> Push:
+            new = [message("mail", partition)]
+            return Push(
+                new=new,
+                operation_id=uuid7(),
+                is_busy=True,
+                standing=Standing(),
+                lane_depth_max=5,
+            )
+
+        pushes = [workshop.submit(push(lane)) for _ in range(30) for lane in ("a", "b")]
+        told = await asyncio.gather(*pushes, return_exceptions=True)
+        assert sum(isinstance(one, LaneFullError) for one in told) == 60 - 2 * 5
+    held = rows(database, "SELECT partition, count(*) FROM operation_lanes GROUP BY partition")
+    assert sorted(held) == [("a", 5), ("b", 5)]
 
 
 async def test_ids_are_made_here_and_tell_the_time_while_the_log_tells_the_order(
