@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 from uuid import UUID, uuid5
 
 import orjson
+import psycopg
 from msgspec import Meta, Struct
 from msgspec.json import Decoder, encode
 from msgspec.structs import fields, replace
@@ -26,7 +27,14 @@ from api.access import ADMIN, Caller, unknown_key
 from api.happenings import happened
 from api.limit_settings import BODY_BYTES_MAX, LimitSettings
 from api.parameters import NoParameters, Parameters, read_parameters
-from api.problems import KNOWN_ERRORS, BadInputError, Problem, defect, problem_of
+from api.problems import (
+    KNOWN_ERRORS,
+    BadInputError,
+    Problem,
+    defect,
+    problem_of,
+    unavailable,
+)
 from api.request_context import COMMAND_ID
 from api.requests import (
     Headers,
@@ -61,6 +69,7 @@ CORRELATION = b"daybook-correlation-id"
 REASON = b"daybook-reason"
 IF_MATCH = b"if-match"
 PREFER = b"prefer"
+AWAY = "The database cannot be read at the moment; nothing was done, so send it again."
 REPLAYED = (b"idempotent-replayed", b"true")
 
 
@@ -210,6 +219,10 @@ class Endpoint(ABC, Generic[B]):
             return
         except KNOWN_ERRORS as error:
             await problem_of(error)(scope, receive, send)
+            return
+        except (psycopg.OperationalError, OSError):
+            # What it had to look at before its command: the database was away, or too slow.
+            await unavailable(AWAY)(scope, receive, send)
             return
         except Exception:
             await defect()(scope, receive, send)

@@ -21,8 +21,10 @@ from domain.errors import (
     BadKeyError,
     BadValueError,
     BotBusyError,
+    BotDeadError,
     BotDeletedError,
     BotInUseError,
+    BotNotDeadError,
     CallOvertakenError,
     ClaimLostError,
     CountGrownError,
@@ -48,6 +50,7 @@ from domain.errors import (
     OrderTakenError,
     PollOvertakenError,
     QueueOutOfReachError,
+    ReadableAggregateError,
     RebuildRunningError,
     Refusal,
     RestaurantExistsError,
@@ -58,6 +61,7 @@ from domain.errors import (
     TicketNotWaitingError,
     TicketOverError,
     UnknownTimeZoneError,
+    UnreadableAggregateError,
     VersionConflictError,
 )
 from eventlog.errors import (
@@ -86,6 +90,8 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     BotBusyError: HTTPStatus.CONFLICT,
     BotInUseError: HTTPStatus.CONFLICT,
     BotDeletedError: HTTPStatus.GONE,
+    BotDeadError: HTTPStatus.CONFLICT,
+    BotNotDeadError: HTTPStatus.CONFLICT,
     ClaimLostError: HTTPStatus.CONFLICT,
     NotYetDueError: HTTPStatus.CONFLICT,
     JobNotDeadError: HTTPStatus.CONFLICT,
@@ -114,6 +120,8 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     SameRestaurantError: HTTPStatus.CONFLICT,
     GraceNotOverError: HTTPStatus.CONFLICT,
     RebuildRunningError: HTTPStatus.CONFLICT,
+    UnreadableAggregateError: HTTPStatus.CONFLICT,
+    ReadableAggregateError: HTTPStatus.CONFLICT,
 }
 
 

@@ -41,6 +41,7 @@ from eventlog.horizon import READ_NEWEST_POSITION
 from eventlog.mapper import EventMapper
 from eventlog.tail import Readers
 from eventlog.tasks import end
+from eventlog.unreadable_rows import is_unloadable
 from eventlog.wakeups import Wakeups
 from processors.deliveries import Deliveries
 from processors.duty import Duty
@@ -166,6 +167,15 @@ class Service:
 
     async def read(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
         """Lets a query read the database, for as long as somebody may be expected to wait."""
+        try:
+            return await self._read(query)
+        except psycopg.DataError as error:
+            # A row that no version can load is in the way: the list goes on without it.
+            if not is_unloadable(error) or not await self.committer.unreadable_rows.take():
+                raise
+            return await self._read(query)
+
+    async def _read(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
         wanted = AT_LEAST.get()
         if wanted is None:
             return await _in_time(_ask(self.readers, self._reading, query))

@@ -121,6 +121,25 @@ class BotDeletedError(Refusal):
         super().__init__(f"Bot {bot_id} is deleted.")
 
 
+class BotDeadError(Refusal):
+    code = "bot_dead"
+
+    def __init__(self, bot_id: UUID, failures: int, error: str | None) -> None:
+        row = "1 failure" if failures == 1 else f"{failures} failures"
+        super().__init__(
+            f"Bot {bot_id} is out of service after {row} in a row, the last one: "
+            f"{error or 'no reason given'}. An operator restores it, with a reason: POST "
+            f"/api/bots/{bot_id}/restore."
+        )
+
+
+class BotNotDeadError(Refusal):
+    code = "bot_not_dead"
+
+    def __init__(self, bot_id: UUID) -> None:
+        super().__init__(f"Bot {bot_id} is in service: there is nothing to restore.")
+
+
 class ClaimLostError(Refusal):
     code = "claim_lost"
 
@@ -329,3 +348,25 @@ class RebuildRunningError(Refusal):
 
     def __init__(self) -> None:
         super().__init__("A rebuild is under way: wait until it has ended, or stop it.")
+
+
+class UnreadableAggregateError(Refusal):
+    code = "unreadable"
+    # A newer version may be able to read it.
+    is_kept = False
+
+    def __init__(self, aggregate_id: UUID, error: str) -> None:
+        super().__init__(
+            f"The events of {aggregate_id} cannot be read ({error}), so nothing can be decided "
+            f"about it. An operator sets it aside: daybook quarantine set-aside {aggregate_id}."
+        )
+
+
+class ReadableAggregateError(Refusal):
+    code = "readable"
+    is_kept = False
+
+    def __init__(self, aggregate_id: UUID) -> None:
+        super().__init__(
+            f"Every event of {aggregate_id} can be read, so there is no reason to set it aside."
+        )

@@ -14,6 +14,13 @@ class UnknownTopicError(Exception):
         super().__init__(f"No event is registered under the topic {topic!r}.")
 
 
+class UnreadableEventError(Exception):
+    """A defect: a command decided on an event that nobody could read back. It is not appended."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"A {topic} was not appended, because it could not be read back: {reason}")
+
+
 class UnavailableError(Exception):
     """The command was not executed and never will be: it is safe to send it again."""
 
