@@ -4,6 +4,7 @@ from http import HTTPStatus
 from typing import Literal, TypedDict
 from uuid import UUID
 
+from msgspec import UNSET, UnsetType
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
@@ -23,6 +24,8 @@ class NewBot(Body, frozen=True):
 
 class BotChange(Stated, frozen=True, kw_only=True):
     status: Literal["IDLE"]
+    current_order_id: UnsetType | None = UNSET
+    """Can only be null: a bot that is idle has no order."""
 
 
 class Dismissal(Parameters, frozen=True):
