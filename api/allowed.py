@@ -2,6 +2,8 @@
 
 from msgspec import inspect
 
+from domain.patterns import in_ecma
+
 
 def allowed(kind: inspect.Type) -> str:
     match kind:
@@ -18,7 +20,7 @@ def allowed(kind: inspect.Type) -> str:
         case inspect.BoolType():
             return "true or false"
         case inspect.StrType(max_length=int()):
-            form = f" of the form {kind.pattern}" if kind.pattern else ""
+            form = f" of the form {in_ecma(kind.pattern)}" if kind.pattern else ""
             return f"a text of {kind.min_length or 0} to {kind.max_length} characters{form}"
         case inspect.EnumType():
             return "one of " + ", ".join(kind.cls)

@@ -35,6 +35,7 @@ from api import (
     orders,
     pages,
     pop,
+    quarantine,
     queue_rates,
     queue_reads,
     queues,
@@ -55,6 +56,7 @@ from api import (
 from api.door import Door, guarded
 from api.failed_keys import FailedKeys
 from api.gauges import Gauges
+from api.hosts import KnownHosts
 from api.lookup import Lookup
 from api.problems import (
     KNOWN_ERRORS,
@@ -110,6 +112,7 @@ ROUTES: list[Route] = [
     *cron.routes,
     *explain.routes,
     *rebuilds.routes,
+    *quarantine.routes,
     *doctor.routes,
     *stream.routes,
     *config.routes,
@@ -134,7 +137,7 @@ class App(Starlette):
         self, service: Service, settings: Settings, *, routes: Sequence[Route] = ROUTES
     ) -> None:
         assert (settings.auth == "open") is (service.keyring is None), "keys are looked after"
-        self.door = Door(service.keyring, is_secure=settings.is_https)
+        self.door = Door(service.keyring, hosts=KnownHosts(settings), is_secure=settings.is_https)
         behind = guarded(routes, self.door)
         super().__init__(routes=behind, exception_handlers=EXCEPTION_HANDLERS)
         # One thing, one address: a path with a slash too many is unknown like any other.

@@ -1,10 +1,9 @@
 """The parameter `asOf`: an instant, or a position of the log."""
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from typing import Annotated, TypedDict, TypeVar
 
-from msgspec import Meta, ValidationError, convert
+from msgspec import Meta
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from starlette.requests import Request
@@ -12,6 +11,8 @@ from starlette.requests import Request
 from api.requests import bad_request
 from api.shapes import Moment as MomentText
 from api.shapes import moment
+from domain.errors import BadValueError
+from domain.values import read_instant
 from projections.as_of import READ_BOUNDS, position_of
 from projections.past_lists import Moment, moment_of
 
@@ -64,8 +65,8 @@ async def position_named(reader: Reader, text: str) -> int:
             raise bad_request("bad_parameter", f"The parameter asOf is beyond the log: {head}.")
         return int(text)
     try:
-        instant = convert(text, Annotated[datetime, Meta(tz=True)])
-    except ValidationError:
+        instant = read_instant(text)
+    except BadValueError:
         raise bad_request(
             "bad_parameter",
             "The parameter asOf must be a position, or an instant like 2026-03-01T12:00:00Z.",

@@ -18,6 +18,7 @@ from jwt import InvalidSignatureError, PyJWS, PyJWTError
 from msgspec import DecodeError, Meta, Struct
 from msgspec.json import Decoder
 
+from domain.patterns import whole
 from eventlog.errors import SetupError
 
 UPSTASH_SIGNATURE = "upstash-signature"
@@ -97,7 +98,7 @@ class Claims(Struct, frozen=True):
     exp: int
     nbf: int
     iat: int
-    jti: Annotated[str, Meta(pattern=r"\A[!-~]{1,256}\Z")]
+    jti: Annotated[str, Meta(pattern=whole("[!-~]{1,256}"))]
     body: str
 
 

@@ -11,12 +11,12 @@ from api.queries import Read
 from api.requests import (
     BATCH_BODY_BYTES_MAX,
     BATCH_MAX,
-    ERROR_CHARACTERS_MAX,
     IDEMPOTENCY_KEY_CHARACTERS_MAX,
     USER_ID_CHARACTERS_MAX,
 )
 from api.settings import Settings
 from api.version import version
+from domain.values import ERROR_CHARACTERS_MAX
 
 
 class LimitsJSON(TypedDict):

@@ -19,9 +19,10 @@ from api.job_reads import (
 from api.job_shapes import JobJSON, job_json
 from api.parameters import Parameters
 from api.queries import DatabaseRead
-from api.requests import ERROR_CHARACTERS_MAX, bad_request
+from api.requests import bad_request
 from api.service import Service
 from domain.job import Job, JobStatus
+from domain.values import ERROR_CHARACTERS_MAX
 from projections.dead_jobs import DeadFilter
 from projections.dead_search import search_dead
 from projections.job_place import JobFilter

@@ -17,7 +17,7 @@ from api.queries import Read
 from api.service import Service
 from api.shapes import Moment, moment
 from eventlog.origin import StoredAnswer
-from projections.findings import Health
+from projections.findings import Finding, Health
 
 
 class FindingJSON(TypedDict):
@@ -56,14 +56,14 @@ def answer_of(errand: Errand | None) -> DoctorAnswer:
 def _examination_json(errand: Errand) -> ExaminationJSON:
     return {
         "state": errand.state.value,
-        "findings": [_finding_json(one) for one in errand.found],
+        "findings": [finding_json(one) for one in errand.found],
         "trouble": errand.trouble,
         "startedAt": moment(errand.started_at),
         "finishedAt": moment(errand.finished_at) if errand.finished_at else None,
     }
 
 
-def _finding_json(found: Found) -> FindingJSON:
+def finding_json(found: Found | Finding) -> FindingJSON:
     return {
         "what": found.what,
         "health": found.health,

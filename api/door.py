@@ -18,6 +18,7 @@ from api.access import ADMIN, ANYBODY, OPEN, PUBLIC, SIGNED, declared, described
 from api.failed_keys import FailedKeys
 from api.form_token import no_token, shows_token, token_of
 from api.happenings import happened
+from api.hosts import KnownHosts
 from api.key_text import PREFIX
 from api.keyring import Keyring
 from api.problems import Problem, unavailable
@@ -36,8 +37,11 @@ _ADMIN, _PUBLIC, _SIGNED = ADMIN.value, PUBLIC.value, SIGNED.value
 class Door:
     """Without a keyring it stands open, which is for this machine alone."""
 
-    def __init__(self, keyring: Keyring | None, *, is_secure: bool = False) -> None:
+    def __init__(
+        self, keyring: Keyring | None, *, hosts: KnownHosts, is_secure: bool = False
+    ) -> None:
         self._keyring = keyring
+        self._hosts = hosts
         self.cookie = SECURE_COOKIE if is_secure else COOKIE
         self.is_secure = is_secure
         self.failed_keys: FailedKeys | None = None
@@ -49,6 +53,8 @@ class Door:
             return secret_in_url()
         if self._keyring is None:
             return self._welcome(scope, needs)
+        if needs & _PUBLIC and is_for_browsers(scope) and not self._hosts.knows(scope["headers"]):
+            return unknown_host()
         shown, objection = self._shown(scope)
         caller = None if shown is None else self._keyring.caller(shown, needs)
         if caller is None or objection is not None or needs == _SIGNED:
@@ -61,8 +67,11 @@ class Door:
         return None if caller.mask & (needs | _ADMIN) else not_for(KeyScope(needs))
 
     def _welcome(self, scope: Scope, needs: int) -> Problem | None:
-        """Into an open house: whoever is on this machine, but no page of another site."""
+        """Into an open house: whoever is on this machine, but no page of another site, not even
+        of one whose name resolves to this machine."""
         scope["caller"] = OPEN
+        if not self._hosts.knows(scope["headers"]):
+            return unknown_host()
         if is_safe(scope) or needs & (_PUBLIC | _SIGNED):
             return None
         return foreign() if self.is_led(scope) else None
@@ -84,6 +93,8 @@ class Door:
             is_one = len(given) == 1 and text[: len(BEARER)].lower() == BEARER
             return text[len(BEARER) :] if is_one else b"", None
         key = self._kept(scope)
+        if key is not None and not self._hosts.knows(scope["headers"]):
+            return key, unknown_host()
         if key is None or is_safe(scope):
             return key, None
         if is_foreign(scope):
@@ -175,6 +186,14 @@ def foreign() -> Problem:
     return Problem(HTTPStatus.FORBIDDEN, "cross_site", sentence)
 
 
+def unknown_host() -> Problem:
+    sentence = (
+        "This service does not go by the name in the header Host: add it to DAYBOOK_PUBLIC_HOSTS "
+        "if it should, or ask by localhost."
+    )
+    return Problem(HTTPStatus.MISDIRECTED_REQUEST, "unknown_host", sentence)
+
+
 def secret_in_url() -> Problem:
     sentence = "A key or a secret is a header, never part of an address: addresses end up in logs."
     return Problem(HTTPStatus.BAD_REQUEST, "secret_in_url", sentence)
@@ -184,6 +203,11 @@ def is_safe(scope: Scope) -> bool:
     """Whether nothing is changed by it. To pop a message is to take it, though it is a GET."""
     endpoint = scope.get("endpoint")
     return scope["method"] in SAFE_METHODS and not getattr(endpoint, "changes", False)
+
+
+def is_for_browsers(scope: Scope) -> bool:
+    """Whether it is a page, a file of one, or what gives a browser its cookie."""
+    return getattr(scope.get("endpoint"), "is_for_browsers", False)
 
 
 def is_foreign(scope: Scope) -> bool:

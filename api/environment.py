@@ -16,6 +16,9 @@ from api.settings import Settings, description_of
 from eventlog.errors import SetupError
 
 PREFIX = "DAYBOOK_"
+LIST = "docs/operate/configuration.md"
+NEAR_MAX = 3
+NEAR_CUTOFF = 0.65
 
 
 def from_environment(overrides: Mapping[str, str]) -> Settings:
@@ -73,14 +76,21 @@ def _read_path(kind: type, text: str) -> Path:
 
 def _refuse_unknown(environ: Mapping[str, str]) -> None:
     names = [setting.encode_name for setting in fields(Settings)]
-    ours = [name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX)]
-    given = [name.removeprefix(PREFIX) for name in sorted(environ) if name.startswith(PREFIX)]
-    for name in given:
-        if name not in ours:
-            near = get_close_matches(name, ours, n=1)
-            known = ", ".join(PREFIX + one for one in ours)
-            hint = f"did you mean {PREFIX}{near[0]}?" if near else f"there are {known}."
-            raise SetupError(f"Unknown setting {PREFIX}{name}: {hint}")
+    for given in sorted(environ):
+        if given.startswith(PREFIX) and given not in names:
+            near = _near(given, names)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"{LIST} lists them all."
+            raise SetupError(f"Unknown setting {given}: {hint}")
+
+
+def _near(given: str, names: list[str]) -> list[str]:
+    """The names that are most alike, whether or not they begin with DAYBOOK_."""
+    by_word = {name.removeprefix(PREFIX): name for name in names}
+    word = given.removeprefix(PREFIX)
+    parts = [one for one in by_word if f"_{word}_" in f"_{one}_" or f"_{one}_" in f"_{word}_"]
+    found = [*get_close_matches(word, by_word, n=1), *sorted(parts, key=len)]
+    found += get_close_matches(word, by_word, n=NEAR_MAX, cutoff=NEAR_CUTOFF)
+    return [by_word[one] for one in list(dict.fromkeys(found))[:NEAR_MAX]]
 
 
 def _default_data_dir(environ: Mapping[str, str]) -> Path:

@@ -66,6 +66,7 @@ class Gauges(Collector):
         if self._readings is not None:
             yield from _of_log(self._readings)
             yield from _of_queues(self._readings)
+            yield _of_bots(self._readings)
 
     def _of_requests(self) -> Iterable[Metric]:
         answers = CounterMetricFamily(
@@ -118,11 +119,32 @@ def _of_log(readings: Readings) -> Iterable[Metric]:
     for name, seconds in readings.unread_seconds.items():
         late.add_metric([name], max(0.0, seconds))
     yield late
+    ahead = GaugeMetricFamily(
+        "daybook_follower_ahead",
+        "Positions by which a follower's cursor is ahead of the log: it would skip them.",
+        labels=["follower"],
+    )
+    for name, positions in readings.ahead.items():
+        ahead.add_metric([name], positions)
+    yield ahead
+    epoch = GaugeMetricFamily(
+        "daybook_log_epoch", "Epochs of the log so far: a failover or a restore begins another."
+    )
+    epoch.add_metric([], readings.epoch)
+    yield epoch
     age = GaugeMetricFamily(
         "daybook_horizon_age_seconds", "For how long the oldest writer has kept readers waiting."
     )
     age.add_metric([], readings.horizon_age_seconds)
     yield age
+    quarantined = GaugeMetricFamily(
+        "daybook_quarantined",
+        "Aggregates with an event that cannot be read: detected, or set aside by an operator.",
+        labels=["status"],
+    )
+    quarantined.add_metric(["detected"], readings.detected_count)
+    quarantined.add_metric(["set_aside"], readings.set_aside_count)
+    yield quarantined
 
 
 def _of_queues(readings: Readings) -> Iterable[Metric]:
@@ -148,6 +170,17 @@ def _of_queues(readings: Readings) -> Iterable[Metric]:
         age.add_metric(["job", queue.name], _age(queue.oldest_pending_at))
     yield depth
     yield age
+
+
+def _of_bots(readings: Readings) -> Metric:
+    bots = GaugeMetricFamily(
+        "daybook_bots",
+        "Bots by status; a dead one is out of service after too many failures in a row.",
+        labels=["status"],
+    )
+    for status, count in readings.bots.items():
+        bots.add_metric([status], count)
+    return bots
 
 
 def _age(since: datetime | None) -> float:

@@ -8,11 +8,11 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from api.access import AUDITOR
-from api.job_bodies import KEY_CHARACTERS_MAX
 from api.parameters import Parameters
 from api.queries import DatabaseRead
 from api.service import Service
 from api.shapes import Moment, moment
+from domain.values import KEY_CHARACTERS_MAX
 from projections.held import Held, Holder, read_in_hand
 
 LISTED_USUAL = 200

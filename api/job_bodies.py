@@ -1,7 +1,5 @@
 """What requests about jobs may say: names, times, payloads, and the bodies that hold them."""
 
-import re
-from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -9,27 +7,24 @@ from msgspec import Meta, Raw, field
 
 from api.commands import Body
 from api.limit_settings import KILOBYTE
-from api.requests import BATCH_MAX, ERROR_CHARACTERS_MAX, Id, unprocessable
+from api.requests import BATCH_MAX, Id, unprocessable
 from domain.job import NULL, OnDead, UniqueScope
 from domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
+from domain.values import (
+    PAYLOAD_BYTES_MAX,
+    Attempts,
+    Error,
+    Instant,
+    LeaseSeconds,
+    Name,
+    Priority,
+    RestSeconds,
+    Text,
+    check_instant,
+)
 from domain.workshop import Outcome
 
-NAME_CHARACTERS_MAX = 100
-KEY_CHARACTERS_MAX = 200
-PAYLOAD_BYTES_MAX = 64 * KILOBYTE
 FOLLOW_UPS_MAX = 20
-LEASE_SECONDS_MAX = 24 * 3600
-REST_SECONDS_MAX = 30 * 24 * 3600
-
-NAME_PATTERN = re.compile(f"^[A-Za-z0-9._:@-]{{1,{NAME_CHARACTERS_MAX}}}$")
-Name = Annotated[
-    str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=NAME_PATTERN.pattern)
-]
-Text = Annotated[str, Meta(min_length=1, max_length=KEY_CHARACTERS_MAX)]
-Instant = Annotated[datetime, Meta(tz=True)]
-LeaseSeconds = Annotated[float, Meta(gt=0, le=LEASE_SECONDS_MAX)]
-RestSeconds = Annotated[float, Meta(ge=0, le=REST_SECONDS_MAX)]
-Error = Annotated[str, Meta(max_length=ERROR_CHARACTERS_MAX)]
 
 
 def _null() -> Raw:
@@ -40,7 +35,7 @@ class NewJobBody(Body, frozen=True):
     queue: Name
     type: Name
     payload: Raw = field(default_factory=_null)
-    priority: Annotated[int, Meta(ge=1, le=10)] = PRIORITY_USUAL
+    priority: Priority = PRIORITY_USUAL
     subject: Text | None = None
     unique_key: Text | None = None
     unique_scope: UniqueScope = UniqueScope.FOREVER
@@ -48,10 +43,13 @@ class NewJobBody(Body, frozen=True):
     """What to do if the job of this unique key is dead: answer with it, or start it over as it is,
     with its own payload and a new life."""
 
-    attempts_max: Annotated[int, Meta(ge=1, le=1000)] = ATTEMPTS_MAX
+    attempts_max: Attempts = ATTEMPTS_MAX
     lease_seconds: LeaseSeconds = LEASE_SECONDS
     run_at: Instant | None = None
     partition: Text | None = None
+
+    def __post_init__(self) -> None:
+        check_instant(self.run_at)
 
 
 class FollowUp(Body, frozen=True):
@@ -60,12 +58,15 @@ class FollowUp(Body, frozen=True):
     type: Name
     queue: Name | None = None
     payload: Raw = field(default_factory=_null)
-    priority: Annotated[int, Meta(ge=1, le=10)] = PRIORITY_USUAL
+    priority: Priority = PRIORITY_USUAL
     subject: Text | None = None
-    attempts_max: Annotated[int, Meta(ge=1, le=1000)] = ATTEMPTS_MAX
+    attempts_max: Attempts = ATTEMPTS_MAX
     lease_seconds: LeaseSeconds = LEASE_SECONDS
     run_at: Instant | None = None
     partition: Text | None = None
+
+    def __post_init__(self) -> None:
+        check_instant(self.run_at)
 
 
 class NewJobs(Body, frozen=True):
@@ -94,6 +95,9 @@ class Snooze(Body, frozen=True):
     claim_id: Id
     until: Instant
 
+    def __post_init__(self) -> None:
+        check_instant(self.until)
+
 
 class Held(Body, frozen=True):
     claim_id: Id
@@ -109,6 +113,9 @@ class OneResult(Body, frozen=True):
     retry_after_seconds: RestSeconds | None = None
     until: Instant | None = None
     then: FollowUps = ()
+
+    def __post_init__(self) -> None:
+        check_instant(self.until)
 
 
 class Results(Body, frozen=True):

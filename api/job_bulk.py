@@ -2,7 +2,8 @@
 
 One request is one command: others have their turn between two of them, and whoever asks sees how
 far it is. The answer says what became of each job, and where the next request goes on. A dry run
-only says how many there are.
+only says how many there are. A request that names the number that a person saw is refused once
+there are more.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,12 +19,14 @@ from starlette.routing import Route
 
 from api.access import ADMIN
 from api.commands import Body, Call, Endpoint, RawHeaders, Stated, keyed, origin_of, told_by
-from api.job_bodies import Name, Text
 from api.job_reads import PageCursor
 from api.jobs import ResultJSON, told
 from api.requests import bad_request, read_idempotency_key
+from domain.desk import Command
 from domain.job import Job, JobStatus
 from domain.job_bulk import CancelJobs, ChangeJobs, RestartJobs
+from domain.seen import AsCounted
+from domain.values import Name, Text
 from domain.workshop import Settled
 from eventlog.errors import UnavailableError
 from eventlog.idempotency import IdempotencyKey
@@ -36,10 +39,19 @@ from projections.snapshot import ListBehindError
 # Whoever else has something to do waits for one command: 8 ms with 100 jobs, 50 ms with 500.
 PAGE_USUAL = 100
 PAGE_MAX = 500
-# A dry run counts no further.
-COUNT_MAX = 1000
+# A dry run counts no further: 10,000 jobs take 15 ms.
+COUNT_MAX = 10_000
 
 PageSize = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
+ExpectedCount = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=COUNT_MAX,
+        description="How many were counted, from `cursor` on if there is one. If there are more "
+        "by now, the request is refused with `count_grown`, and nothing is changed.",
+    ),
+]
 
 
 class JobsOf(Body, frozen=True):
@@ -63,6 +75,7 @@ class RetryMany(Stated, frozen=True):
     dry_run: bool = False
     limit: PageSize = PAGE_USUAL
     cursor: PageCursor | None = None
+    expected_count: ExpectedCount | None = None
 
 
 class CancelMany(Stated, frozen=True):
@@ -70,6 +83,7 @@ class CancelMany(Stated, frozen=True):
     dry_run: bool = False
     limit: PageSize = PAGE_USUAL
     cursor: PageCursor | None = None
+    expected_count: ExpectedCount | None = None
 
 
 class BulkAnswer(TypedDict):
@@ -105,7 +119,7 @@ class BulkEndpoint(Endpoint[B]):
         render = partial(_render, page)
         key = self._key(call, asked, render)
         ids, seen = [job.id for job in page.jobs], JobStatus(asked.filter.status)
-        command = self._change(ids, seen, asked.reason)
+        command = _as_counted(self._change(ids, seen, asked.reason), asked, page)
         origin = origin_of(call, key, correlation)
         receipt = await call.submit(command, origin, key)
         return receipt.replayed or render(receipt.answer), told_by(receipt)
@@ -124,10 +138,17 @@ class BulkEndpoint(Endpoint[B]):
 async def _page(call: Call, asked: RetryMany | CancelMany) -> JobPage:
     of = asked.filter
     wanted = JobFilter(JobStatus(of.status), of.queue, of.type, of.subject)
-    limit = COUNT_MAX if asked.dry_run else asked.limit
+    is_counted = asked.dry_run or asked.expected_count is not None
     try:
         return await call.service.read(
-            lambda reader: read_jobs(reader, wanted, limit=limit, cursor=asked.cursor)
+            lambda reader: read_jobs(
+                reader,
+                wanted,
+                limit=1 if asked.dry_run else asked.limit,
+                cursor=asked.cursor,
+                # One more than is told shows whether there are more.
+                count_max=COUNT_MAX + 1 if is_counted else 0,
+            )
         )
     except BadCursorError as error:
         raise bad_request("bad_cursor", str(error)) from error
@@ -135,12 +156,25 @@ async def _page(call: Call, asked: RetryMany | CancelMany) -> JobPage:
         raise UnavailableError("The jobs cannot be listed at the moment.") from error
 
 
+def _as_counted(
+    command: ChangeJobs, asked: RetryMany | CancelMany, page: JobPage
+) -> Command[list[Settled]]:
+    if asked.expected_count is None:
+        return command
+    return AsCounted(
+        command=command,
+        expected=asked.expected_count,
+        counted=min(page.counted, COUNT_MAX),
+        is_more=page.counted > COUNT_MAX,
+    )
+
+
 def _counted(page: JobPage) -> BulkAnswer:
     return {
-        "matched": len(page.jobs),
+        "matched": min(page.counted, COUNT_MAX),
         "changed": 0,
         "results": [],
-        "more": page.next_cursor is not None,
+        "more": page.counted > COUNT_MAX,
         "nextCursor": None,
     }
 

@@ -26,7 +26,7 @@ from api.commands import (
     origin_of,
     stored,
 )
-from api.job_bodies import Held, LeaseSeconds, Name
+from api.job_bodies import Held
 from api.job_shapes import BriefJob, JobJSON, brief_jobs, job_json
 from api.limit_settings import BATCH_BODY_BYTES_MAX, WAIT_SECONDS_MAX
 from api.problems import problem_of
@@ -34,6 +34,7 @@ from api.requests import BATCH_MAX, Id, KeyText, unprocessable
 from api.shapes import Moment, moment
 from domain.errors import ClaimLostError
 from domain.job import Job
+from domain.values import LeaseSeconds, Name, Text
 from domain.workshop import ClaimJobs, FinishJobs, Outcome, Result, Selector
 from eventlog.idempotency import IdempotencyKey
 from eventlog.origin import StoredAnswer
@@ -48,7 +49,7 @@ Names = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=NAMES_MAX)]
 
 class Wish(Body, frozen=True):
     queues: Names
-    worker_id: Annotated[str, Meta(min_length=1, max_length=200)]
+    worker_id: Text
     types: Names | None = None
     limit: Annotated[int, Meta(ge=1, le=BATCH_MAX)] = 1
     lease_seconds: LeaseSeconds | None = None
@@ -183,16 +184,21 @@ def _is_gone(listening: "asyncio.Task[bool]") -> bool:
 async def _is_woken(
     call: Call, command: ClaimJobs, seconds: float, listening: "asyncio.Task[bool]"
 ) -> bool:
-    """Whether there may be jobs, and somebody still wants them."""
+    """Whether there may be jobs, and somebody still wants them. Raises once the key is revoked or
+    over: whoever is let in no longer does not go on waiting."""
     bell = call.service.bell.wait(command.selector, command.limit, seconds)
     waiting = asyncio.create_task(bell)
+    unknown = asyncio.create_task(call.until_unknown())
     # What has been heard already, and was not the end, is not listened to again.
     others = set() if listening.done() and not listening.result() else {listening}
-    await asyncio.wait({waiting, *others}, return_when=asyncio.FIRST_COMPLETED)
-    if not waiting.done():
+    try:
+        await asyncio.wait({waiting, unknown, *others}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        unknown.cancel()
         waiting.cancel()
-        return False
-    return waiting.result() and not _is_gone(listening)
+    call.must_be_known()
+    is_rung = waiting.done() and not waiting.cancelled() and waiting.result()
+    return is_rung and not _is_gone(listening)
 
 
 async def _give_back(call: Call, claims: Sequence[tuple[UUID, UUID]]) -> None:

@@ -9,7 +9,6 @@ from starlette.routing import Route
 from api.access import AUDITOR, CLIENT, WORKER, caller_of, forbidden, sees
 from api.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
 from api.clock import now
-from api.job_bodies import Name, Text
 from api.job_shapes import JobJSON, job_json
 from api.jobs import JobAnswer
 from api.parameters import NoParameters, Parameters
@@ -19,6 +18,7 @@ from api.service import Service
 from api.shapes import Moment, moment
 from domain.errors import NotFoundError
 from domain.job import JobStatus
+from domain.values import Name, Text
 from projections.current import one_job
 from projections.job_list import JobPage, read_jobs
 from projections.job_place import JobFilter

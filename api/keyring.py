@@ -112,6 +112,7 @@ class Keyring:
         # The sum of them: what the database's must be.
         self._edition = 0
         self._latest = LONG_AGO
+        self._is_doubtful = True
         self._read_at = -STALE_SECONDS_MAX
         self._turned = asyncio.Event()
         self._looking = asyncio.Lock()
@@ -191,9 +192,11 @@ class Keyring:
             began = monotonic()
             if self._connection is None:
                 self._connection = await connect(self._conninfo)
+                # The server may be another by now, and the same sum made up of other changes.
+                self._is_doubtful = True
             link = self._connection
             edition = await _answered(link, read_edition(link), ANSWER_SECONDS_MAX)
-            if edition != self._edition:
+            if edition != self._edition or self._is_doubtful:
                 await _answered(link, self._catch_up(link), CATCH_UP_SECONDS_MAX)
                 self._turn()
             self._read_at = began
@@ -204,10 +207,11 @@ class Keyring:
             await begin_snapshot(connection)
             edition = await read_edition(connection)
             self._take(await changed_keys(connection, self._latest - LATE))
-            if self._edition != edition:
+            if self._edition != edition or self._is_doubtful:
+                keys = await all_keys(connection)
                 self._versions, self._held, self._edition = {}, {}, 0
-                self._take(await all_keys(connection))
-        self._seen = {}
+                self._take(keys)
+        self._seen, self._is_doubtful = {}, False
 
     def _take(self, keys: Sequence[Key]) -> None:
         for key in keys:

@@ -55,6 +55,7 @@ async def me(_: NoParameters, request: Request) -> MeAnswer:
 
 
 class LogIn(Endpoint[Credentials]):
+    is_for_browsers = True
     summary = "Keep a key in the cookie of this browser."
     answers = staticmethod(me_json)
     headers: ClassVar[Mapping[str, Any]] = {}
@@ -88,6 +89,7 @@ def logged_out() -> LoggedOut:
 
 
 class LogOut(Endpoint[Nothing]):
+    is_for_browsers = True
     summary = "Forget the key in the cookie of this browser. The key itself stays good."
     answers = staticmethod(logged_out)
     headers: ClassVar[Mapping[str, Any]] = {}

@@ -7,7 +7,6 @@ import orjson
 from msgspec import Meta, Raw, field
 
 from api.commands import Body
-from api.job_bodies import Error, Instant, LeaseSeconds, Name, Text
 from api.problems import reason_of
 from api.requests import BATCH_MAX, Id
 from api.shapes import Moment, moment
@@ -15,10 +14,24 @@ from domain.job import NULL, Job, JobStatus
 from domain.messages import partition_id, transaction_id
 from domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL, Enqueued
 from domain.operations import Queued, QueuedBecause
+from domain.patterns import whole
+from domain.values import (
+    KEY_CHARACTERS_MAX,
+    Attempts,
+    Error,
+    Instant,
+    LeaseSeconds,
+    Name,
+    Priority,
+    Text,
+    check_instant,
+)
 from domain.workshop import Settled
 
 # A partition is also a part of a path.
-Partition = Annotated[str, Meta(min_length=1, max_length=200, pattern="^[^/]+$")]
+Partition = Annotated[
+    str, Meta(min_length=1, max_length=KEY_CHARACTERS_MAX, pattern=whole("[^/]+"))
+]
 
 
 def _null() -> Raw:
@@ -30,12 +43,15 @@ class Item(Body, frozen=True):
     payload: Raw = field(default_factory=_null)
     partition: Partition | None = None
     transaction_id: Text | None = None
-    priority: Annotated[int, Meta(ge=1, le=10)] = PRIORITY_USUAL
-    attempts_max: Annotated[int, Meta(ge=1, le=1000)] = ATTEMPTS_MAX
+    priority: Priority = PRIORITY_USUAL
+    attempts_max: Attempts = ATTEMPTS_MAX
     lease_seconds: LeaseSeconds = LEASE_SECONDS
     run_at: Instant | None = None
     trace_id: Text | None = None
     """Taken because clients of the protocol send it, and not kept: see the header traceparent."""
+
+    def __post_init__(self) -> None:
+        check_instant(self.run_at)
 
 
 Items = Annotated[list[Item], Meta(min_length=1, max_length=BATCH_MAX)]

@@ -15,7 +15,6 @@ from starlette.routing import Route
 
 from api.access import PUBLIC, declared, described
 from api.commands import Endpoint, Write
-from api.job_bodies import Name, Text
 from api.key_text import KEY_PATTERN
 from api.parameters import NoParameters
 from api.problems import RETRY_AFTER, JSONAnswer, Problem, ProblemJSON
@@ -23,6 +22,8 @@ from api.queries import NDJSON, Read
 from api.requests import Id, IfMatch, Reason
 from api.restaurants import Slug
 from api.version import version
+from domain.patterns import in_ecma
+from domain.values import Name, Text
 
 Described = Endpoint[Any] | Read
 Description = dict[str, Any]
@@ -61,7 +62,8 @@ def describe(routes: Iterable[Any]) -> Description:
     types = dict.fromkeys(
         [ProblemJSON, *IN_PATHS.values(), *(kind for route in ours for kind in _types(route))]
     )
-    references, components = schema_components(types, ref_template="#/components/schemas/{name}")
+    described = schema_components(types, ref_template="#/components/schemas/{name}")
+    references, components = _in_dialect([*described])
     schemas = dict(zip(types, references, strict=True))
     paths: dict[str, Description] = {}
     for route in ours:
@@ -73,6 +75,18 @@ def describe(routes: Iterable[Any]) -> Description:
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": {"key": KEY_SCHEME}},
     }
+
+
+def _in_dialect(schema: Any) -> Any:
+    """JSON Schema's patterns are JavaScript's, which anchors them otherwise than Python does."""
+    if isinstance(schema, dict):
+        return {
+            name: in_ecma(value)
+            if name == "pattern" and isinstance(value, str)
+            else _in_dialect(value)
+            for name, value in schema.items()
+        }
+    return [*map(_in_dialect, schema)] if isinstance(schema, list | tuple) else schema
 
 
 def _types(route: Route) -> Iterator[Any]:

@@ -13,7 +13,6 @@ from api.commands import Body, Call, Stated, Write
 from api.requests import (
     BATCH_BODY_BYTES_MAX,
     BATCH_MAX,
-    ERROR_CHARACTERS_MAX,
     USER_ID_CHARACTERS_MAX,
     Id,
     unprocessable,
@@ -34,6 +33,7 @@ from domain.kitchen import (
     RestoreOrder,
 )
 from domain.order import Order, OrderKind, OrderStatus
+from domain.values import Error
 
 
 class NewOrder(Body, frozen=True):
@@ -55,7 +55,7 @@ class OrderChange(Stated, frozen=True, kw_only=True):
 
 class Failure(Body, frozen=True):
     claim_id: Id
-    error: Annotated[str, Meta(max_length=ERROR_CHARACTERS_MAX)]
+    error: Error
     retryable: bool = True
 
 

@@ -124,6 +124,8 @@ def web() -> Web:
 class Page:
     """One page; what is in its path is read by its modules."""
 
+    is_for_browsers = True
+
     def __init__(self, path: str, name: str) -> None:
         self.path, self.name = path, name
 
@@ -141,14 +143,20 @@ class Page:
         await response(scope, receive, send)
 
 
-async def asset(request: Request) -> Response:
+class Asset:
     """A file that pages use. Of another version it is given too, since while several processes
     are replaced one by one a page may come from another than its modules; but it is not kept."""
-    version, name = request.path_params["version"], request.path_params["name"]
-    file = web().asset(name)
-    if file is None:
-        raise HTTPException(HTTPStatus.NOT_FOUND)
-    return answer(request, file, FOR_EVER if version == web().version else ASK_EACH_TIME)
+
+    is_for_browsers = True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        version, name = request.path_params["version"], request.path_params["name"]
+        file = web().asset(name)
+        if file is None:
+            raise HTTPException(HTTPStatus.NOT_FOUND)
+        caching = FOR_EVER if version == web().version else ASK_EACH_TIME
+        await answer(request, file, caching)(scope, receive, send)
 
 
 def answer(request: Request, file: File, caching: str) -> Response:
@@ -171,6 +179,7 @@ PAGES = (
 routes: list[Route] = [
     *(page.route for page in PAGES),
     declare(
-        Route("/web/{version}/{name:path}", asset, methods=["GET"], include_in_schema=False), PUBLIC
+        Route("/web/{version}/{name:path}", Asset(), methods=["GET"], include_in_schema=False),
+        PUBLIC,
     ),
 ]

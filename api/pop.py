@@ -14,7 +14,6 @@ from uuid_utils.compat import uuid7
 from api.access import WORKER
 from api.admission import Verdict
 from api.commands import Body, Call, Endpoint, Nothing, RawHeaders, stored
-from api.job_bodies import LeaseSeconds, Text
 from api.job_claims import TakingEndpoint
 from api.limit_settings import WAIT_SECONDS_MAX
 from api.message_shapes import PopAnswer, message_json
@@ -27,6 +26,7 @@ from api.shapes import Moment, moment
 from domain.errors import LeaseLostError
 from domain.job import Job
 from domain.messages import MESSAGE_TYPE, message_id
+from domain.values import LeaseSeconds, Text
 from domain.workshop import ClaimJobs, Selector
 from eventlog.origin import StoredAnswer
 from projections.leases import Extended, extend_claim

@@ -19,11 +19,15 @@ from domain.desk import NotOnDeskError
 from domain.errors import (
     BadCronError,
     BadKeyError,
+    BadValueError,
     BotBusyError,
+    BotDeadError,
     BotDeletedError,
     BotInUseError,
+    BotNotDeadError,
     CallOvertakenError,
     ClaimLostError,
+    CountGrownError,
     GraceNotOverError,
     JobMovedOnError,
     JobNotDeadError,
@@ -45,6 +49,8 @@ from domain.errors import (
     OrderNotProcessingError,
     OrderTakenError,
     PollOvertakenError,
+    QueueOutOfReachError,
+    ReadableAggregateError,
     RebuildRunningError,
     Refusal,
     RestaurantExistsError,
@@ -55,6 +61,7 @@ from domain.errors import (
     TicketNotWaitingError,
     TicketOverError,
     UnknownTimeZoneError,
+    UnreadableAggregateError,
     VersionConflictError,
 )
 from eventlog.errors import (
@@ -71,7 +78,9 @@ RETRY_AFTER = {"Retry-After": "1"}
 
 REFUSALS: dict[type[Refusal], HTTPStatus] = {
     NotFoundError: HTTPStatus.NOT_FOUND,
+    QueueOutOfReachError: HTTPStatus.FORBIDDEN,
     VersionConflictError: HTTPStatus.PRECONDITION_FAILED,
+    CountGrownError: HTTPStatus.CONFLICT,
     OrderNotPendingError: HTTPStatus.CONFLICT,
     OrderNotProcessingError: HTTPStatus.CONFLICT,
     OrderNotDeadError: HTTPStatus.CONFLICT,
@@ -81,6 +90,8 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     BotBusyError: HTTPStatus.CONFLICT,
     BotInUseError: HTTPStatus.CONFLICT,
     BotDeletedError: HTTPStatus.GONE,
+    BotDeadError: HTTPStatus.CONFLICT,
+    BotNotDeadError: HTTPStatus.CONFLICT,
     ClaimLostError: HTTPStatus.CONFLICT,
     NotYetDueError: HTTPStatus.CONFLICT,
     JobNotDeadError: HTTPStatus.CONFLICT,
@@ -91,6 +102,7 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     OperationOverError: HTTPStatus.CONFLICT,
     OperationNotFailedError: HTTPStatus.CONFLICT,
     LaneFullError: HTTPStatus.TOO_MANY_REQUESTS,
+    BadValueError: HTTPStatus.UNPROCESSABLE_ENTITY,
     BadCronError: HTTPStatus.UNPROCESSABLE_ENTITY,
     UnknownTimeZoneError: HTTPStatus.UNPROCESSABLE_ENTITY,
     NeverDueError: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -108,6 +120,8 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     SameRestaurantError: HTTPStatus.CONFLICT,
     GraceNotOverError: HTTPStatus.CONFLICT,
     RebuildRunningError: HTTPStatus.CONFLICT,
+    UnreadableAggregateError: HTTPStatus.CONFLICT,
+    ReadableAggregateError: HTTPStatus.CONFLICT,
 }
 
 
@@ -245,7 +259,7 @@ def problem_of(error: Exception) -> Problem:
     """The problem for any error that has one: a refusal, or trouble with the log."""
     code, sentence = reason_of(error)
     if isinstance(error, Refusal):
-        return Problem(REFUSALS[type(error)], code, sentence)
+        return Problem(REFUSALS[type(error)], code, sentence, more=error.facts)
     trouble = TROUBLES[type(error)]
     headers = RETRY_AFTER if trouble.may_be_repeated else None
     return Problem(trouble.status, code, sentence, headers=headers)

@@ -24,15 +24,19 @@ from api.refused_requests import (
     HEADERS_TOO_LARGE,
     TOO_MANY_CONNECTIONS,
     TOO_SLOW,
+    UNKNOWN_TRANSFER_CODING,
     URI_TOO_LONG,
     Refused,
 )
+from api.request_line import RequestLines
 
 VERSIONS = ("1.0", "1.1")
 # A name, an IPv4 address or an IPv6 address in brackets, and a port.
 HOST = re.compile(rb"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 # Whoever is refused while still sending gets so long to read why.
 LINGER_SECONDS = 1.0
+# Headers come at once, as a rule: a connection without them for so long is as good as idle.
+GRACE_SECONDS = 1.0
 # A client that takes nothing for so long is gone, even if its connection is not.
 TAKE_SECONDS_MAX = 30.0
 
@@ -47,6 +51,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._began_at = 0.0
         self._head_bytes = 0
         self._is_in_head = True
+        self._lines = RequestLines()
         self._refused: Refused | None = None
         self._is_over = False
 
@@ -71,17 +76,20 @@ class GuardedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         if self.owes_until is None and not self._is_answering:
             self._begin()
-        if self._is_in_head:
-            self._head_bytes += len(data)
+        # Whatever is no body counts: a head, and what comes between and after chunks.
+        self._head_bytes += len(data)
         try:
-            self.parser.feed_data(data)
+            is_http = self._lines.feed(self.parser.feed_data, data)
         except httptools.HttpParserUpgrade:
             # We speak nothing else: the request is answered, and what follows it is not read.
             self.cycle.keep_alive = False
+            return
         except httptools.HttpParserError:
             self._refuse(self._refused or BAD_FRAMING)
             return
-        if self._is_in_head and self._head_bytes > self.guard.limits.head_bytes_max:
+        if not is_http:
+            self._refuse(BAD_VERSION)
+        elif self._head_bytes > self.guard.limits.head_bytes_max:
             self._refuse(HEADERS_TOO_LARGE if self.headers else URI_TOO_LONG)
 
     def on_message_begin(self) -> None:
@@ -92,11 +100,17 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
+        self._lines.note_url()
         if len(self.url) > self.guard.limits.url_bytes_max:
             self._object(URI_TOO_LONG)
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        # A field after a chunked body is no header: its sender would choose a key, an address or
+        # a host after everybody before us, such as a proxy, has looked at the headers.
+        if not self._is_in_head:
+            return
         super().on_header(name, value)
+        self._lines.note_header()
         if len(self.headers) > self.guard.limits.headers_max:
             self._object(HEADERS_TOO_LARGE)
 
@@ -108,14 +122,24 @@ class GuardedProtocol(HttpToolsProtocol):
             self._object(HEADERS_TOO_LARGE)
         if self.parser.get_http_version() not in VERSIONS:
             self._object(BAD_VERSION)
+        self._check_coding()
         self._check_host()
         self._check_path()
+        self._lines.note_header()
         self._is_in_head, self._head_bytes = False, 0
         self.owes_until = self._began_at + limits.request_seconds_max
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        self._head_bytes = 0
+        super().on_body(body)
+
+    def on_chunk_header(self) -> None:
+        self._head_bytes = 0
+
     def on_message_complete(self) -> None:
         self.owes_until = None
+        self._head_bytes = 0
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -144,6 +168,19 @@ class GuardedProtocol(HttpToolsProtocol):
             self._refuse(TOO_SLOW)
             self.transport.close()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it rests between two requests, or has owed us its headers for a while."""
+        if self._is_answering:
+            return False
+        is_resting = self.owes_until is None
+        return is_resting or self.loop.time() - self._began_at > GRACE_SECONDS
+
+    def make_room(self) -> None:
+        """Closed in favour of another."""
+        metrics.LIMIT_HITS.labels("connections").inc()
+        self.transport.close()
+
     def give_up(self) -> None:
         metrics.LIMIT_HITS.labels("take_seconds").inc()
         self.transport.abort()
@@ -161,6 +198,16 @@ class GuardedProtocol(HttpToolsProtocol):
         self._began_at = self.loop.time()
         self._is_in_head = True
         self.owes_until = self._began_at + self.guard.limits.head_seconds_max
+
+    def _check_coding(self) -> None:
+        """Chunks are the only transfer coding that is undone here, and HTTP/1.0 has none."""
+        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
+        if not codings:
+            return
+        if self.parser.get_http_version() == "1.0":
+            self._object(BAD_FRAMING)
+        if len(codings) != 1 or codings[0].lower() != b"chunked":
+            self._object(UNKNOWN_TRANSFER_CODING)
 
     def _check_host(self) -> None:
         hosts = [value for name, value in self.headers if name == b"host"]

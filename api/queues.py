@@ -7,15 +7,11 @@ from starlette.routing import Route
 
 from api.access import ADMIN
 from api.commands import Body, Call, Stated, Write
-from api.job_bodies import NAME_PATTERN
 from api.job_shapes import QueueJSON, queue_json
-from api.requests import bad_request
+from api.requests import read_name_of
 from domain.foreman import ConfigureQueue
 from domain.queue import Lanes, Limits, Queue, Rate
-
-COUNT_MAX = 1_000_000
-
-Count = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
+from domain.values import Count
 
 
 class RateBody(Body, frozen=True):
@@ -59,9 +55,7 @@ def configure(body: QueueBody, call: Call) -> ConfigureQueue:
 
 
 def read_name(text: str) -> str:
-    if not NAME_PATTERN.fullmatch(text):
-        raise bad_request("bad_name", "The name of a queue is 1 to 100 of A-Z a-z 0-9 . _ : @ -.")
-    return text
+    return read_name_of("a queue", text)
 
 
 def _rate(body: RateBody) -> Rate:

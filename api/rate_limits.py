@@ -1,7 +1,8 @@
 """Limits for what anybody may send: so many tickets for a mobile, so many requests from an address.
 
 Counted in the database, over a sliding window, for all processes together. A request is let in by
-all limits or uses up none of them. While the database is away nobody is let in.
+all limits or uses up none of them. While the database is away nobody is let in. What came to
+nothing is given back.
 """
 
 from functools import partial
@@ -13,17 +14,19 @@ from secrets import token_bytes
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.types import Scope
 
 from api import metrics
 from api.addresses import UNKNOWN, client_address, read_networks
+from api.given_back import Charge, GivenBack
 from api.guests import GuestBook, Note
 from api.happenings import happened
 from api.problems import BadInputError
 from api.requests import Headers
 from api.settings import Settings
 from eventlog.admissions import Asked, Limit, Standing, admit
-from eventlog.errors import NoGuestKeyError
+from eventlog.errors import NoGuestKeyError, UnavailableError
 
 PER_PHONE = "per-phone"
 PER_ADDRESS = "per-address"
@@ -45,6 +48,8 @@ class Admission(Struct, frozen=True, kw_only=True):
     """The name of the limit that refused; None if all of them let it in."""
 
     retry_after_seconds: int | None = None
+    charge: Charge | None = None
+    """What was used up, if it was let in for a command."""
 
     @property
     def is_allowed(self) -> bool:
@@ -74,6 +79,7 @@ class RateLimits:
         self._kiosks = [sha256(key.encode()).digest() for key in settings.kiosk_key_list]
         self._guests = guests
         self._note = note
+        self._given_back = GivenBack(note)
         self._salt = token_bytes(16)
 
     def address_of(self, scope: Scope) -> str:
@@ -99,29 +105,55 @@ class RateLimits:
         return any(matches)
 
     async def admit(
-        self, restaurant_id: UUID, *, pseudonym: str, address: str, route: str, is_exempt: bool
+        self,
+        restaurant_id: UUID,
+        *,
+        pseudonym: str,
+        address: str,
+        route: str,
+        is_exempt: bool,
+        command_id: UUID,
+        may_be_repeated: bool = False,
     ) -> Admission:
         """One decision, for both limits. Who is exempt is so from that on addresses alone.
 
-        `pseudonym` is that of `GuestBook.pseudonym`. Raises UnavailableError while the database is
-        away: nobody is let in unseen.
+        `pseudonym` is that of `GuestBook.pseudonym`. Attempts at one command are one; whether
+        others than this can be under way, `may_be_repeated` says. Raises UnavailableError while the
+        database is away: nobody is let in unseen.
         """
         asked = [Asked(self._per_phone, f"{restaurant_id} {pseudonym}")]
         if not is_exempt:
             key = f"{route} {self._guests.address_pseudonym(address)}"
             asked.append(Asked(self._per_address, key))
-        standings = await self._note(partial(admit, asked=asked))
+        charge = Charge(asked=tuple(asked), command_id=command_id, noted_at=None)
+        try:
+            standings = await self._note(partial(admit, asked=asked, command_id=command_id))
+        except UnavailableError:
+            # It may have been noted all the same. What others attempt as well is left alone.
+            if not may_be_repeated:
+                self._given_back.give_back_later(charge)
+            raise
         admission = admission_of(asked, standings)
-        if admission.limit is not None:
-            metrics.LIMIT_HITS.labels(admission.limit).inc()
-            happened(
-                "rate_limit.hit",
-                restaurantId=restaurant_id,
-                limit=admission.limit,
-                route=route,
-                retryAfterSeconds=admission.retry_after_seconds,
-            )
+        if admission.limit is None:
+            return replace(admission, charge=replace(charge, noted_at=standings[0].noted_at))
+        self._tell(admission, restaurant_id, route)
         return admission
+
+    async def give_back(self, charge: Charge, *, all_limits: bool) -> None:
+        """Nothing came of it. Unless of all limits, of that on tickets alone: who is refused by a
+        rule has no ticket, but has sent a request."""
+        given = [one for one in charge.asked if all_limits or one.limit is self._per_phone]
+        await self._given_back.give_back(replace(charge, asked=tuple(given)))
+
+    def _tell(self, admission: Admission, restaurant_id: UUID, route: str) -> None:
+        metrics.LIMIT_HITS.labels(admission.limit).inc()
+        happened(
+            "rate_limit.hit",
+            restaurantId=restaurant_id,
+            limit=admission.limit,
+            route=route,
+            retryAfterSeconds=admission.retry_after_seconds,
+        )
 
 
 def admission_of(asked: list[Asked], standings: list[Standing]) -> Admission:

@@ -4,11 +4,11 @@ They are started in chunks, oldest first, each chunk a command of its own, so th
 turn in between. A request goes on for a few seconds at most; if there is more then, its answer says
 where the next request goes on. With an Idempotency-Key every chunk keeps its answer, so that a
 repetition comes to what was told the first time, or goes on where the first attempt was cut off.
+A request that names the number that a person saw is refused once there are more.
 """
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from functools import partial
 from hashlib import blake2s
 from http import HTTPStatus
@@ -34,13 +34,16 @@ from api.commands import (
     stored,
     told_by,
 )
-from api.job_bodies import Instant, Name
 from api.job_reads import PageCursor
 from api.problems import KNOWN_ERRORS, Problem, problem_of, unavailable
 from api.queries import AWAY
-from api.requests import ERROR_CHARACTERS_MAX, KeyText, bad_request, read_idempotency_key
+from api.requests import KeyText, bad_request, read_idempotency_key
+from domain.desk import Command
+from domain.event import later
 from domain.foreman import RetryJobs
 from domain.job import Job
+from domain.seen import AsCounted
+from domain.values import ERROR_CHARACTERS_MAX, Instant, Name, check_instant
 from domain.workshop import Settled
 from eventlog.errors import OutcomeUnknownError
 from eventlog.idempotency import IdempotencyKey
@@ -61,6 +64,20 @@ TROUBLE: tuple[type[Exception], ...] = (*KNOWN_ERRORS, psycopg.OperationalError,
 GOES_ON = HTTPStatus.ACCEPTED
 
 
+ExpectedCount = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=COUNT_MAX,
+        description="How many dead jobs were counted, from `cursor` on if there is one. If there "
+        "are more by now, the request is refused with `count_grown`, and nothing is changed.",
+    ),
+]
+RedriveMax = Annotated[
+    int, Meta(ge=1, le=COUNT_MAX, description="How many this request redrives at most.")
+]
+
+
 class RedriveFilter(Body, frozen=True):
     queue: Name | None = None
     type: Name | None = None
@@ -72,6 +89,8 @@ class Redrive(Stated, frozen=True, kw_only=True):
     rate_per_second: Annotated[float, Meta(gt=0, le=10_000)] | None = None
     dry_run: bool = False
     cursor: PageCursor | None = None
+    expected_count: ExpectedCount | None = None
+    limit: RedriveMax | None = None
 
 
 class RedriveAnswer(TypedDict):
@@ -90,6 +109,9 @@ class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     mark: str
     number: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = 0
     run_at: Instant | None = None
+
+    def __post_init__(self) -> None:
+        check_instant(self.run_at)
 
 
 class Chunk(Struct, frozen=True, kw_only=True):
@@ -110,7 +132,7 @@ class Chunk(Struct, frozen=True, kw_only=True):
         rate, start = self.rate_per_second, self._start
         if rate is None or start is None:
             return RetryJobs(job_ids=self.stretch.ids, because=self.because)
-        times = [start + timedelta(seconds=n / rate) for n in range(len(self.stretch.ids))]
+        times = [later(start, n / rate) for n in range(len(self.stretch.ids))]
         return RetryJobs(job_ids=self.stretch.ids, run_at=times, because=self.because)
 
     @property
@@ -124,7 +146,7 @@ class Chunk(Struct, frozen=True, kw_only=True):
         rate, start = self.rate_per_second, self._start
         if rate is None or start is None:
             return place
-        return replace(place, run_at=start + timedelta(seconds=len(self.stretch.ids) / rate))
+        return replace(place, run_at=later(start, len(self.stretch.ids) / rate))
 
     def render(self, settled: Sequence[Settled]) -> StoredAnswer:
         """Each is decided by itself: one that is no longer dead is matched, but not redriven."""
@@ -151,11 +173,15 @@ class Redriving:
         self._told: RedriveAnswer = {"matched": 0, "redriven": 0, "more": True, "nextCursor": None}
         self._chunks_count = 0
         self._correlation: UUID | None = None
+        self._counted: tuple[int, bool] | None = None
         self._deadline = asyncio.get_running_loop().time() + SECONDS_MAX
 
     async def run(self) -> tuple[StoredAnswer, RawHeaders]:
         while True:
             try:
+                if self._asked.expected_count is not None and self._counted is None:
+                    # One more than is told shows whether there are more.
+                    self._counted = await self._count(COUNT_MAX + 1)
                 ended = await self._advance()
             except TROUBLE as error:
                 return self._cut_short(error)
@@ -164,9 +190,7 @@ class Redriving:
 
     async def count(self) -> StoredAnswer:
         """What a request that changes something would come upon."""
-        matched, more = await self._call.service.read(
-            partial(count_dead, wanted=self._wanted, after=self._place.number, limit=COUNT_MAX)
-        )
+        matched, more = await self._count(COUNT_MAX)
         counted: RedriveAnswer = {
             "matched": matched,
             "redriven": 0,
@@ -175,12 +199,20 @@ class Redriving:
         }
         return StoredAnswer(HTTPStatus.OK, orjson.dumps(counted))
 
+    async def _count(self, limit: int) -> tuple[int, bool]:
+        return await self._call.service.read(
+            partial(count_dead, wanted=self._wanted, after=self._place.number, limit=limit)
+        )
+
     async def _advance(self) -> tuple[StoredAnswer, RawHeaders] | None:
         stretch = await self._call.service.read(
             partial(find_dead, wanted=self._wanted, after=self._place.number, limit=CHUNK_MAX)
         )
+        left = self._left
+        if left is not None:
+            stretch = stretch.cut(left)
         is_late = asyncio.get_running_loop().time() >= self._deadline
-        is_end = stretch.is_last or is_late
+        is_end = stretch.is_last or is_late or left == len(stretch.meant)
         if not stretch.ids and not is_end:
             self._place = replace(self._place, number=stretch.last_number)
             return None
@@ -214,7 +246,23 @@ class Redriving:
         origin = replace(origin_of(self._call, key), correlation=self._correlation)
         self._correlation = origin.correlation_id
         self._chunks_count += 1
-        return await self._call.submit(chunk.command, origin, key)
+        return await self._call.submit(self._as_counted(chunk.command), origin, key)
+
+    def _as_counted(self, command: RetryJobs) -> Command[list[Settled]]:
+        """What was counted holds for all chunks: the first of them is refused, or none."""
+        expected = self._asked.expected_count
+        if expected is None or self._counted is None:
+            return command
+        counted, is_more = self._counted
+        told = min(counted, COUNT_MAX)
+        return AsCounted(command=command, expected=expected, counted=told, is_more=is_more)
+
+    @property
+    def _left(self) -> int | None:
+        """How many more may be redriven, if a number was named."""
+        named = [self._asked.expected_count, self._asked.limit]
+        given = [number for number in named if number is not None]
+        return max(0, min(given) - self._told["matched"]) if given else None
 
     def _cut_short(self, error: Exception) -> tuple[StoredAnswer, RawHeaders]:
         """What was done is told, unless nothing was, or nobody knows."""

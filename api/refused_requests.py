@@ -30,6 +30,11 @@ def _refused(status: HTTPStatus, code: str, detail: str, **headers: str) -> Refu
 BAD_FRAMING = _refused(
     HTTPStatus.BAD_REQUEST, "bad_framing", "This is no HTTP/1.1: look at how it was sent."
 )
+UNKNOWN_TRANSFER_CODING = _refused(
+    HTTPStatus.NOT_IMPLEMENTED,
+    "unknown_transfer_coding",
+    "Send the body as it is or in chunks: no other Transfer-Encoding is understood here.",
+)
 BAD_HOST = _refused(
     HTTPStatus.BAD_REQUEST,
     "bad_host",

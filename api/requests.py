@@ -19,17 +19,18 @@ from starlette.types import Receive, Scope
 from api.limit_settings import KILOBYTE, STANDARD_LIMITS, LimitSettings
 from api.problems import BadInputError
 from api.structure import Skeleton, check_depth, check_sizes
+from domain.patterns import sentence_in_ecma, whole
+from domain.values import NAME_CHARACTERS_MAX, NAME_PATTERN, REASON_CHARACTERS_MAX
 
 BATCH_BODY_BYTES_MAX = 1024 * KILOBYTE
 BATCH_MAX = 1000
 USER_ID_CHARACTERS_MAX = 200
-ERROR_CHARACTERS_MAX = 2000
-REASON_CHARACTERS_MAX = 500
 IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
 
 # Python's own reader of UUIDs also takes braces, URNs, upper case and digits of other scripts.
-UUID_PATTERN = "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
+UUID_PATTERN = whole("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 CANONICAL_UUID = re.compile(UUID_PATTERN)
+NAME = re.compile(NAME_PATTERN)
 VISIBLE_ASCII = "[!-~]"
 IDEMPOTENCY_KEY = re.compile(b"%b{1,%d}" % (VISIBLE_ASCII.encode(), IDEMPOTENCY_KEY_CHARACTERS_MAX))
 
@@ -42,7 +43,7 @@ KeyText = Annotated[
     Meta(
         min_length=1,
         max_length=IDEMPOTENCY_KEY_CHARACTERS_MAX,
-        pattern=f"^{VISIBLE_ASCII}+$",
+        pattern=whole(f"{VISIBLE_ASCII}+"),
         description="The same key and request get the same answer, and have one effect.",
     ),
 ]
@@ -54,7 +55,7 @@ Reason = Annotated[
         description="Why this is done; recorded with what it brings about.",
     ),
 ]
-IF_MATCH_PATTERN = '^(?:[*]|"[0-9]{1,18}"(?:, ?"[0-9]{1,18}"){0,9})$'
+IF_MATCH_PATTERN = whole('[*]|"[0-9]{1,18}"(?:, ?"[0-9]{1,18}"){0,9}')
 IF_MATCH = re.compile(IF_MATCH_PATTERN)
 IfMatch = Annotated[
     str,
@@ -78,6 +79,14 @@ def read_id(text: str) -> UUID:
     if len(text) != 36 or not CANONICAL_UUID.match(text):
         raise bad_request("bad_id", "An id is a UUID in lower case, with its four hyphens.")
     return UUID(text)
+
+
+def read_name_of(kind: str, text: str) -> str:
+    """As a part of a path; `kind` is the thing that is named so."""
+    if not NAME.match(text):
+        signs = f"1 to {NAME_CHARACTERS_MAX} of A-Z a-z 0-9 . _ : @ -"
+        raise bad_request("bad_name", f"The name of {kind} is {signs}.")
+    return text
 
 
 def read_idempotency_key(scope: Scope) -> str | None:
@@ -202,7 +211,9 @@ def _refuse_size(bytes_max: int) -> NoReturn:
 
 def _refuse_schema(sentence: str) -> NoReturn:
     code = "unknown_field" if "unknown field" in sentence else "schema"
-    raise unprocessable(code, f"The body does not fit: {sentence}.")
+    # A sentence of our own has its full stop before the place that is added to it.
+    told = sentence_in_ecma(sentence).replace(". - at", " - at").removesuffix(".")
+    raise unprocessable(code, f"The body does not fit: {told}.")
 
 
 def _refuse_nul(body: bytes) -> None:

@@ -20,6 +20,7 @@ from api.service import Service
 from api.ticket_shapes import BoardJSON, RestaurantJSON, board_json, restaurant_json
 from domain.counter import ChangeRestaurant, OpenedRestaurant, OpenRestaurant
 from domain.errors import NotFoundError, Refusal
+from domain.patterns import whole
 from domain.restaurant import Profile, Reset, Restaurant
 from eventlog.origin import StoredAnswer
 from projections.page_cursor import BadCursorError, read_cursor, write_cursor
@@ -35,17 +36,19 @@ NEXT_MAX = 5
 PAGE_USUAL = 100
 PAGE_MAX = 1000
 
-SLUG_PATTERN = "^[a-z0-9]+(-[a-z0-9]+)*$"
+SLUG_PATTERN = whole("[a-z0-9]+(-[a-z0-9]+)*")
 SLUG = re.compile(SLUG_PATTERN)
 
 # For texts that the log keeps for ever: no control characters, and nothing that could be somebody's
 # telephone number.
-PLAIN_PATTERN = r"^(?!.*[0-9]([ ()./-]{0,2}[0-9]){6})[^\x00-\x1f\x7f]+$"
+PLAIN_PATTERN = whole(r"(?!.*[0-9]([ ()./-]{0,2}[0-9]){6})[^\x00-\x1f\x7f]+")
 
 Slug = Annotated[str, Meta(min_length=1, max_length=SLUG_CHARACTERS_MAX, pattern=SLUG_PATTERN)]
 # What is seen on a board, so no control characters.
-Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f\x7f]+$")]
-Prefix = Annotated[str, Meta(min_length=1, max_length=PREFIX_CHARACTERS_MAX, pattern="^[A-Z0-9]+$")]
+Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=whole(r"[^\x00-\x1f\x7f]+"))]
+Prefix = Annotated[
+    str, Meta(min_length=1, max_length=PREFIX_CHARACTERS_MAX, pattern=whole("[A-Z0-9]+"))
+]
 Minutes = Annotated[float, Meta(gt=0, le=24 * 60)]
 GraceSeconds = Annotated[float, Meta(ge=1, le=DAY_SECONDS)]
 # What it means is checked where it is decided about.

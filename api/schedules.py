@@ -10,13 +10,12 @@ from starlette.routing import Route
 
 from api.access import ADMIN, AUDITOR
 from api.commands import Body, Call, Stated, Write, stored
-from api.job_bodies import NAME_PATTERN, PAYLOAD_BYTES_MAX, LeaseSeconds, Name, Text
+from api.job_bodies import checked
 from api.job_reads import PageCursor
-from api.limit_settings import KILOBYTE
 from api.parameters import NoParameters, Parameters
 from api.problems import problem_of
 from api.queries import DatabaseRead
-from api.requests import bad_request, unprocessable
+from api.requests import bad_request, read_name_of
 from api.schedule_shapes import ScheduleJSON, schedule_json
 from api.service import Service
 from domain.errors import NotFoundError, Refusal
@@ -25,6 +24,7 @@ from domain.job_template import JobTemplate
 from domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
 from domain.schedule import MissedRuns, Plan, Schedule
 from domain.timetable import ChangeSchedule, DeleteSchedule, PutResult, PutSchedule
+from domain.values import Attempts, LeaseSeconds, Name, Priority, Text
 from eventlog.origin import StoredAnswer
 from projections.page_cursor import BadCursorError, read_cursor, write_cursor
 from projections.schedules import one_schedule, read_schedules
@@ -47,8 +47,8 @@ class ScheduledJob(Body, frozen=True):
     queue: Name
     type: Name
     payload: Raw = field(default_factory=_null)
-    priority: Annotated[int, Meta(ge=1, le=10)] = PRIORITY_USUAL
-    attempts_max: Annotated[int, Meta(ge=1, le=1000)] = ATTEMPTS_MAX
+    priority: Priority = PRIORITY_USUAL
+    attempts_max: Attempts = ATTEMPTS_MAX
     lease_seconds: LeaseSeconds = LEASE_SECONDS
     subject: Text | None = None
 
@@ -183,9 +183,7 @@ async def get_schedule(_: NoParameters, request: Request) -> ScheduleAnswer:
 
 
 def read_schedule_name(text: str) -> str:
-    if not NAME_PATTERN.fullmatch(text):
-        raise bad_request("bad_name", "The name of a schedule is 1 to 100 of A-Z a-z 0-9 . _ : @ -")
-    return text
+    return read_name_of("a schedule", text)
 
 
 def _named(call: Call) -> str:
@@ -200,14 +198,10 @@ def _after(cursor: str | None) -> str:
 
 
 def _template(body: ScheduledJob) -> JobTemplate:
-    if len(bytes(body.payload)) > PAYLOAD_BYTES_MAX:
-        raise unprocessable(
-            "payload_too_large", f"A payload may have {PAYLOAD_BYTES_MAX // KILOBYTE} KB at most."
-        )
     return JobTemplate(
         queue=body.queue,
         type=body.type,
-        payload=Raw(bytes(body.payload)),
+        payload=Raw(bytes(checked(body.payload))),
         priority=body.priority,
         attempts_max=body.attempts_max,
         lease_seconds=body.lease_seconds,

@@ -36,17 +36,19 @@ from api.stream import changes
 from eventlog.committer import Committer
 from eventlog.database import configure, noting_conninfo, reader_conninfo, still_there
 from eventlog.errors import UnavailableError
-from eventlog.follower import Follower, Projection
-from eventlog.horizon import READ_LAST_POSITION
+from eventlog.follower import FIND_AHEAD, Follower, Projection
+from eventlog.horizon import READ_NEWEST_POSITION
 from eventlog.mapper import EventMapper
 from eventlog.tail import Readers
 from eventlog.tasks import end
+from eventlog.unreadable_rows import is_unloadable
 from eventlog.wakeups import Wakeups
 from processors.deliveries import Deliveries
 from processors.duty import Duty
 from processors.qstash import QStash
 from processors.registry import all_processors
 from processors.runtime import STANDARD_KITCHEN, Kitchen, Processor, Runtime
+from processors.scheduling import GRACE_SECONDS
 from processors.upstreams import Upstreams
 from processors.webhook import Webhook
 from projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS
@@ -99,6 +101,7 @@ class Service:
         webhook: Webhook | None = None,
         read_models: Sequence[Projection] = READ_MODELS,
         processors: Sequence[Processor] | None = None,
+        callback_grace_seconds: float = GRACE_SECONDS,
         with_keys: bool = False,
         thresholds: Thresholds = USUAL_THRESHOLDS,
     ) -> None:
@@ -131,7 +134,9 @@ class Service:
         deliveries = Deliveries(webhook, self.guests.open_each) if webhook else None
         chosen = processors
         if chosen is None:
-            chosen = all_processors(qstash, upstreams, deliveries)
+            chosen = all_processors(
+                qstash, upstreams, deliveries, callback_grace_seconds=callback_grace_seconds
+            )
         self._duty = Duty(conninfo, runtime, chosen)
         self._followers = {model.name: Follower(conninfo, model, mapper) for model in read_models}
         self._following: dict[str, asyncio.Task[None]] = {}
@@ -162,6 +167,15 @@ class Service:
 
     async def read(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
         """Lets a query read the database, for as long as somebody may be expected to wait."""
+        try:
+            return await self._read(query)
+        except psycopg.DataError as error:
+            # A row that no version can load is in the way: the list goes on without it.
+            if not is_unloadable(error) or not await self.committer.unreadable_rows.take():
+                raise
+            return await self._read(query)
+
+    async def _read(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
         wanted = AT_LEAST.get()
         if wanted is None:
             return await _in_time(_ask(self.readers, self._reading, query))
@@ -185,7 +199,7 @@ class Service:
                 async with self._reading, self.readers.connection() as reader:
                     if await is_there(reader, wanted):
                         return await query(reader)
-                if asyncio.get_running_loop().time() >= until:
+                if not wanted.may_wait or asyncio.get_running_loop().time() >= until:
                     raise PositionNotReachedError(wanted.position)
                 await wake.wait(LOOK_SECONDS)
 
@@ -206,9 +220,13 @@ class Service:
     async def _ask_database(self) -> Readiness:
         try:
             async with self.readers.connection() as connection:
-                ((position,),) = await (await connection.execute(READ_LAST_POSITION)).fetchall()
+                ((position,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
+                ahead = await (await connection.execute(FIND_AHEAD)).fetchall()
         except (psycopg.Error, OSError):
             return Readiness(trouble="The database cannot be reached.")
+        if ahead:
+            names = ", ".join([name for name, _ in ahead])
+            return Readiness(trouble=f"Cursors are ahead of the log, and skip events: {names}.")
         return Readiness(position=position)
 
     async def _follow(self, name: str, follower: Follower) -> None:

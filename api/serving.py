@@ -172,6 +172,7 @@ async def _serve(
         conninfo,
         kitchen=kitchen_of(settings),
         qstash=_qstash(settings, outbound),
+        callback_grace_seconds=settings.qstash_grace_seconds,
         upstreams=_upstreams(settings, outbound),
         with_keys=settings.auth == "keys",
         guest_key=key,

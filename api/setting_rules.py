@@ -4,6 +4,7 @@ import re
 from ipaddress import ip_address
 
 from api.addresses import read_networks
+from api.hosts import read_hosts
 from api.settings import Settings
 from eventlog.errors import SetupError
 from processors.public_addresses import read_private
@@ -16,6 +17,7 @@ def check(settings: Settings) -> None:
     refuse_open_house(settings)
     _refuse_half_qstash(settings)
     _refuse_no_address("APP_BASE_URL", settings.app_base_url)
+    _refuse_no_address("DAYBOOK_URL", settings.url)
     _refuse_no_address("QSTASH_URL", settings.qstash_url)
     _refuse_no_address("DAYBOOK_NOTIFY_URL", settings.notify_url)
     # What goes there is a token, or the name and number of a guest.
@@ -25,6 +27,7 @@ def check(settings: Settings) -> None:
     _refuse_no_address("OTEL_EXPORTER_OTLP_ENDPOINT", settings.otel_endpoint)
     _refuse_half_notify(settings)
     read_networks(settings.trusted_proxies)
+    read_hosts(settings.public_hosts)
     _refuse_no_calling_code(settings.calling_code)
     _refuse_short_kiosk_keys(settings.kiosk_key_list)
 

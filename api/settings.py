@@ -60,14 +60,24 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
         ),
     ] = field(default="keys", name="DAYBOOK_AUTH")
 
+    # Never a flag: the arguments of a process are seen by everybody on the machine.
     key: Annotated[
         str | None,
         Meta(
-            description="The key that is shown to a service: by 'daybook worker', and by the "
-            "worker of DAYBOOK_CRON_WORKER. The service itself needs none.",
+            description="The key that is shown to a service: by 'daybook worker', by clients and "
+            "workers that are given no address, and by the worker of DAYBOOK_CRON_WORKER. The "
+            "service itself needs none.",
             extra=SECRET,
         ),
     ] = field(default=None, name="DAYBOOK_KEY")
+
+    url: Annotated[
+        str | None,
+        Meta(
+            description="The address of the service, for 'daybook worker' and for clients and "
+            "workers that are given none. The service itself does not use it."
+        ),
+    ] = field(default=None, name="DAYBOOK_URL")
 
     pg_bindir: Annotated[
         Path | None,
@@ -195,6 +205,16 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
         Meta(description="Lets Daybook schedule its callbacks with QStash.", extra=SECRET),
     ] = field(default=None, name="QSTASH_TOKEN")
 
+    qstash_grace_seconds: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=5,
+            description="How long a callback of QStash may be late before the order is completed "
+            "without it, in seconds.",
+        ),
+    ] = field(default=1.0, name="DAYBOOK_QSTASH_GRACE_SECONDS")
+
     qstash_current_signing_key: Annotated[
         str | None, Meta(description="The key with which QStash signs callbacks.", extra=SECRET)
     ] = field(default=None, name="QSTASH_CURRENT_SIGNING_KEY")
@@ -252,7 +272,7 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
         str | None,
         Meta(
             description="Who sends it as the header x-cron-secret may have jobs run by "
-            "POST /api/cron/process-jobs.",
+            "GET or POST /api/cron/process-jobs.",
             extra=SECRET,
         ),
     ] = field(default=None, name="CRON_SECRET")
@@ -330,6 +350,16 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
             "a proxy hands on what it does not know."
         ),
     ] = field(default="x-forwarded-for", name="DAYBOOK_PROXY_HEADER")
+
+    public_hosts: Annotated[
+        str | None,
+        Meta(
+            description="The names by which browsers ask for Daybook, such as daybook.example, "
+            "separated by commas; localhost, loopback addresses and the name in APP_BASE_URL are "
+            "known without it. With keys, pages and cookies are refused by any other name, but by "
+            "no address; with DAYBOOK_AUTH=open everything is refused."
+        ),
+    ] = field(default=None, name="DAYBOOK_PUBLIC_HOSTS")
 
     otel_endpoint: Annotated[
         str | None,

@@ -1,7 +1,9 @@
 """Changes of orders, bots, jobs, queues, restaurants and tickets as they happen, as server-sent
 events.
 
-The id of an event is its position in the log, so a browser that reconnects goes on where it was.
+The id of an event is its position in the log and the epoch of the log, so a browser that reconnects
+goes on where it was; and from where the log is still the same, if that is earlier. Ids of older
+versions are positions alone.
 """
 
 import asyncio
@@ -33,11 +35,13 @@ from domain.bot import BOT
 from domain.event import Event
 from domain.job import JOB, Job, JobStatus
 from domain.order import ORDER
+from domain.patterns import whole
 from domain.queue import QUEUE
 from domain.restaurant import RESTAURANT
 from domain.ticket import TICKET, Ticket, TicketStatus
+from eventlog.epochs import Place, epoch_of
 from eventlog.errors import UnavailableError
-from eventlog.mapper import EventMapper, RecordedEvent
+from eventlog.mapper import EventMapper, RecordedEvent, UnreadableEvent
 from eventlog.subscription import Subscription, SubscriptionEndedError
 from eventlog.tail import Tail, TooManySubscriptionsError
 from eventlog.wakeups import Wakeups
@@ -50,6 +54,14 @@ LAST_EVENT_ID = "Last-Event-ID"
 Position = Annotated[
     int,
     Meta(ge=0, le=2**63 - 1, description="Only changes behind this position of the log."),
+]
+LastEventId = Annotated[
+    str,
+    Meta(
+        pattern=whole(r"[0-9]{1,19}(-[0-9a-f]{1,16}\.[0-9A-F]{1,8})?"),
+        description="The id of the last event that was received: only changes behind it. Ids that "
+        "are positions alone are of older versions.",
+    ),
 ]
 Pulse = Annotated[
     int,
@@ -83,6 +95,7 @@ _STATUSES: Mapping[type[Event], JobStatus] = {
     Job.Failed: JobStatus.PENDING,
     Job.Released: JobStatus.PENDING,
     Job.Snoozed: JobStatus.PENDING,
+    Job.Rescheduled: JobStatus.PENDING,
     Job.Requeued: JobStatus.PENDING,
     Job.MovedToDLQ: JobStatus.DEAD,
     Job.Cancelled: JobStatus.CANCELLED,
@@ -131,7 +144,7 @@ def change_json(recorded: RecordedEvent, labels: Mapping[UUID, JobLabel]) -> Cha
     event = recorded.event
     return {
         "position": recorded.position,
-        "topic": event.topic,
+        "topic": recorded.topic if isinstance(event, UnreadableEvent) else event.topic,
         "id": recorded.originator_id,
         "version": recorded.originator_version,
         "recordedAt": moment(recorded.recorded_at),
@@ -142,10 +155,14 @@ def change_json(recorded: RecordedEvent, labels: Mapping[UUID, JobLabel]) -> Cha
 def _data(event: Event, label: JobLabel | None) -> dict[str, Any]:
     if ticket_status := _TICKET_STATUSES.get(type(event)):
         return {"status": ticket_status}
+    if isinstance(event, UnreadableEvent):
+        return {"unreadable": event.error}
     status = _STATUSES.get(type(event))
     if status is None:
         return members_json(event)
-    assert label is not None, "every job was created as something"
+    if label is None:
+        # The event that created the job cannot be read.
+        return {"status": status}
     return {"queue": label.queue, "type": label.type, "status": status}
 
 
@@ -154,12 +171,28 @@ async def render(
 ) -> list[bytes]:
     jobs = {recorded.originator_id for recorded in events if type(recorded.event) in _STATUSES}
     labels = await read_labels(connection, [*jobs]) if jobs else {}
-    return [_block(recorded, change_json(recorded, labels)) for recorded in events]
+    epoch = await epoch_of(connection)
+    return [
+        _block(
+            Place(recorded.position, epoch),
+            _NAMES.get(type(recorded.event)) or recorded.topic.partition(".")[0],
+            change_json(recorded, labels),
+        )
+        for recorded in events
+    ]
 
 
-def _block(recorded: RecordedEvent, change: ChangeJSON) -> bytes:
-    name, data = _NAMES[type(recorded.event)].encode(), orjson.dumps(change)
-    return b"id: %d\nevent: %b\ndata: %b\n\n" % (recorded.position, name, data)
+def _block(place: Place, name: str, data: Any) -> bytes:
+    said = str(place).encode(), name.encode(), orjson.dumps(data)
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % said
+
+
+class RewoundJSON(TypedDict):
+    """The log is no longer what it was at `asked`: its database has failed over or was restored.
+    What follows begins behind `position`; whatever was kept of later events is to be dropped."""
+
+    position: int
+    asked: int
 
 
 class EventStream(Response):
@@ -168,7 +201,7 @@ class EventStream(Response):
     def __init__(
         self,
         tail: Tail,
-        after: int | None,
+        after: Place | None,
         *,
         pulse_seconds: int | None = None,
         shut: Shut | None = None,
@@ -208,7 +241,11 @@ class EventStream(Response):
         start = {"type": "http.response.start", "status": HTTPStatus.OK}
         await send({**start, "headers": self.raw_headers})
         # With an id before the first event, a client that leaves until then misses nothing.
-        await _send(send, b"retry: %d\nid: %d\n\n" % (COME_BACK_MS, subscription.position))
+        place = self._tail.place(subscription.position)
+        await _send(send, b"retry: %d\nid: %b\n\n" % (COME_BACK_MS, str(place).encode()))
+        if subscription.asked is not None:
+            rewound: RewoundJSON = {"position": place.position, "asked": subscription.asked}
+            await _send(send, _block(place, "rewound", rewound))
         try:
             while True:
                 events = await subscription.next(self._pulse_seconds or HEARTBEAT_SECONDS)
@@ -223,7 +260,7 @@ class EventStream(Response):
         if self._pulse_seconds is None:
             return b":\n\n"
         position = max(self._tail.position, subscription.position)
-        return b'id: %d\nevent: pulse\ndata: {"position":%d}\n\n' % (position, position)
+        return _block(self._tail.place(position), "pulse", {"position": position})
 
 
 async def _send(send: Send, body: bytes, *, is_last: bool = False) -> None:
@@ -240,10 +277,14 @@ class Since(Parameters, frozen=True):
     after: Position | None = None
     pulse: Pulse | None = None
 
+    @property
+    def place(self) -> Place | None:
+        return None if self.after is None else Place(self.after)
+
 
 class Stream(Read):
     media_type: ClassVar[str] = "text/event-stream"
-    headers: ClassVar[Mapping[str, Any]] = {LAST_EVENT_ID: Position}
+    headers: ClassVar[Mapping[str, Any]] = {LAST_EVENT_ID: LastEventId}
     may_be_away: ClassVar[bool] = True
 
     def __init__(self, path: str) -> None:
@@ -258,17 +299,18 @@ class Stream(Read):
             return Response(headers=HEADERS)
         # The header is what a browser adds when it comes back to an address it was given before.
         last = request.headers.get(LAST_EVENT_ID)
-        after = _read_position(last) if last else asked.after
+        after = _read_place(last) if last else asked.place
         service, caller = request.app.service, caller_of(request)
         shut = None if service.keyring is None else partial(service.keyring.gone, caller)
         return EventStream(service.tail, after, pulse_seconds=asked.pulse, shut=shut)
 
 
-def _read_position(text: str) -> int:
-    position: int | None = read_text(text, Position)
-    if position is None:
-        raise bad_request("bad_cursor", "The id of the last event is a position in the log.")
-    return position
+def _read_place(text: str) -> Place:
+    digits, _, epoch = text.partition("-")
+    position: int | None = read_text(digits, Position)
+    if position is None or read_text(text, LastEventId) is None:
+        raise bad_request("bad_cursor", "The id of the last event is one that this stream gave.")
+    return Place(position, epoch or None)
 
 
 routes: list[Route] = [Stream("/api/stream").route]

@@ -14,10 +14,11 @@ from api.requests import bad_request
 from api.restaurants import read_slug
 from api.service import Service
 from domain.errors import NotFoundError
+from domain.patterns import whole
 from domain.ticket import TicketStatus
 from projections.ticket_figures import Figures, figures_of
 
-DAY_PATTERN = "^20[0-9]{2}-[0-9]{2}-[0-9]{2}$"
+DAY_PATTERN = whole("20[0-9]{2}-[0-9]{2}-[0-9]{2}")
 DAY_CHARACTERS = 10
 
 

@@ -2,6 +2,7 @@
 
 The order matters. A key that is known is answered before any limit is asked, so sending again is
 free; whoever is let in is sealed before there is a command, so nothing personal comes near the log.
+When nothing comes of the command, what it has used up of the limits is given back.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ from api.commands import (
 from api.guests import GuestDetails, guest_details
 from api.happenings import happened
 from api.problems import KNOWN_ERRORS, problem_of
-from api.rate_limits import RateLimits
+from api.rate_limits import Admission, RateLimits
 from api.requests import KeyText, read_idempotency_key, unprocessable
 from api.restaurants import PLAIN_PATTERN, slug_of
 from api.ticket_reads import TicketAnswer
@@ -41,9 +42,9 @@ from domain.counter import Join, Served
 from domain.errors import Refusal
 from domain.restaurant import restaurant_id
 from domain.ticket import Guest
-from eventlog.errors import KeyReusedError
+from eventlog.errors import KeyReusedError, OutcomeUnknownError
 from eventlog.idempotency import IdempotencyKey, Scope, find_key
-from eventlog.origin import Receipt, StoredAnswer
+from eventlog.origin import Origin, Receipt, StoredAnswer
 
 PARTY_MAX = 50
 # The same request may be on its way in another process: so long its answer is waited for before a
@@ -121,9 +122,34 @@ class JoinEndpoint(Endpoint[NewTicket]):
         began = time.monotonic()
         if known := await _known(call, key):
             return _replayed(known, line)
-        admitted = await self._admit(call, guest, line, key)
+        origin = origin_of(call, key, call.correlation)
+        admitted = await self._admit(call, guest, line, key, origin.command_id)
         if isinstance(admitted, Receipt):
             return _replayed(admitted, line)
+        try:
+            receipt = await self._submit(call, new, guest, line, origin=origin, key=key)
+        except OutcomeUnknownError:
+            # It may have taken effect, and then it counts.
+            raise
+        except KNOWN_ERRORS as error:
+            await _give_back(call, admitted, error)
+            raise
+        if receipt.replayed is not None:
+            answer, headers = _replayed(receipt, line)
+            return answer, headers + admitted.raw_headers
+        _tell(receipt.answer, time.monotonic() - began)
+        return self._render(receipt.answer), told_by(receipt) + admitted.raw_headers
+
+    async def _submit(
+        self,
+        call: Call,
+        new: NewTicket,
+        guest: GuestDetails,
+        line: UUID,
+        *,
+        origin: Origin,
+        key: IdempotencyKey | None,
+    ) -> Receipt:
         sealed = await call.service.guests.seal(line, guest)
         join = Join(
             slug=slug_of(call),
@@ -135,18 +161,17 @@ class JoinEndpoint(Endpoint[NewTicket]):
             seating_type=new.seating_type,
             hourly_max=call.settings.tickets_per_mobile_max,
         )
-        origin = origin_of(call, key, call.correlation)
-        receipt = await call.submit(join, origin, key)
-        if receipt.replayed is not None:
-            answer, headers = _replayed(receipt, line)
-            return answer, headers + admitted
-        _tell(receipt.answer, time.monotonic() - began)
-        return self._render(receipt.answer), told_by(receipt) + admitted
+        return await call.submit(join, origin, key)
 
     async def _admit(
-        self, call: Call, guest: GuestDetails, line: UUID, key: IdempotencyKey | None
-    ) -> RawHeaders | Receipt:
-        """The headers of whoever is let in; the answer of a twin that was let in before."""
+        self,
+        call: Call,
+        guest: GuestDetails,
+        line: UUID,
+        key: IdempotencyKey | None,
+        command_id: UUID,
+    ) -> Admission | Receipt:
+        """What whoever is let in has used up; the answer of a twin that was let in before."""
         limits: RateLimits = call.scope["app"].rate_limits
         admission = await limits.admit(
             line,
@@ -154,13 +179,15 @@ class JoinEndpoint(Endpoint[NewTicket]):
             address=limits.address_of(call.scope),
             route=self.operation,
             is_exempt=limits.is_kiosk(call.headers),
+            command_id=command_id,
+            may_be_repeated=key is not None,
         )
         if not admission.is_allowed and key is not None:
             await asyncio.sleep(TWIN_SECONDS)
             if known := await _known(call, key):
                 return known
         admission.check()
-        return admission.raw_headers
+        return admission
 
     def _key(
         self, call: Call, new: NewTicket, guest: GuestDetails, line: UUID
@@ -181,6 +208,12 @@ class JoinEndpoint(Endpoint[NewTicket]):
         if isinstance(outcome, Refusal):
             return stored(problem_of(outcome))
         return StoredAnswer(self.status, orjson.dumps(joined(outcome)))
+
+
+async def _give_back(call: Call, admitted: Admission, error: Exception) -> None:
+    assert admitted.charge is not None
+    limits: RateLimits = call.scope["app"].rate_limits
+    await limits.give_back(admitted.charge, all_limits=not isinstance(error, Refusal))
 
 
 async def _known(call: Call, key: IdempotencyKey | None) -> Receipt | None:

@@ -7,7 +7,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import AUDITOR, PUBLIC, STAFF, caller_of, sees
+from api.access import ADMIN, AUDITOR, PUBLIC, STAFF, Caller, caller_of, sees
 from api.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
 from api.job_reads import PageCursor
 from api.parameters import NoParameters, Parameters
@@ -15,7 +15,13 @@ from api.queries import DatabaseRead
 from api.requests import bad_request, read_id
 from api.restaurants import PAGE_MAX, PAGE_USUAL, read_slug
 from api.service import Service
-from api.ticket_shapes import StaffTicketJSON, TicketJSON, staff_json, standing_json
+from api.ticket_shapes import (
+    StaffTicketJSON,
+    TicketJSON,
+    staff_json,
+    standing_json,
+    unnamed_json,
+)
 from domain.errors import NotFoundError
 from domain.restaurant import restaurant_id
 from domain.ticket import Ticket, TicketStatus
@@ -63,7 +69,7 @@ async def get_ticket(_: NoParameters, request: Request) -> TicketAnswer:
 
 
 async def list_tickets(asked: TicketListing, request: Request) -> TicketPageAnswer:
-    """For the staff: who was called and who waits, with names and numbers."""
+    """Who was called and who waits; for the staff with names and numbers, for auditors without."""
     if asked.as_of is not None:
         return await _past_tickets(asked, asked.as_of, request)
     slug = read_slug(request.path_params["slug"])
@@ -72,7 +78,7 @@ async def list_tickets(asked: TicketListing, request: Request) -> TicketPageAnsw
     if page is None or not sees(request, page.restaurant):
         raise NotFoundError("restaurant", slug)
     return {
-        "tickets": await with_guests(service, page.tickets),
+        "tickets": await with_guests(service, page.tickets, caller_of(request)),
         "nextCursor": page.next_cursor,
         "waiting": page.restaurant.waiting_count,
     }
@@ -93,14 +99,21 @@ async def _past_tickets(asked: TicketListing, then: str, request: Request) -> Ti
     )
     listed = [one for one in found if asked.status in (None, one.ticket.status)]
     return {
-        "tickets": await with_guests(request.app.service, listed[: asked.limit]),
+        "tickets": await with_guests(
+            request.app.service, listed[: asked.limit], caller_of(request)
+        ),
         "nextCursor": None,
         "waiting": sum(one.ticket.is_waiting for one in found),
         "asOf": then_json(moment_then),
     }
 
 
-async def with_guests(service: Service, standings: Sequence[Standing]) -> list[StaffTicketJSON]:
+async def with_guests(
+    service: Service, standings: Sequence[Standing], caller: Caller
+) -> list[StaffTicketJSON]:
+    """Names and numbers are opened for the staff alone: an auditor reads everything else."""
+    if not caller.scope & (STAFF | ADMIN):
+        return [unnamed_json(standing_json(one), one.ticket.guest.subject_id) for one in standings]
     guests = [one.ticket.guest for one in standings]
     opened = await service.guests.open_each([(one.subject_id, one.sealed) for one in guests])
     return [

@@ -51,7 +51,7 @@ class TicketSearch(Endpoint[SearchBody]):
         number = normalised(asked.mobile_number, calling_code=call.settings.calling_code)
         subject_id = await call.service.guests.find(restaurant.id, number)
         standings = await self._tickets(call, restaurant, subject_id, asked.limit)
-        tickets = await with_guests(call.service, standings)
+        tickets = await with_guests(call.service, standings, call.caller)
         return StoredAnswer(HTTPStatus.OK, orjson.dumps(found(tickets))), []
 
     async def _restaurant(self, call: Call) -> Restaurant:

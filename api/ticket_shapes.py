@@ -5,7 +5,7 @@ is kept with an Idempotency-Key. The name and number of a guest are added for th
 """
 
 from datetime import date
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 from uuid import UUID
 
 from api.guests import GuestDetails
@@ -90,10 +90,10 @@ class GuestJSON(TypedDict):
 
 
 class StaffTicketJSON(TicketJSON):
-    """`guest` is null once the guest's data was erased."""
+    """`guest` is null once the guest's data was erased, and left out for auditors."""
 
     subjectId: UUID
-    guest: GuestJSON | None
+    guest: NotRequired[GuestJSON | None]
 
 
 def restaurant_json(restaurant: Restaurant) -> RestaurantJSON:
@@ -192,3 +192,9 @@ def staff_json(ticket: TicketJSON, subject_id: UUID, guest: GuestDetails | None)
     if guest is not None:
         told = {"name": guest.name, "mobileNumber": guest.mobile_number}
     return {**ticket, "subjectId": subject_id, "guest": told}
+
+
+def unnamed_json(ticket: TicketJSON, subject_id: UUID) -> StaffTicketJSON:
+    told = staff_json(ticket, subject_id, None)
+    del told["guest"]
+    return told

@@ -12,11 +12,10 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from api.access import AUDITOR
-from api.job_bodies import NAME_PATTERN
 from api.job_reads import PageCursor
 from api.parameters import NoParameters, Parameters
 from api.queries import DatabaseRead
-from api.requests import bad_request
+from api.requests import bad_request, read_name_of
 from api.service import Service
 from api.shapes import Moment, moment
 from domain.errors import NotFoundError
@@ -152,11 +151,7 @@ def record_json(record: UpstreamRecord) -> RecordJSON:
 
 
 async def _upstream(request: Request) -> Upstream:
-    name = request.path_params["name"]
-    if not NAME_PATTERN.fullmatch(name):
-        raise bad_request(
-            "bad_name", "The name of an upstream is 1 to 100 of A-Z a-z 0-9 . _ : @ -"
-        )
+    name = read_name_of("an upstream", request.path_params["name"])
     upstream = await _service(request).read(lambda reader: one_upstream(reader, name))
     if upstream is None:
         raise NotFoundError("upstream", name)

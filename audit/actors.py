@@ -5,11 +5,13 @@ from typing import Any
 
 from domain.bot import BOT, Bot
 from domain.claim import CompletedVia, ReleaseReason
+from domain.clock import Clock
 from domain.event import Event
 from domain.job import JOB, FailureReason, Job
 from domain.key import KEY
 from domain.operation import OPERATION, Operation
 from domain.order import ORDER, Order, OrderKind
+from domain.quarantine import QUARANTINE, Quarantine
 from domain.queue import QUEUE
 from domain.rebuild import REBUILD
 from domain.restaurant import RESTAURANT, Restaurant
@@ -29,10 +31,11 @@ OPEN = "open"
 # What each process manager brings about.
 PROCESSORS: dict[str, tuple[type[Event], ...]] = {
     "system:completions": (Order.Completed, Bot.Completed),
-    "system:recovery": (Order.Released, Order.MovedToDLQ, Bot.Released),
+    "system:recovery": (Order.Released, Order.MovedToDLQ, Bot.Released, Bot.MovedToDLQ),
     DISPATCH: (Order.Claimed, Bot.Claimed),
     "system:leases": (Job.Failed, Job.MovedToDLQ),
     "system:schedules": (Schedule.Fired, Schedule.Missed, Job.Created),
+    "system:clock": (Clock.Jumped, Job.Rescheduled),
     "system:no_shows": (Ticket.NoShow,),
     "system:notifications": (Job.Created,),
     DELIVERIES: (Job.Claimed, Job.Completed, Job.Failed, Job.MovedToDLQ),
@@ -42,6 +45,7 @@ PROCESSORS: dict[str, tuple[type[Event], ...]] = {
         Operation.GivenUp,
         Job.Created,
     ),
+    "system:quarantine": (Quarantine.Detected,),
     "system:upstreams": (*UPSTREAM.events, *UPSTREAM_RECORD.events, Job.Created),
 }
 TOPICS = {actor: {kind.topic for kind in kinds} for actor, kinds in PROCESSORS.items()}
@@ -62,11 +66,11 @@ SCOPES: dict[str, tuple[type[Event], ...]] = {
     "public": (Ticket.Created, Ticket.Cancelled, Restaurant.GuestJoined, Restaurant.GuestLeft),
     "client": (Order.Created, *ENQUEUING, Operation.Created),
     "client:vip": (Order.Created, *ENQUEUING, Operation.Created),
-    "bot": (*COOKING, Bot.Claimed, Bot.Completed, Bot.Failed, Bot.Released),
+    "bot": (*COOKING, Bot.Claimed, Bot.Completed, Bot.Failed, Bot.Released, Bot.MovedToDLQ),
     "worker": (*JOB.events, Operation.Created),
     "staff": (
         *(one for one in ORDER.events if one is not Order.Requeued),
-        *BOT.events,
+        *(one for one in BOT.events if one not in (Bot.Configured, Bot.Restored)),
         *TICKET.events,
         *LINE,
     ),
@@ -81,9 +85,10 @@ SCOPES: dict[str, tuple[type[Event], ...]] = {
         *SUBJECT.events,
         *OPERATION.events,
         *REBUILD.events,
+        *QUARANTINE.events,
     ),
     "callback": (Order.Completed, Bot.Completed),
-    "operator": (*KEY.events, *REBUILD.events),
+    "operator": (*KEY.events, *REBUILD.events, *QUARANTINE.events),
 }
 SCOPE_TOPICS = {scope: {kind.topic for kind in kinds} for scope, kinds in SCOPES.items()}
 # What needs no key, whoever comes with one may do too.

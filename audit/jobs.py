@@ -23,6 +23,7 @@ SOURCES: dict[type[Event], set[JobStatus | None]] = {
     Job.Created: {None, JobStatus.COMPLETED, JobStatus.CANCELLED},
     Job.Claimed: {JobStatus.PENDING},
     **{result: {JobStatus.PROCESSING} for result in RESULTS},
+    Job.Rescheduled: {JobStatus.PENDING},
     Job.MovedToDLQ: {JobStatus.PENDING},
     Job.Requeued: {JobStatus.DEAD, JobStatus.CANCELLED},
     Job.Cancelled: {JobStatus.PENDING, JobStatus.PROCESSING, JobStatus.DEAD},

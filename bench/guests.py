@@ -11,6 +11,7 @@ from uuid import UUID
 import click
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
+from uuid_utils.compat import uuid7
 
 from api.environment import load
 from api.guest_key import ServiceKey
@@ -108,6 +109,7 @@ def _admission(service: Service, *, is_shared: bool) -> Deed:
         address=f"{number // 900 if is_shared else number}",
         route="bench shared" if is_shared else "bench",
         is_exempt=False,
+        command_id=uuid7(),
     )
 
 

@@ -12,9 +12,11 @@ import click
 
 from api.access import CLIENT, STAFF
 from api.door import Door
+from api.hosts import KnownHosts
 from api.key_text import WrittenKey, new_key_text, new_name
 from api.keyring import Keyring
 from api.keysmith import Keysmith
+from api.settings import Settings
 from bench.client import HTTPConnection
 from bench.http import CONNECTIONS
 from bench.kitchen import run
@@ -98,9 +100,10 @@ async def _look(database: str, count: int) -> None:
             some = texts[first : first + ISSUED_AT_ONCE]
             await asyncio.gather(*(smith.submit(_issue(text)) for text in some))
         async with Keyring(database) as keyring:
+            hosts = KnownHosts(Settings(data_dir=Path("unused"), auth="open"))
             shown = [*BROWSER_LIKE, (b"authorization", b"Bearer " + texts[0].write().encode())]
             looks = {
-                name: _microseconds(Door(door), headers)
+                name: _microseconds(Door(door, hosts=hosts), headers)
                 for name, door, headers in ((OPEN, None, BROWSER_LIKE), (SHUT, keyring, shown))
             }
             began = time.perf_counter()

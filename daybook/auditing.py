@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from daybook.progress import bar
+from daybook.terminal import echo, echo_json, say
 
 # What a command needs is imported when it runs, so that help and mistakes are answered at once.
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def check_command(choice: "Choice", /, export: Path | None, **options: Any) -> N
         with _open_service(choice) as service:
             sys.exit(_check(service, service, **options))
     except (UnreadableError, OperationalError) as error:
-        click.echo(str(error), err=True)
+        say(str(error))
         sys.exit(2)
 
 
@@ -76,9 +77,16 @@ def _check(source: "Source", service: "Service | None", **options: Any) -> int:
     case = _case(service, **options)
     with bar("checking", source.unit, source.size) as shown:
         findings = check(source, case, only=options["only"], tick=lambda: shown.reach(source.done))
-    lines = as_json(findings) if options["as_json"] else as_text(findings, case.world.count)
-    for line in lines:
-        click.echo(line)
+    if options["as_json"]:
+        for line in as_json(findings):
+            echo_json(line)
+    else:
+        for line in as_text(findings, case.world.count):
+            echo(line)
+    for one in case.world.set_aside.values():
+        # Beside the JSON, of which every line is a verdict.
+        tell = say if options["as_json"] else echo
+        tell(f"Set aside: {one.aggregate_id} ({one.reason})")
     return exit_code(findings, strict=options["strict"])
 
 
@@ -112,7 +120,7 @@ def _open_service(choice: "Choice") -> "Iterator[Service]":
     from eventlog.database import reader_conninfo
     from projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 
-    with choice.conninfo(partial(click.echo, err=True)) as database:
+    with choice.conninfo(say) as database:
         conninfo = reader_conninfo(database)
         derive = partial(derive_anew, conninfo)
         kept = Kept(
@@ -134,9 +142,11 @@ async def _derive(conninfo: str, wanted: "Derivation") -> "TupleRow":
     from psycopg.sql import SQL, Identifier
 
     from audit.service import DIGEST
+    from eventlog.careful import apply_readable
     from eventlog.database import connect
     from eventlog.follower import READ_EVENTS, READ_EVENTS_OF_TOPICS
     from eventlog.mapper import EventMapper
+    from projections.quarantines import set_aside_ids
     from projections.registry import DECIDERS, READ_MODELS, WRITTEN_MODELS
 
     mapper = EventMapper(DECIDERS)
@@ -150,13 +160,15 @@ async def _derive(conninfo: str, wanted: "Derivation") -> "TupleRow":
         await connection.execute(ENTER_MOMENT)
         await connection.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(wanted.moment))
         await connection.execute(SQL(MAKE_SHADOW).format(table=table))
+        set_aside = await set_aside_ids(connection)
         after = 0
         while True:
             found = await connection.execute(query, {**limits, "after": after}, binary=True)
             events = mapper.followed(await found.fetchall())
             if not events:
                 break
-            await model.apply(connection, events)
+            told = [event for event in events if event.originator_id not in set_aside]
+            await apply_readable(connection, model, told, mapper)
             after = events[-1].position
         digest = await connection.execute(SQL(DIGEST).format(table=table))
         return await digest.fetchone() or ()

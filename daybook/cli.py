@@ -10,7 +10,6 @@ import re
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 
 import click
@@ -24,14 +23,13 @@ from daybook.errors import BadSetup, DaybookError
 from daybook.history import COMMANDS as HISTORY_COMMANDS
 from daybook.keys import keys_group
 from daybook.looking import COMMANDS
+from daybook.quarantine import quarantine_group
 from daybook.rebuild import rebuild_command
+from daybook.terminal import echo, say
 from daybook.worker import Worker
 from eventlog.errors import SetupError
 
 TARGET = re.compile(r"\w+(\.\w+)*:\w+")
-
-# Progress goes beside the output proper, which scripts may read.
-say = partial(click.echo, err=True)
 
 
 class Choice:
@@ -43,10 +41,6 @@ class Choice:
 
     def settings(self) -> Settings:
         return from_environment(self.flags)
-
-    def key(self) -> str | None:
-        """What is shown to a service. Never a flag: others can see those."""
-        return self.settings().key
 
     def conninfo(self, say: Callable[[str], None]) -> AbstractContextManager[str]:
         """The database: that of a running service, or one that lasts as long as the context."""
@@ -77,7 +71,7 @@ def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) 
     if wanted:
         from api.version import version
 
-        click.echo(f"daybook {version()}")
+        echo(f"daybook {version()}")
         ctx.exit()
 
 
@@ -106,7 +100,7 @@ def serve(choice: Choice) -> None:
             settings,
             choice.signals,
             say=say,
-            announce=lambda url: click.echo(f"Daybook is running on {url} (Ctrl-C stops it)"),
+            announce=lambda url: echo(f"Daybook is running on {url} (Ctrl-C stops it)"),
         )
     except KeyboardInterrupt:
         # It was told to stop before it was up, which is no less orderly.
@@ -126,10 +120,13 @@ def serve(choice: Choice) -> None:
 def work(choice: Choice, target: str, url: str | None, concurrency: int | None) -> None:
     """Do jobs: run the worker that a module defines, until Ctrl-C.
 
-    With DAYBOOK_KEY it shows that key to the service, instead of the worker's own.
+    DAYBOOK_URL and DAYBOOK_KEY go before the worker's own address and key, and --url before
+    DAYBOOK_URL.
     """
+    settings = choice.settings()
     try:
-        _load(target).run(url=url, key=choice.key(), concurrency=concurrency)
+        worker = _load(target)
+        worker.run(url=url or settings.url, key=settings.key, concurrency=concurrency)
     except (DaybookError, BadSetup) as error:
         raise SetupError(str(error)) from error
     except KeyboardInterrupt:
@@ -173,7 +170,7 @@ def demo(choice: Choice) -> None:
                 choice.signals,
                 data_dir=settings.data_dir if "data_dir" in choice.flags else None,
                 say=say,
-                announce=lambda url: click.echo(
+                announce=lambda url: echo(
                     f"The restaurant is open on {url}/api/orders (Ctrl-C closes it)"
                 ),
                 show=show,
@@ -193,9 +190,9 @@ def migrate(choice: Choice) -> None:
     with choice.conninfo(say) as conninfo:
         applied = prepare(conninfo)
     for name in applied:
-        click.echo(f"Applied {name}.")
+        echo(f"Applied {name}.")
     if not applied:
-        click.echo("The database is up to date.")
+        echo("The database is up to date.")
 
 
 class Benches(click.Group):
@@ -226,6 +223,9 @@ for looking in (*COMMANDS, *HISTORY_COMMANDS):
 for keeping in keys_group.commands.values():
     keeping.params += DATABASE_OPTIONS
 cli.add_command(keys_group)
+for one in quarantine_group.commands.values():
+    one.params += DATABASE_OPTIONS
+cli.add_command(quarantine_group)
 check_command.params += DATABASE_OPTIONS
 cli.add_command(audit_group)
 rebuild_command.params += DATABASE_OPTIONS
@@ -238,5 +238,5 @@ def main() -> None:
         with stop_signals() as signals:
             cli(prog_name="daybook", obj=Choice(signals))
     except SetupError as error:
-        click.echo(str(error), err=True)
+        say(str(error))
         sys.exit(2)

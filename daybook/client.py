@@ -14,6 +14,7 @@ from functools import wraps
 from typing import Any, Generic, Literal, ParamSpec, Self, TypeVar, overload
 
 from daybook import messages, requests
+from daybook.environment import address_and_key
 from daybook.errors import OperationTimeout
 from daybook.jobs import Job, Page
 from daybook.messages import NewMessage, Pushed, carried_out
@@ -114,7 +115,7 @@ class Client(Calls):
 
     def __init__(
         self,
-        url: str,
+        url: str | None = None,
         *,
         key: str | None = None,
         retry_seconds_max: float = RETRY_SECONDS_MAX,
@@ -134,6 +135,7 @@ class Client(Calls):
             honor_retry_after=honor_retry_after,
             retry_delay_seconds_max=retry_delay_seconds_max,
         )
+        url, key = address_and_key(url, key)
         self._transport = Transport(url, key, patience, chance or new_chance())
         self._queued = queued
 
@@ -178,7 +180,7 @@ class AsyncClient(Calls):
 
     def __init__(
         self,
-        url: str,
+        url: str | None = None,
         *,
         key: str | None = None,
         retry_seconds_max: float = RETRY_SECONDS_MAX,
@@ -196,6 +198,7 @@ class AsyncClient(Calls):
             honor_retry_after=honor_retry_after,
             retry_delay_seconds_max=retry_delay_seconds_max,
         )
+        url, key = address_and_key(url, key)
         self._transport = AsyncTransport(url, key, patience, chance or new_chance())
         self._queued = queued
 

@@ -22,6 +22,8 @@ from rich.console import Console
 from api.serving import serve
 from api.settings import Settings
 from api.stopping import StopSignals
+from daybook.printable import printable
+from daybook.terminal import echo
 
 Say = Callable[[str], None]
 Show = Callable[["Status"], None]
@@ -58,10 +60,10 @@ def shown() -> Iterator[Show]:
     """One line that changes, on a terminal; elsewhere one line after another."""
     console = Console()
     if not console.is_terminal:
-        yield lambda status: console.print(str(status), highlight=False, soft_wrap=True)
+        yield lambda status: echo(str(status))
         return
     with console.status("The kitchen is being made ready.") as line:
-        yield lambda status: line.update(str(status))
+        yield lambda status: line.update(printable(str(status)))
 
 
 def run(

@@ -5,14 +5,17 @@ Each has a stable `code`, which programs look at, and is one sentence, which peo
 
 from uuid import UUID
 
+from daybook.printable import printable
+
 
 class DaybookError(Exception):
     """Base of all of them. `status` is that of the HTTP answer, if there was one."""
 
     def __init__(self, sentence: str, *, code: str, status: int | None = None) -> None:
-        super().__init__(sentence)
-        self.sentence = sentence
-        self.code = code
+        # A sentence of the server may hold data of others, and errors end up on terminals.
+        self.sentence = printable(sentence)
+        self.code = printable(code)
+        super().__init__(self.sentence)
         self.status = status
 
 
@@ -26,6 +29,16 @@ class NotFound(Refused):
 
 class ClaimLost(Refused):
     """The claim no longer holds its job: the lease was over, or somebody cancelled the job."""
+
+
+class BadValue(DaybookError, ValueError):
+    """A value that was given cannot be sent or stored: it is out of its bounds, or JSON has no form
+    for it. Nothing was done."""
+
+
+class EnqueueFailed(DaybookError):
+    """`enqueue` cannot write with the connection that it was given. The sentence says what helps;
+    `code` is one of not_a_connection, autocommit, no_daybook and not_granted."""
 
 
 class Unavailable(DaybookError):
@@ -69,3 +82,8 @@ class ServerFault(DaybookError):
 
 class BadSetup(ValueError):
     """A client or a worker cannot be made of what it was given."""
+
+
+class BadAddress(BadSetup):
+    """There is no address of the service, or none that can be one, or a key that cannot be one:
+    they come from the surroundings of a program more often than from its author."""

@@ -1,16 +1,15 @@
 """`daybook export`: the log into a file, or to the output for other programs."""
 
 import sys
+from collections.abc import Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import click
 
 from api.stopping import Stop
 from daybook.log import log_sentences, quiet_end
 from daybook.progress import bar
+from daybook.terminal import say, write_lines
 from eventlog.database import connect_in_thread, reader_conninfo
 from eventlog.errors import SetupError
 from eventlog.export import Sink, export_file, export_to, settled_upto
@@ -20,7 +19,12 @@ if TYPE_CHECKING:
 
 STOPPED = 2
 
-say = partial(click.echo, err=True)
+
+class Screen(Sink):
+    """A person reads along: the same JSON, without characters that steer a terminal."""
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        write_lines(lines)
 
 
 def export(choice: "Choice", path: Path, *, after: int, upto: int | None) -> None:
@@ -45,7 +49,7 @@ def _export(conninfo: str, path: Path | None, after: int, upto: int | None) -> N
         is_shown = path is not None or not sys.stdout.isatty()
         with bar("exporting", "events", end, is_shown=is_shown) as shown:
             if path is None:
-                sink = Sink(sys.stdout.buffer)
+                sink = Screen(sys.stdout.buffer) if sys.stdout.isatty() else Sink(sys.stdout.buffer)
                 done = export_to(sink, connection, after=after, upto=end, tick=shown.reach)
             else:
                 done = export_file(path, connection, after=after, upto=end, tick=shown.reach)

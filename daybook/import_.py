@@ -4,16 +4,15 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
 import psycopg
 
 from api.database import clear_sentences, prepare
 from api.stopping import Stop
 from daybook.progress import bar
+from daybook.terminal import say
 from eventlog.database import connect, connect_in_thread, owner_conninfo
 from eventlog.errors import SetupError
 from eventlog.import_lines import BadLineError, Checker, open_lines
@@ -35,8 +34,6 @@ HOW_TO_GO_ON = (
 
 _MAPPER = EventMapper(DECIDERS)
 
-say = partial(click.echo, err=True)
-
 
 def import_file(choice: "Choice", path: Path) -> None:
     with _database(choice) as conninfo, _reading(path):
@@ -45,7 +42,8 @@ def import_file(choice: "Choice", path: Path) -> None:
                 progress = _import_lines(Import(connection, _MAPPER), path)
                 asyncio.run(_derive(conninfo, progress.position))
         except (BadLineError, RebuildError) as error:
-            say(f"{error}\n{HOW_TO_GO_ON}")
+            say(str(error))
+            say(HOW_TO_GO_ON)
             sys.exit(BAD_FILE)
     say(f"{path}: {progress.lines_count:,} events, up to position {progress.position}.")
 

@@ -238,3 +238,6 @@ class Queue(Wire, frozen=True, kw_only=True):
 class Redriven(Wire, frozen=True, kw_only=True):
     matched: int
     redriven: int
+    more: bool = False
+    next_cursor: str | None = None
+    """Where the next request goes on, if there is more."""

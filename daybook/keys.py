@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from daybook.options import HOLDER, REASON
+from daybook.terminal import echo, echo_json, say
+
 # What a command needs is imported when it runs, so that help and mistakes are answered at once.
 if TYPE_CHECKING:
     from api.keysmith import Keysmith
@@ -27,12 +30,12 @@ def keys_group() -> None:
 
 @keys_group.command("create")
 @click.option("--scope", "scopes", multiple=True, required=True, type=click.Choice(SCOPE_NAMES))
-@click.option("--for", "holder", required=True, help="Whom it is for, in words.")
+@click.option("--for", "holder", required=True, type=HOLDER, help="Whom it is for, in words.")
 @click.option("--restaurant", help="See and create orders of this restaurant only.")
 @click.option("--bot", type=click.UUID, help="The bot as which it acts, with the scope bot.")
 @click.option("--queue", "queues", multiple=True, help="Only jobs of this queue; * for all.")
 @click.option("--expires", type=INSTANT, help="When it ends, as 2027-01-31 or with a time of day.")
-@click.option("--reason", default="", help="Why, for whoever reads the log.")
+@click.option("--reason", type=REASON, help="Why; recorded in the log with who did it.")
 @click.pass_obj
 def create_command(
     choice: "Choice",
@@ -42,7 +45,8 @@ def create_command(
     bot: Any,
     queues: tuple[str, ...],
     expires: datetime | None,
-    **words: str,
+    holder: str,
+    reason: str | None,
 ) -> None:
     """Make a key, and show it this once."""
     from api.key_text import new_key_text, new_name
@@ -57,7 +61,8 @@ def create_command(
         binding=Binding(restaurant=restaurant, bot_id=bot, queues=queues),
         digest=text.digest.hex(),
         expires_at=_utc(expires),
-        **words,
+        holder=holder,
+        reason=reason,
     )
     _keep(choice, lambda smith: smith.submit(issue))
     _show(text.write())
@@ -69,7 +74,10 @@ def create_command(
 def list_command(choice: "Choice", as_json: bool) -> None:
     """List all keys, those that are revoked too."""
     for key in _keep(choice, lambda smith: smith.keys()):
-        click.echo(_json(key) if as_json else _line(key))
+        if as_json:
+            echo_json(_json(key))
+        else:
+            echo(_line(key))
 
 
 @keys_group.command("rotate")
@@ -82,10 +90,10 @@ def list_command(choice: "Choice", as_json: bool) -> None:
     help="How long the secret before is good.",
 )
 @click.option("--expires", type=INSTANT, help="When it ends, if not when it did.")
-@click.option("--reason", default="", help="Why, for whoever reads the log.")
+@click.option("--reason", type=REASON, help="Why; recorded in the log with who did it.")
 @click.pass_obj
 def rotate_command(
-    choice: "Choice", name: str, overlap_hours: float, expires: datetime | None, reason: str
+    choice: "Choice", name: str, overlap_hours: float, expires: datetime | None, reason: str | None
 ) -> None:
     """Give a key another secret, and show it this once. The one before is good for a while."""
     from msgspec import UNSET
@@ -112,14 +120,16 @@ def rotate_command(
 
 @keys_group.command("revoke")
 @click.argument("name")
-@click.option("--reason", required=True, help="Why, for whoever reads the log.")
+@click.option(
+    "--reason", required=True, type=REASON, help="Why; recorded in the log with who did it."
+)
 @click.pass_obj
 def revoke_command(choice: "Choice", name: str, reason: str) -> None:
     """End a key: within a second it opens nothing, anywhere."""
     from domain.keyring import RevokeKey
 
     _keep(choice, lambda smith: smith.submit(RevokeKey(name=name, reason=reason)))
-    click.echo(f"Key {name} is revoked.")
+    echo(f"Key {name} is revoked.")
 
 
 def _keep(choice: "Choice", deed: Callable[["Keysmith"], Coroutine[Any, Any, Any]]) -> Any:
@@ -133,7 +143,7 @@ def _keep(choice: "Choice", deed: Callable[["Keysmith"], Coroutine[Any, Any, Any
         async with Keysmith(conninfo, actor=operator()) as smith:
             return await deed(smith)
 
-    with choice.conninfo(lambda line: click.echo(line, err=True)) as conninfo:
+    with choice.conninfo(say) as conninfo:
         prepare(conninfo)
         try:
             return asyncio.run(keep(conninfo))
@@ -143,9 +153,9 @@ def _keep(choice: "Choice", deed: Callable[["Keysmith"], Coroutine[Any, Any, Any
 
 def _show(key: str) -> None:
     """The key alone goes where scripts look for it."""
-    click.echo(key)
+    echo(key)
     if sys.stdout.isatty():
-        click.echo(NOTE, err=True)
+        say(NOTE)
 
 
 def _utc(moment: datetime | None) -> datetime | None:

@@ -6,10 +6,8 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING
 
-import click
 import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
@@ -17,8 +15,10 @@ from psycopg.rows import TupleRow
 from api.database import clear_sentences
 from api.stopping import Stop
 from daybook.pretty import Pretty
+from daybook.terminal import say, write_lines
 from eventlog.database import connect, cut_off, reader_conninfo
-from eventlog.errors import SetupError
+from eventlog.epochs import Place, common_position, enter_epoch
+from eventlog.errors import SetupError, StandbyError
 from eventlog.follower import POLL_SECONDS, SETTLING_SECONDS
 from eventlog.horizon import Horizon
 from eventlog.lines import PAGE_ROWS_MAX, Walk, Wanted, read_page
@@ -39,8 +39,6 @@ logging.getLogger("psycopg").setLevel(logging.ERROR)
 
 Show = Callable[[Sequence[bytes]], None]
 
-say = partial(click.echo, err=True)
-
 
 def show_log(
     choice: "Choice",
@@ -51,7 +49,7 @@ def show_log(
     follow: bool,
     as_json: bool,
 ) -> None:
-    show = _show_lines if as_json else Pretty().show
+    show = write_lines if as_json else Pretty().show
 
     async def work(conninfo: str) -> None:
         async with await connect(reader_conninfo(conninfo)) as connection:
@@ -118,6 +116,7 @@ class Following:
         self._show = show
         self._left = left
         self._horizon = Horizon()
+        self._epoch: str | None = None
         self._connection: AsyncConnection[TupleRow] | None = None
         self._is_away = False
         self._stopping = False
@@ -135,7 +134,7 @@ class Following:
         while not self._stopping and self._left != 0:
             try:
                 await self._advance()
-            except psycopg.OperationalError:
+            except (psycopg.OperationalError, StandbyError):
                 self._lose()
                 await wake.wait(RECONNECT_SECONDS)
             else:
@@ -146,21 +145,32 @@ class Following:
 
     async def _advance(self) -> None:
         if self._connection is None:
-            self._connection = await connect(self._conninfo)
+            self._connection = await self._connect()
         self._walk.upto = max(self._walk.upto, await self._horizon.look(self._connection))
         self._is_away = False
         self._left = await _show_pages(self._connection, self._walk, self._show, self._left)
+
+    async def _connect(self) -> AsyncConnection[TupleRow]:
+        connection = await connect(self._conninfo)
+        try:
+            shown = Place(self._walk.position, self._epoch)
+            self._epoch = await enter_epoch(connection)
+            position = await common_position(connection, shown)
+        except BaseException:
+            await connection.close()
+            raise
+        if position < shown.position:
+            say(
+                f"The log is no longer what it was at position {shown.position}: its database has "
+                f"failed over or was restored. What follows begins behind position {position}."
+            )
+            self._walk.position = self._walk.upto = position
+        return connection
 
     def _lose(self) -> None:
         if not self._is_away and not self._stopping:
             say("The database is away and is waited for.")
         self._is_away, self._connection = True, None
-
-
-def _show_lines(lines: Sequence[bytes]) -> None:
-    if lines:
-        sys.stdout.buffer.write(b"\n".join([*lines, b""]))
-        sys.stdout.buffer.flush()
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec.json import encode
 
 from daybook.jobs import ClaimedJob, JobStatus
+from daybook.printable import printable_json
 
 logger = logging.getLogger("daybook.worker")
 
@@ -31,7 +32,7 @@ class JSONLines(logging.Formatter):
         line |= {name: value for name, value in vars(record).items() if name not in _USUAL}
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
-        return encode(line, enc_hook=repr).decode(errors="replace")
+        return printable_json(encode(line, enc_hook=repr).decode(errors="replace"))
 
 
 @contextmanager

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from daybook.terminal import columns, echo, echo_json, say
+
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
     from psycopg.rows import TupleRow
@@ -32,7 +34,7 @@ def _look(choice: "Choice", query: Look[T]) -> T:
         async with await connect(reader_conninfo(conninfo)) as connection:
             return await query(connection)
 
-    with choice.conninfo(lambda line: click.echo(line, err=True)) as conninfo:
+    with choice.conninfo(say) as conninfo:
         try:
             return asyncio.run(look(conninfo))
         except BadInputError as error:
@@ -49,24 +51,23 @@ def explain_command(choice: "Choice", wanted: Any, as_json: bool) -> None:
 
     told = _look(choice, lambda connection: explain(connection, wanted))
     if told is None:
-        click.echo(f"There is nothing with the id {wanted}.", err=True)
+        say(f"There is nothing with the id {wanted}.")
         sys.exit(1)
     from api.explain import explanation_json
-    from daybook.pretty import printable
 
     answer: Any = explanation_json(told)
     if as_json:
         _print_json(answer)
         return
-    click.echo(f"{answer['kind']} {answer['id']} is {answer['status']}")
+    echo(f"{answer['kind']} {answer['id']} is {answer['status']}")
     for reason in answer["reasons"]:
-        click.echo(f"  because  {reason['detail']} [{reason['code']}]")
+        echo(f"  because  {reason['detail']} [{reason['code']}]")
     at = f" ({answer['next']['at']})" if answer["next"]["at"] else ""
-    click.echo(f"  next     {answer['next']['what']}{at}")
+    echo(f"  next     {answer['next']['what']}{at}")
     for event in answer["events"]:
         when = f"{event['position']:>9}  {event['recordedAt']}"
-        why = f"  {printable(event['because'])}" if event["because"] else ""
-        click.echo(f"  {when}  {event['topic']:<20} {event['actor']}{why}")
+        why = f"  {event['because']}" if event["because"] else ""
+        echo(f"  {when}  {event['topic']:<20} {event['actor']}{why}")
 
 
 @click.command("as-of")
@@ -77,16 +78,18 @@ def explain_command(choice: "Choice", wanted: Any, as_json: bool) -> None:
 @click.pass_obj
 def as_of_command(choice: "Choice", when: str, kind: str, limit: int, as_json: bool) -> None:
     """Orders, jobs, tickets … as they were at WHEN: an instant or a position."""
-    from daybook.past import listed
+    from daybook.past import is_future, listed
 
     then, rows = _look(choice, lambda connection: listed(connection, when, kind, limit))
+    if is_future(when):
+        say(f"{when} is in the future: this is the present, the end of the log.")
     if as_json:
         _print_json({"asOf": then, kind: rows})
         return
-    click.echo(f"As of position {then['position']}, {then['at'] or 'before the first event'}:")
+    echo(f"As of position {then['position']}, {then['at'] or 'before the first event'}:")
     for row in rows:
-        click.echo("  " + "  ".join(str(row[name]) for name in SHOWN[kind]))
-    click.echo(f"{len(rows)} {kind}")
+        echo("  " + "  ".join(str(row[name]) for name in SHOWN[kind]))
+    echo(f"{len(rows)} {kind}")
 
 
 SHOWN = {
@@ -107,32 +110,38 @@ SHOWN = {
 @click.pass_obj
 def diff_command(choice: "Choice", first: str, second: str, limit: int, as_json: bool) -> None:
     """What changed between two moments, each an instant or a position."""
-    from daybook.past import difference
+    from daybook.past import difference, is_future
 
     told = _look(choice, lambda connection: difference(connection, first, second, limit))
+    for when in filter(is_future, (first, second)):
+        say(f"{when} is in the future: the end of the log was compared.")
     if as_json:
         _print_json(told)
         return
-    click.echo(f"From position {told['from']['position']} to {told['to']['position']}:")
+    echo(f"From position {told['from']['position']} to {told['to']['position']}:")
     for topic, count in told["topics"].items():
-        click.echo(f"  {count:>9}  {topic}")
+        echo(f"  {count:>9}  {topic}")
     for change in told["changes"]:
-        click.echo(f"  {change['kind']} {change['id']}: {change['before']} → {change['after']}")
+        echo(f"  {change['kind']} {change['id']}: {change['before']} → {change['after']}")
     if told["more"]:
-        click.echo(f"  … and {told['more']} more")
+        echo(f"  … and {told['more']} more")
 
 
 @click.command("doctor")
+@click.option("--json", "as_json", is_flag=True, help="As the API answers.")
 @click.pass_obj
-def doctor_command(choice: "Choice") -> None:
+def doctor_command(choice: "Choice", as_json: bool) -> None:
     """Look for what may be wrong, and say what to do. Exit code 1 when something is."""
+    from api.doctor import finding_json
+    from daybook.examination import examination_lines
+
     findings = _look(choice, _findings)
     findings += _local_findings(choice)
-    for finding in findings:
-        mark = {"good": "ok", "notice": "--", "bad": "!!"}[finding.health]
-        click.echo(f"{mark}  {finding.what:<16} {finding.sentence}")
-        if finding.next_step:
-            click.echo(f"    {'':<16} → {finding.next_step}")
+    if as_json:
+        _print_json({"findings": [finding_json(finding) for finding in findings]})
+    else:
+        for line in examination_lines(findings, columns()):
+            echo(line)
     if any(finding.health == "bad" for finding in findings):
         sys.exit(1)
 
@@ -174,7 +183,7 @@ def _local_findings(choice: "Choice") -> list[Any]:
 def _print_json(answer: Any) -> None:
     import orjson
 
-    click.echo(orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode())
+    echo_json(orjson.dumps(answer, option=orjson.OPT_INDENT_2).decode())
 
 
 COMMANDS = (explain_command, as_of_command, diff_command, doctor_command)

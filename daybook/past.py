@@ -1,12 +1,15 @@
 """What the commands that look at the past show, in the shapes of the API."""
 
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any
 from uuid import UUID
 
+from msgspec import Meta, ValidationError, convert
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from api.as_of import position_named, then_json
+from api.clock import now
 from api.job_shapes import job_dict, standing_json
 from api.shapes import bot_json, order_json
 from api.ticket_shapes import restaurant_json
@@ -45,6 +48,7 @@ ORDER BY count(*) DESC, topic
 """
 
 _MAPPER = EventMapper(DECIDERS)
+UNREADABLE = "unreadable"
 
 Connection = AsyncConnection[TupleRow]
 
@@ -85,6 +89,7 @@ async def difference(connection: Connection, first: str, second: str, limit: int
     touched = await (await connection.execute(READ_TOUCHED, span)).fetchall()
     shown: list[UUID] = [row[0] for row in touched[:limit]]
     ended = await fold_histories(connection, _MAPPER, shown, upto=upto)
+    kinds = {one: type(ended[one]).__name__.lower() if one in ended else "?" for one in shown}
     topics = await (await connection.execute(COUNT_TOPICS, span)).fetchall()
     return {
         "from": then_json(await moment_of(connection, after)),
@@ -93,14 +98,23 @@ async def difference(connection: Connection, first: str, second: str, limit: int
         "changes": [
             {
                 "id": aggregate_id,
-                "kind": type(ended[aggregate_id]).__name__.lower(),
+                "kind": kinds[aggregate_id],
                 "before": standing(before.get(aggregate_id)),
-                "after": standing(ended[aggregate_id]),
+                "after": standing(ended[aggregate_id]) if aggregate_id in ended else UNREADABLE,
             }
             for aggregate_id in shown
         ],
         "more": max(0, len(touched) - limit),
     }
+
+
+def is_future(when: str) -> bool:
+    """By this machine's clock. A position is never in the future: those are refused."""
+    try:
+        instant: datetime = convert(when, Annotated[datetime, Meta(tz=True)])
+    except ValidationError:
+        return False
+    return instant > now()
 
 
 def standing(state: Any) -> str:

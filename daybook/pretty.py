@@ -1,13 +1,15 @@
 """Events for people to read: one row for each, in columns, in colours on a terminal."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import click
 from msgspec import Raw
 from msgspec.json import Decoder
 from rich.console import Console
 
+from daybook.printable import printable
 from eventlog.lines import read_line
 from projections.log_search import TOPICS
 
@@ -16,6 +18,8 @@ SUMMARY_WIDTH_MIN = 30
 VALUE_WIDTH = 40
 POSITION_WIDTH = 9
 ACTOR_WIDTH = 18
+AT_WIDTH = 23
+AGGREGATE_WIDTH = 41
 TOPIC_WIDTH = max(map(len, TOPICS))
 
 _members = Decoder(dict[str, Raw]).decode
@@ -36,16 +40,30 @@ class Pretty:
     def row(self, line: bytes) -> str:
         event = read_line(line)
         at = event.recorded_at.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
-        columns = {
-            "dim": f"{event.position:>{POSITION_WIDTH}}  {at}",
-            "bold": f"{event.topic:<{TOPIC_WIDTH}}",
-            "cyan": f"{event.aggregate} v{event.version:<3}",
-            "yellow": f"{printable(event.actor):<{ACTOR_WIDTH}}",
-        }
-        used = sum(len(text) + 2 for text in columns.values())
+        position = f"{event.position:>{POSITION_WIDTH}}"
+        topic = f"{event.topic:<{TOPIC_WIDTH}}"
+        aggregate = f"{event.aggregate} v{event.version:<3}"
+        actor = f"{printable(event.actor):<{ACTOR_WIDTH}}"
+        used = sum(len(one) + 2 for one in (position, at, topic, aggregate, actor))
         room = SUMMARY_WIDTH if self._width is None else self._width - used
-        told = summary(event.data, str(event.aggregate), max(room, SUMMARY_WIDTH_MIN))
-        return "  ".join([*(self._paint(text, how) for how, text in columns.items()), told])
+        told = partial(summary, event.data, str(event.aggregate))
+        when = self._paint(f"{position}  {at}", "dim")
+        topic, aggregate = self._paint(topic, "bold"), self._paint(aggregate, "cyan")
+        if room >= SUMMARY_WIDTH_MIN:
+            actor = self._paint(actor, "yellow")
+            return "  ".join([when, topic, aggregate, actor, told(room)])
+        return self._two_lines([when, topic], aggregate, printable(event.actor), told)
+
+    def _two_lines(
+        self, first: list[str], aggregate: str, actor: str, told: Callable[[int], str]
+    ) -> str:
+        """For a terminal on which one line would not hold an event. The id stays whole."""
+        assert self._width is not None
+        indent = " " * (POSITION_WIDTH + 2)
+        left = self._width - (POSITION_WIDTH + 2 + AT_WIDTH + 2 + TOPIC_WIDTH + 2)
+        shown = self._paint(_cut(actor, max(left, 1)), "yellow")
+        room = max(self._width - len(indent) - AGGREGATE_WIDTH - 2, 1)
+        return "  ".join([*first, shown]) + f"\n{indent}{aggregate}  {told(room)}"
 
     def _paint(self, text: str, how: str) -> str:
         if not self._is_coloured:
@@ -69,8 +87,3 @@ def _value(raw: Raw) -> str:
 
 def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def printable(text: str) -> str:
-    """Nobody's data moves the cursor of a terminal."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else "·" for c in text)

@@ -4,11 +4,13 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from getpass import getuser
 from typing import TYPE_CHECKING, TypeVar
 
 import click
+
+from daybook.options import REASON
+from daybook.terminal import echo, say
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -23,29 +25,13 @@ T = TypeVar("T")
 DIFFERENT = 1
 COULD_NOT = 2
 
-say = partial(click.echo, err=True)
-
-
-class Text(click.ParamType[str]):
-    """A text of at least one character, and not more than so many."""
-
-    name = "text"
-
-    def __init__(self, characters_max: int) -> None:
-        self._characters_max = characters_max
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not 1 <= len(value) <= self._characters_max or not value.isprintable():
-            self.fail(f"say it in 1 to {self._characters_max} characters, on one line.", param, ctx)
-        return value
-
 
 @click.command("rebuild")
 @click.argument("names", metavar="[NAME]...", nargs=-1)
 @click.option("--all", "wants_all", is_flag=True, help="Every projection there is.")
 @click.option("--verify-only", is_flag=True, help="Compare, and change nothing.")
 @click.option("--rollback", is_flag=True, help="Take back the tables from before the last time.")
-@click.option("--reason", type=Text(500), help="Why; recorded in the log with who did it.")
+@click.option("--reason", type=REASON, help="Why; recorded in the log with who did it.")
 @click.pass_obj
 def rebuild_command(
     choice: "Choice",
@@ -107,26 +93,28 @@ def _tell_rebuilt(rebuilt: "Sequence[Rebuilt]", seconds: float) -> None:
 
 def _tell_back(rebuilt: "Sequence[Rebuilt]") -> None:
     for one in rebuilt:
-        click.echo(f"{one.name}: the one from before is back, with what happened since")
+        echo(f"{one.name}: the one from before is back, with what happened since")
 
 
 def _tell(comparison: "Comparison", *, right: str, wrong: str) -> None:
     name, count = comparison.name, comparison.rows_count
+    for one in comparison.left_out:
+        say(f"{name}: left out {one}: see 'daybook quarantine list'")
     if comparison.is_equal:
-        click.echo(f"{name}: {count:,} rows, {right}")
+        echo(f"{name}: {count:,} rows, {right}")
         return
-    click.echo(f"{name}: {count:,} rows by the log, {comparison.differences_count:,} {wrong}:")
+    echo(f"{name}: {count:,} rows by the log, {comparison.differences_count:,} {wrong}:")
     for difference in comparison.differences:
-        click.echo(f"  {difference}")
+        echo(f"  {difference}")
     if more := comparison.differences_count - len(comparison.differences):
-        click.echo(f"  … and {more:,} more")
+        echo(f"  … and {more:,} more")
 
 
 def _run(choice: "Choice", reason: str | None, act: "Callable[[Rebuild], Awaitable[T]]") -> T:
     """Everything that keeps it from its end is said in a sentence, with exit code 2."""
     from api.database import clear_sentences, prepare
     from eventlog.collector import spare_the_collector
-    from eventlog.errors import SetupError, UnknownTopicError
+    from eventlog.errors import SetupError
     from projections.rebuild.errors import RebuildError
     from projections.rebuild.logbook import Operator
     from projections.rebuild.rebuild import rebuilding
@@ -144,8 +132,6 @@ def _run(choice: "Choice", reason: str | None, act: "Callable[[Rebuild], Awaitab
             spare_the_collector()
             with clear_sentences(conninfo):
                 return asyncio.run(work(conninfo))
-    except UnknownTopicError as error:
-        raise SetupError(f"{error} A newer Daybook has written it: use that version.") from error
     except RebuildError as error:
         raise SetupError(str(error)) from error
     except asyncio.CancelledError:

@@ -12,6 +12,8 @@ from msgspec import Struct
 from msgspec.json import encode
 from msgspec.structs import replace
 
+from daybook.errors import BadValue
+
 ANSWER_SECONDS_MAX = 10.0
 
 T = TypeVar("T")
@@ -33,8 +35,19 @@ class Request(Struct, Generic[T], frozen=True, kw_only=True):
         return replace(self, parameters={**self.parameters, "cursor": cursor})
 
 
+def encoded(value: Any, what: str) -> bytes:
+    """As JSON. Raises BadValue, with `what` it is that has no form there."""
+    try:
+        return encode(value)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        sentence = f"{what} cannot be written as JSON: {error}".removesuffix(".")
+        raise BadValue(f"{sentence}.", code="unencodable") from error
+
+
 def writing(path: str, body: Any, read: Callable[[bytes], T]) -> Request[T]:
-    return Request(method="POST", path=path, content=encode(body), read=read, needs_key=True)
+    return Request(
+        method="POST", path=path, content=encoded(body, "The request"), read=read, needs_key=True
+    )
 
 
 def reading(path: str, parameters: Mapping[str, Any], read: Callable[[bytes], T]) -> Request[T]:

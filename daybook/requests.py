@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from msgspec import UNSET, UnsetType
-from msgspec.json import encode
 from msgspec.structs import replace
 
 from daybook.answers import (
@@ -44,7 +43,7 @@ from daybook.jobs import (
     Result,
     UniqueScope,
 )
-from daybook.request import ANSWER_SECONDS_MAX, Request, given, reading, segment, writing
+from daybook.request import ANSWER_SECONDS_MAX, Request, encoded, given, reading, segment, writing
 
 PAGE_SIZE = 100
 # What is left out of an answer then is known here: what was sent, or what `Job` has as defaults.
@@ -172,7 +171,9 @@ def release(claim: AnyClaim) -> Request[Job]:
 def report(results: Iterable[Result]) -> Request[list[Reported]]:
     """The outcomes of up to 1,000 claims. Each is decided by itself, in the order given."""
     told = list(results)
-    return report_encoded([one.id for one in told], map(encode, told))
+    return report_encoded(
+        [one.id for one in told], [encoded(one, f"The result of job {one.id}") for one in told]
+    )
 
 
 def report_encoded(ids: Sequence[UUID], results: Iterable[bytes]) -> Request[list[Reported]]:
@@ -234,14 +235,22 @@ def redrive(
     rate_per_second: float | None = None,
     dry_run: bool = False,
     reason: str | None = None,
+    expected_count: int | None = None,
+    limit: int | None = None,
+    cursor: str | None = None,
 ) -> Request[Redriven]:
-    """Dead letters begin a new life, so many in a second; a dry run only counts them."""
+    """Dead letters begin a new life, so many in a second; a dry run only counts them. With the
+    count of a dry run as `expected_count` the service refuses (`count_grown`) if there are more by
+    now. One request goes on for a few seconds: `next_cursor`, sent as `cursor`, goes on."""
     chosen = given({"queue": queue, "type": type, "error": error})
     body = {
         "filter": chosen or None,
         "ratePerSecond": rate_per_second,
         "dryRun": dry_run,
         "reason": reason,
+        "expectedCount": expected_count,
+        "limit": limit,
+        "cursor": cursor,
     }
     return writing("/api/dlq/redrive", given(body), read_redriven)
 

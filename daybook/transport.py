@@ -19,7 +19,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.answers import Answer, value_of
 from daybook.backoff import Backoff
-from daybook.errors import BadSetup, ServerFault, Unavailable
+from daybook.errors import BadAddress, ServerFault, Unavailable
 from daybook.request import Request
 
 T = TypeVar("T")
@@ -93,9 +93,9 @@ class _Sender:
         self, url: str, key: str | None, patience: Patience, chance: random.Random
     ) -> None:
         if not ADDRESS.fullmatch(url):
-            raise BadSetup(f"{url!r} is not an address such as http://127.0.0.1:8000.")
+            raise BadAddress(f"{url!r} is not an address such as http://127.0.0.1:8000.")
         if key is not None and not KEY.fullmatch(key):
-            raise BadSetup("The key is not one of Daybook's, which begin with dbk_.")
+            raise BadAddress("The key is not one of Daybook's, which begin with dbk_.")
         self._url = url.rstrip("/")
         self._key = key
         self._patience = patience

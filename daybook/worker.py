@@ -13,15 +13,18 @@ import asyncio
 import os
 import random
 import socket
+import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from daybook.backoff import Backoff
 from daybook.client import AsyncClient, new_chance
-from daybook.errors import BadSetup
+from daybook.environment import address_and_key
+from daybook.errors import BadAddress, BadSetup, DaybookError
 from daybook.handlers import Function, Handler, Then, is_async
 from daybook.held import Lease
 from daybook.logs import logged, logger
+from daybook.printable import printable
 from daybook.shift import Plan, Shift
 from daybook.signals import stopped_by_signals
 
@@ -34,7 +37,7 @@ F = TypeVar("F", bound=Function)
 class Worker:
     def __init__(
         self,
-        url: str,
+        url: str | None = None,
         *,
         queues: Sequence[str],
         key: str | None = None,
@@ -45,7 +48,8 @@ class Worker:
         subject_name: str = "subject",
         chance: random.Random | None = None,
     ) -> None:
-        """`key` is what the service lets it in by, `concurrency` how many jobs run at once, `lease`
+        """Without `url` the address is DAYBOOK_URL and the key DAYBOOK_KEY, at the time of the run.
+        `key` is what the service lets it in by, `concurrency` how many jobs run at once, `lease`
         how long a claim lasts without a heartbeat (each job's own by default, which is 90
         seconds), `grace_seconds` how long handlers may go on after a signal, `subject_name` what
         the log calls a job's subject."""
@@ -100,9 +104,14 @@ class Worker:
         self, *, url: str | None = None, key: str | None = None, concurrency: int | None = None
     ) -> None:
         """Works until SIGTERM or Ctrl-C. Running handlers may finish within the grace; what is
-        left is given back, and a second signal gives it back at once."""
-        with logged(), asyncio.Runner() as runner:
-            runner.run(self._run(url, key, concurrency))
+        left is given back, and a second signal gives it back at once. A worker that the service
+        refuses, for its key for instance, ends the program with one sentence and exit code 2."""
+        try:
+            with logged(), asyncio.Runner() as runner:
+                runner.run(self._run(url, key, concurrency))
+        except (DaybookError, BadAddress) as error:
+            sys.stderr.write(f"{printable(str(error))}\n")
+            sys.exit(2)
 
     async def serve(
         self, *, url: str | None = None, key: str | None = None, concurrency: int | None = None
@@ -139,9 +148,10 @@ class Worker:
     def _plan(self, url: str | None, key: str | None, concurrency: int | None) -> Plan:
         if not self._handlers:
             raise BadSetup("A worker needs at least one handler: decorate it with @worker.job.")
+        url, key = address_and_key(url or self._url, key or self._key)
         return Plan(
-            url=url or self._url,
-            key=key or self._key,
+            url=url,
+            key=key,
             queues=self._queues,
             handlers=self._handlers,
             worker_id=self._worker_id or f"{socket.gethostname()}-{os.getpid()}",

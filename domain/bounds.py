@@ -2,7 +2,8 @@
 
 A command that is handed over with a bound key decides on a desk from which everything else has
 been taken away. So it finds another's order exactly as it finds one that never was, and answers
-with the same words.
+with the same words. Of a queue that is named, it neither takes jobs nor puts any into it: routes
+refuse that early, and the desk refuses what a route has forgotten.
 """
 
 from collections.abc import Hashable, Sequence
@@ -14,6 +15,7 @@ from msgspec import Struct
 
 from domain.bot import Bot
 from domain.desk import Command, Desk, Reads
+from domain.errors import QueueOutOfReachError
 from domain.event import Decider, Event, S
 from domain.job import Job
 from domain.operation import Operation
@@ -21,6 +23,7 @@ from domain.order import Order
 from domain.queue import Queue
 from domain.restaurant import Restaurant, restaurant_id
 from domain.ticket import Ticket
+from domain.workshop import Selector
 
 A = TypeVar("A")
 
@@ -113,18 +116,34 @@ class BoundDesk:
         return [state for state in self._desk.every(decider) if self._bounds.sees(state)]
 
     def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:
-        """Whatever is ready: bots cook for everybody, and of which queues workers take jobs is
-        looked at when they ask."""
+        """Whatever is ready: bots cook for everybody. Jobs only of queues that are reached."""
+        self._must_select(among)
         return self._desk.take_ready(decider, among)
 
     def take_all_ready(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
+        self._must_select(among)
         return self._desk.take_all_ready(decider, among, limit=limit)
 
     def draw(self, sequence: str) -> int:
         return self._desk.draw(sequence)
 
     def record(self, decider: Decider[S], aggregate_id: UUID, event: Event) -> S:
+        match event:
+            case Job.Created():
+                self._must_reach(event.queue)
+            case Operation.Created():
+                for item in event.items:
+                    self._must_reach(item.queue)
         return self._desk.record(decider, aggregate_id, event)
+
+    def _must_select(self, among: Hashable) -> None:
+        if isinstance(among, Selector):
+            for queue in among.queues:
+                self._must_reach(queue)
+
+    def _must_reach(self, queue: str) -> None:
+        if not self._bounds.reaches(queue):
+            raise QueueOutOfReachError(queue)
 
 
 def within(command: Command[A], bounds: Bounds) -> Command[A]:

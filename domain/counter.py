@@ -5,6 +5,7 @@ however many desks and processes there are. What a ticket goes through and what 
 line are recorded by one command, so that neither side can ever say otherwise.
 """
 
+from datetime import datetime
 from uuid import UUID
 
 from msgspec import UNSET, Struct, UnsetType
@@ -206,6 +207,8 @@ class MissTicket(Struct, frozen=True, kw_only=True, gc=False):
     slug: str
     ticket_id: UUID
     via: NoShowVia = NoShowVia.DESK
+    due_at: datetime | None = None
+    """The end of the grace that has elapsed, as the caller measured it; None to ask the clock."""
 
     @property
     def reads(self) -> Reads:
@@ -213,7 +216,7 @@ class MissTicket(Struct, frozen=True, kw_only=True, gc=False):
 
     def decide(self, desk: Desk) -> Served:
         restaurant, ticket = _both(desk, self.slug, self.ticket_id)
-        missed = tickets.miss(ticket, via=self.via, now=desk.now)
+        missed = tickets.miss(ticket, via=self.via, elapsed=self.due_at, now=desk.now)
         return _serve(desk, restaurant, ticket, missed)
 
 

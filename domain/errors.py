@@ -1,6 +1,7 @@
 """Refusals: the rule says no. Each has a stable code that clients may rely on."""
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 from uuid import UUID
 
 
@@ -12,12 +13,26 @@ class Refusal(Exception):
     """Whether the same request, sent again, is refused again without being looked at: not if the
     refusal is only about this moment."""
 
+    facts: Mapping[str, Any] = {}
+    """What programs need beside the code: members of the problem."""
+
 
 class NotFoundError(Refusal):
     code = "not_found"
 
     def __init__(self, kind: str, aggregate_id: UUID | str) -> None:
         super().__init__(f"There is no {kind} {aggregate_id}.")
+
+
+class QueueOutOfReachError(Refusal):
+    """A key that is bound to queues takes from, or puts into, another one."""
+
+    code = "forbidden"
+    # A key may be bound to more queues when the request is sent again.
+    is_kept = False
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"This key may not do that: it is not for the queue {queue}.")
 
 
 class VersionConflictError(Refusal):
@@ -28,6 +43,19 @@ class VersionConflictError(Refusal):
             f"The {kind} {aggregate_id} has changed since: it is at version {version} now. Read it "
             "again, and decide anew."
         )
+
+
+class CountGrownError(Refusal):
+    code = "count_grown"
+    is_kept = False
+
+    def __init__(self, expected: int, count: int, *, is_more: bool) -> None:
+        amount = f"at least {count}" if is_more else f"{count}"
+        super().__init__(
+            f"The filter matches {amount} now, not {expected}; nothing was changed. Look at the "
+            "matches, then send the request with the new count."
+        )
+        self.facts = {"count": count, "more": is_more}
 
 
 class OrderNotPendingError(Refusal):
@@ -91,6 +119,25 @@ class BotDeletedError(Refusal):
 
     def __init__(self, bot_id: UUID) -> None:
         super().__init__(f"Bot {bot_id} is deleted.")
+
+
+class BotDeadError(Refusal):
+    code = "bot_dead"
+
+    def __init__(self, bot_id: UUID, failures: int, error: str | None) -> None:
+        row = "1 failure" if failures == 1 else f"{failures} failures"
+        super().__init__(
+            f"Bot {bot_id} is out of service after {row} in a row, the last one: "
+            f"{error or 'no reason given'}. An operator restores it, with a reason: POST "
+            f"/api/bots/{bot_id}/restore."
+        )
+
+
+class BotNotDeadError(Refusal):
+    code = "bot_not_dead"
+
+    def __init__(self, bot_id: UUID) -> None:
+        super().__init__(f"Bot {bot_id} is in service: there is nothing to restore.")
 
 
 class ClaimLostError(Refusal):
@@ -167,6 +214,17 @@ class LeaseHeldError(Refusal):
 
     def __init__(self, job_id: UUID) -> None:
         super().__init__(f"The lease on job {job_id} is not over yet.")
+
+
+class BadValueError(Refusal, ValueError):
+    """A value is beyond the bounds of `domain.values`. It is a ValueError too: raised while a
+    request is being read, it becomes a part of the reader's own error."""
+
+    code = "schema"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"{reason}.")
+        self.reason = reason
 
 
 class BadCronError(Refusal):
@@ -290,3 +348,25 @@ class RebuildRunningError(Refusal):
 
     def __init__(self) -> None:
         super().__init__("A rebuild is under way: wait until it has ended, or stop it.")
+
+
+class UnreadableAggregateError(Refusal):
+    code = "unreadable"
+    # A newer version may be able to read it.
+    is_kept = False
+
+    def __init__(self, aggregate_id: UUID, error: str) -> None:
+        super().__init__(
+            f"The events of {aggregate_id} cannot be read ({error}), so nothing can be decided "
+            f"about it. An operator sets it aside: daybook quarantine set-aside {aggregate_id}."
+        )
+
+
+class ReadableAggregateError(Refusal):
+    code = "readable"
+    is_kept = False
+
+    def __init__(self, aggregate_id: UUID) -> None:
+        super().__init__(
+            f"Every event of {aggregate_id} can be read, so there is no reason to set it aside."
+        )

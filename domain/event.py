@@ -8,6 +8,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from domain.values import INSTANT_LAST
+
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -34,8 +36,13 @@ class Reasoned(Event, frozen=True, kw_only=True, gc=False, omit_defaults=True):
 
 @lru_cache(maxsize=64)
 def later(now: datetime, seconds: float) -> datetime:
-    """All that is decided together is decided at one moment, and mostly for as long."""
-    return now + timedelta(seconds=seconds)
+    """So many seconds after now, and never beyond the last instant that may be stored. All that is
+    decided together is decided at one moment, and mostly for as long."""
+    try:
+        return min(now + timedelta(seconds=seconds), INSTANT_LAST)
+    except (OverflowError, ValueError):
+        # No calendar has it: a job of an older version may have a lease of 10¹⁸ seconds.
+        return INSTANT_LAST
 
 
 class State(Protocol):

@@ -154,7 +154,7 @@ class Job(Struct, frozen=True, gc=False):
         follow_ups_count: int = 0
         """How many jobs it created."""
 
-    class Failed(Event, frozen=True, kw_only=True, gc=False):
+    class Failed(Event, frozen=True, kw_only=True, gc=False, omit_defaults=True):
         topic: ClassVar[str] = "job.failed"
         claim_id: UUID
         error: str
@@ -162,6 +162,10 @@ class Job(Struct, frozen=True, gc=False):
         retryable: bool
         retry_at: datetime | None
         """When it may be tried again; None when it is not."""
+
+        lease_seconds: float | None = None
+        """The length of the lease that expired, from when it was given or last extended; None when
+        it did not expire, or nobody measured it."""
 
     class Released(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.released"
@@ -171,6 +175,12 @@ class Job(Struct, frozen=True, gc=False):
         topic: ClassVar[str] = "job.snoozed"
         claim_id: UUID
         until: datetime
+
+    class Rescheduled(Event, frozen=True, kw_only=True, gc=False):
+        """Its rest was measured by a clock that has gone back since."""
+
+        topic: ClassVar[str] = "job.rescheduled"
+        run_at: datetime
 
     class Requeued(Reasoned, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.requeued"
@@ -232,6 +242,7 @@ def fail(
     reason: FailureReason = FailureReason.ERROR,
     retryable: bool,
     rest_seconds: float,
+    lease_seconds: float | None = None,
     now: datetime,
 ) -> list[Event]:
     """Back for another attempt after a rest; among the dead when it may not or can no longer."""
@@ -244,6 +255,7 @@ def fail(
         reason=reason,
         retryable=retryable,
         retry_at=later(now, rest_seconds) if again else None,
+        lease_seconds=lease_seconds,
     )
     if again:
         return [failed]
@@ -307,7 +319,7 @@ def _created(job: Job | None, event: Job.Created) -> Job:
     # fmt: on
 
 
-def evolve(job: Job | None, event: Event) -> Job:
+def evolve(job: Job | None, event: Event) -> Job:  # noqa: C901 (one case for each event)
     if isinstance(event, Job.Created):
         return _created(job, event)
     assert job is not None, f"{event} is the first event of a job"
@@ -342,6 +354,8 @@ def evolve(job: Job | None, event: Event) -> Job:
             return _given_back(job, event, interruptions=job.interruptions + 1)
         case Job.Snoozed():
             return _given_back(job, event, run_at=event.until)
+        case Job.Rescheduled():
+            return job.after(event, run_at=event.run_at)
         case Job.MovedToDLQ():
             return job.after(
                 event,

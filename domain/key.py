@@ -60,14 +60,14 @@ class Key(Struct, frozen=True, kw_only=True, gc=False):
         scopes: tuple[str, ...]
         binding: Binding
         digest: str
-        reason: str
+        reason: str | None = None
         expires_at: datetime | None = None
 
     class Rotated(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "key.rotated"
         digest: str
         earlier_until: datetime
-        reason: str
+        reason: str | None = None
         expires_at: datetime | None = None
 
     class Revoked(Event, frozen=True, kw_only=True, gc=False):
@@ -114,7 +114,7 @@ def issue(
     scopes: Sequence[str],
     binding: Binding,
     digest: str,
-    reason: str,
+    reason: str | None,
     expires_at: datetime | None,
     now: datetime,
 ) -> Key.Issued:
@@ -138,7 +138,7 @@ def rotate(
     digest: str,
     earlier_until: datetime,
     expires_at: datetime | None,
-    reason: str,
+    reason: str | None,
     now: datetime,
 ) -> Key.Rotated:
     """Of three secrets the oldest ends at once: two are good at any time, and no more."""

@@ -15,7 +15,7 @@ class IssueKey(Struct, frozen=True, kw_only=True, gc=False):
     holder: str
     scopes: tuple[str, ...]
     digest: str
-    reason: str
+    reason: str | None = None
     binding: Binding = Binding()
     expires_at: datetime | None = None
 
@@ -44,7 +44,7 @@ class RotateKey(Struct, frozen=True, kw_only=True, gc=False):
 
     name: str
     digest: str
-    reason: str
+    reason: str | None = None
     overlap_seconds: float
     expires_at: datetime | UnsetType | None = UNSET
     """As it is when not set."""

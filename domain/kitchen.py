@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from domain import bot as bots
 from domain import order as orders
-from domain.bot import BOT, Bot
+from domain.bot import BOT, FAILURES_MAX, Bot
 from domain.claim import Claim, CompletedVia, CompletionMode, ReleaseReason
 from domain.desk import Desk, Haste, Reads
 from domain.errors import (
@@ -58,6 +58,7 @@ class CreateBot(Struct, frozen=True, kw_only=True, gc=False):
     bot_id: UUID
     auto_claim: bool = False
     completion: CompletionMode = CompletionMode.TIMER
+    failures_max: int = FAILURES_MAX
 
     @property
     def reads(self) -> Reads:
@@ -68,9 +69,46 @@ class CreateBot(Struct, frozen=True, kw_only=True, gc=False):
             bot_id=self.bot_id,
             auto_claim=self.auto_claim,
             completion=self.completion,
+            failures_max=self.failures_max,
             now=desk.now,
         )
         return desk.record(BOT, self.bot_id, created)
+
+
+class ConfigureBot(Struct, frozen=True, kw_only=True, gc=False):
+    """What is so already is not recorded again: it would begin a new count."""
+
+    bot_id: UUID
+    failures_max: int
+    because: str | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((BOT, self.bot_id),))
+
+    def decide(self, desk: Desk) -> Bot:
+        bot = _bot(desk, self.bot_id)
+        configured = bots.configure(
+            bot, failures_max=self.failures_max, because=self.because, now=desk.now
+        )
+        if bot.failures_max == self.failures_max:
+            return bot
+        return desk.record(BOT, bot.id, configured)
+
+
+class RestoreBot(Struct, frozen=True, kw_only=True, gc=False):
+    """Back into service, after its failures."""
+
+    bot_id: UUID
+    because: str | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((BOT, self.bot_id),))
+
+    def decide(self, desk: Desk) -> Bot:
+        bot = _bot(desk, self.bot_id)
+        return desk.record(BOT, bot.id, bots.restore(bot, because=self.because, now=desk.now))
 
 
 class Claimed(Struct, frozen=True, gc=False):
@@ -182,7 +220,7 @@ class FailOrder(Struct, frozen=True, kw_only=True, gc=False):
             now=desk.now,
         )
         bot = _bot(desk, _held(order, self.claim_id, self.bot_id).bot_id)
-        desk.record(BOT, bot.id, bots.fail(bot, error=self.error, now=desk.now))
+        _record_bot(desk, bot, bots.fail(bot, error=self.error, now=desk.now))
         return _record(desk, order, failed)
 
 
@@ -194,6 +232,9 @@ class ReleaseOrder(Struct, frozen=True, kw_only=True, gc=False):
     reason: ReleaseReason = ReleaseReason.STOPPED
     bot_id: UUID | None = None
     because: str | None = None
+    is_due: bool = False
+    """Whether the caller has measured that the time of the claim has elapsed; the clock, which may
+    jump, is asked otherwise."""
 
     @property
     def reads(self) -> Reads:
@@ -202,7 +243,8 @@ class ReleaseOrder(Struct, frozen=True, kw_only=True, gc=False):
     def decide(self, desk: Desk) -> Order:
         order = _order(desk, self.order_id)
         claim = _held(order, self.claim_id, self.bot_id)
-        if self.reason is ReleaseReason.EXPIRED and desk.now < claim.due_at:
+        is_due = self.is_due or desk.now >= claim.due_at
+        if self.reason is ReleaseReason.EXPIRED and not is_due:
             raise NotYetDueError(order.id)
         return _release(desk, order, _bot(desk, claim.bot_id), self.reason, self.because)
 
@@ -368,7 +410,7 @@ def _release(
 ) -> Order:
     claim_id, now = _current_claim(order), desk.now
     released = orders.release(order, claim_id=claim_id, reason=reason, because=because, now=now)
-    desk.record(BOT, bot.id, bots.release(bot, reason=reason, because=because, now=now))
+    _record_bot(desk, bot, bots.release(bot, reason=reason, because=because, now=now))
     return _record(desk, order, released)
 
 
@@ -384,3 +426,8 @@ def _record(desk: Desk, order: Order, events: Iterable[Event]) -> Order:
     for event in events:
         order = desk.record(ORDER, order.id, event)
     return order
+
+
+def _record_bot(desk: Desk, bot: Bot, events: Iterable[Event]) -> None:
+    for event in events:
+        desk.record(BOT, bot.id, event)

@@ -10,6 +10,17 @@ from domain.desk import Desk, Haste, Reads
 from domain.event import Decider
 from domain.job import JOB, NULL, Job, JobStatus, OnDead, UniqueScope, requeue
 from domain.queue import QUEUE, Lanes, Queue, queue_id
+from domain.values import (
+    Attempts,
+    Instant,
+    LeaseSeconds,
+    Name,
+    Priority,
+    Text,
+    check_instant,
+    check_payload,
+    check_text,
+)
 
 JOB_NUMBERS = "job_numbers"
 PRIORITY_USUAL = 5
@@ -43,6 +54,49 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
 
     operation_id: UUID | None = None
     """What brings it in, if that was accepted before: then it has that one's place in its lane."""
+
+
+class JobValues(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What callers may say of a new job, each within its bounds. `convert` raises a
+    ValidationError for anything else."""
+
+    queue: Name
+    type: Name
+    payload: Raw
+    priority: Priority = PRIORITY_USUAL
+    attempts_max: Attempts = ATTEMPTS_MAX
+    lease_seconds: LeaseSeconds = LEASE_SECONDS
+    run_at: Instant | None = None
+    subject: Text | None = None
+    unique_key: Text | None = None
+    unique_scope: UniqueScope = UniqueScope.FOREVER
+    on_dead: OnDead = OnDead.RETURN
+    partition: Text | None = None
+
+    def __post_init__(self) -> None:
+        check_instant(self.run_at)
+        check_payload(self.payload)
+        for text in (self.subject, self.unique_key, self.partition):
+            check_text(text)
+
+    def new_job(self, job_id: UUID) -> NewJob:
+        """Of that id, unless its unique key gives it another."""
+        key = self.unique_key
+        return NewJob(
+            job_id=job_id if key is None else unique_id(self.queue, self.type, key),
+            queue=self.queue,
+            type=self.type,
+            payload=self.payload,
+            priority=self.priority,
+            attempts_max=self.attempts_max,
+            lease_seconds=self.lease_seconds,
+            run_at=self.run_at,
+            subject=self.subject,
+            unique_key=key,
+            unique_scope=None if key is None else self.unique_scope,
+            on_dead=self.on_dead,
+            partition=self.partition,
+        )
 
 
 class Enqueued(Struct, frozen=True, gc=False):

@@ -1,5 +1,5 @@
-"""Deciding only about what somebody has seen: a command that names a version of the thing it is
-about is refused if that is at another by now."""
+"""Deciding only about what was seen: a command that names a version of the thing it is about is
+refused if that is at another by now, and one about many things if there are more of them by now."""
 
 from collections.abc import Collection
 from typing import Generic, TypeVar
@@ -8,7 +8,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from domain.desk import Command, Desk, Reads
-from domain.errors import VersionConflictError
+from domain.errors import CountGrownError, VersionConflictError
 
 A = TypeVar("A")
 
@@ -32,4 +32,28 @@ class AsSeen(Struct, Generic[A], frozen=True, gc=False):
             # That there is none is for the command to say.
             if state is not None and state.version not in self.versions:
                 raise VersionConflictError(decider.name, aggregate_id, state.version)
+        return self.command.decide(desk)
+
+
+class AsCounted(Struct, Generic[A], frozen=True, gc=False, kw_only=True):
+    """A command about all things that fit a filter, and how many of them the caller has seen.
+
+    The things are counted before the command is decided. The refusal stands in the decision, so
+    that a request sent again under its idempotency key gets its first answer, whatever has come
+    since.
+    """
+
+    command: Command[A]
+    expected: int
+    counted: int
+    is_more: bool = False
+    """Whether there are more than were counted."""
+
+    @property
+    def reads(self) -> Reads:
+        return self.command.reads
+
+    def decide(self, desk: Desk) -> A:
+        if self.counted > self.expected or self.is_more:
+            raise CountGrownError(self.expected, self.counted, is_more=self.is_more)
         return self.command.decide(desk)

@@ -187,11 +187,17 @@ def seat(ticket: Ticket, *, now: datetime) -> Ticket.Seated:
     return Ticket.Seated(at=now)
 
 
-def miss(ticket: Ticket, *, via: NoShowVia, now: datetime) -> Ticket.NoShow:
-    """The guest did not show up: the desk may say so at any time, the clock when it is due."""
+def miss(
+    ticket: Ticket, *, via: NoShowVia, elapsed: datetime | None = None, now: datetime
+) -> Ticket.NoShow:
+    """The guest did not show up: the desk may say so at any time, the clock when it is due. A
+    caller that has measured the time names the end of the grace that has `elapsed`: the clock may
+    have jumped, and a recall begins another grace."""
     _must_be_called(ticket)
-    if via is NoShowVia.GRACE and (ticket.due_at is None or now < ticket.due_at):
-        raise GraceNotOverError(ticket.token.number)
+    if via is NoShowVia.GRACE:
+        is_over = ticket.due_at is not None and (elapsed or now) >= ticket.due_at
+        if not is_over:
+            raise GraceNotOverError(ticket.token.number)
     return Ticket.NoShow(at=now, via=via)
 
 

@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 from domain import job as jobs
 from domain.desk import Desk, Reads
 from domain.errors import ClaimLostError, LeaseHeldError, NotFoundError, Refusal
-from domain.event import Event
+from domain.event import Event, later
 from domain.ids import id_of
 from domain.job import JOB, NULL, Backoff, FailureReason, Job
 from domain.new_jobs import JOB_NUMBERS, NewJob, create_as, follow_up_id, queues_of
@@ -189,6 +189,12 @@ class ExpireLease(Struct, frozen=True, kw_only=True, gc=False):
     claim_id: UUID
     jitter: float
     backoff: Backoff = BACKOFF
+    lease_until: datetime | None = None
+    """The end of the lease whose time has elapsed, as the caller measured it; a lease with another
+    end was extended since. None to compare its end with the clock."""
+
+    lease_seconds: float | None = None
+    """The length of that lease."""
 
     @property
     def reads(self) -> Reads:
@@ -197,7 +203,10 @@ class ExpireLease(Struct, frozen=True, kw_only=True, gc=False):
     def decide(self, desk: Desk) -> Job:
         job = job_on(desk, self.job_id)
         lease = jobs.held_by(job, self.claim_id)
-        if desk.now < lease.until:
+        is_over = desk.now >= lease.until
+        if self.lease_until is not None:
+            is_over = self.lease_until == lease.until
+        if not is_over:
             raise LeaseHeldError(job.id)
         failed = jobs.fail(
             job,
@@ -206,9 +215,32 @@ class ExpireLease(Struct, frozen=True, kw_only=True, gc=False):
             reason=FailureReason.LEASE_EXPIRED,
             retryable=True,
             rest_seconds=self.backoff.seconds(job.failures + job.crashes + 1, self.jitter),
+            lease_seconds=self.lease_seconds,
             now=desk.now,
         )
         return _record(desk, job, failed)
+
+
+class RescheduleRetry(Struct, frozen=True, kw_only=True, gc=False):
+    """The clock went back: a job that rests after a failure rests as long from now, and not until
+    the time that the clock before it had set."""
+
+    job_id: UUID
+    version: int
+    """That the caller has seen; nothing is done to a job that has gone on since."""
+
+    rest_seconds: float
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((JOB, self.job_id),))
+
+    def decide(self, desk: Desk) -> Job:
+        job = job_on(desk, self.job_id)
+        if job.version != self.version or job.run_at is None:
+            return job
+        run_at = later(desk.now, self.rest_seconds)
+        return desk.record(JOB, job.id, Job.Rescheduled(at=desk.now, run_at=run_at))
 
 
 def job_on(desk: Desk, job_id: UUID) -> Job:

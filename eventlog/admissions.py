@@ -1,10 +1,13 @@
 """`admissions`: who was let in when, so that limits hold over any window and for all processes.
 
 It is not derived from the log: a refusal leaves no event, and what was let in an hour ago does not
-matter any more.
+matter any more. An admission is noted before the command that it is for. When that comes to
+nothing, the admission is given back; attempts at one command count once, however many there were.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
 
 from msgspec import Struct
 from psycopg import AsyncConnection
@@ -15,8 +18,15 @@ from eventlog.arrays import doubles, integers, texts
 # The function stands in the migration: to lock rows and then to see what others left in them takes
 # two statements, and here they are one.
 ADMIT = """
-SELECT name, is_admitted, has_room, remaining, seconds
-FROM admit(%(names)b::text[], %(keys)b::text[], %(counts)b::integer[], %(seconds)b::float8[])
+SELECT name, is_admitted, has_room, remaining, seconds, noted_at
+FROM admit_command(
+    %(names)b::text[], %(keys)b::text[], %(counts)b::integer[], %(seconds)b::float8[],
+    %(command)s::uuid
+)
+"""
+
+GIVE_BACK = """
+SELECT give_back(%(names)b::text[], %(keys)b::text[], %(command)s::uuid, %(noted_at)s::timestamptz)
 """
 
 # What somebody is about to renew is left alone: to wait for it could be to wait for each other.
@@ -62,17 +72,42 @@ class Standing(Struct, frozen=True, gc=False):
     seconds: float
     """Until it lets one in; or one more, if it does so now."""
 
+    noted_at: datetime
+    """Which admission it was, should it be given back."""
 
-async def admit(connection: AsyncConnection[TupleRow], asked: Sequence[Asked]) -> list[Standing]:
-    """Lets in by all of the limits, or by none of them; then nothing is used up."""
+
+async def admit(
+    connection: AsyncConnection[TupleRow], asked: Sequence[Asked], command_id: UUID | None = None
+) -> list[Standing]:
+    """Lets in by all of the limits, or by none of them; then nothing is used up. Attempts at one
+    command count as one, the latest."""
     parameters = {
         "names": texts([one.limit.name for one in asked]),
         "keys": texts([one.key for one in asked]),
         "counts": integers([one.limit.count_max for one in asked]),
         "seconds": doubles([one.limit.seconds for one in asked]),
+        "command": command_id,
     }
     rows = await connection.execute(ADMIT, parameters, binary=True)
     return [Standing(*row) for row in await rows.fetchall()]
+
+
+async def give_back(
+    connection: AsyncConnection[TupleRow],
+    asked: Sequence[Asked],
+    *,
+    command_id: UUID,
+    noted_at: datetime | None,
+) -> None:
+    """Undoes one attempt at a command; all of them when `noted_at` is None, which is for commands
+    that nobody else can have sent."""
+    parameters = {
+        "names": texts([one.limit.name for one in asked]),
+        "keys": texts([one.key for one in asked]),
+        "command": command_id,
+        "noted_at": noted_at,
+    }
+    await connection.execute(GIVE_BACK, parameters)
 
 
 async def forget_admissions(connection: AsyncConnection[TupleRow], *, limit: int) -> int:

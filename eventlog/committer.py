@@ -25,6 +25,7 @@ from eventlog.mapper import EventMapper
 from eventlog.memory import Memory
 from eventlog.meter import Meter
 from eventlog.origin import Origin, Receipt
+from eventlog.unreadable_rows import UnreadableRows
 from eventlog.waiting import Lately, Line, Waiting
 
 DEADLINE_SECONDS = 5.0
@@ -64,6 +65,7 @@ class Committer:
         self._memories = {
             table.decider.name: Memory(table) for table in tables if table.is_recalled
         }
+        self.unreadable_rows = UnreadableRows(self._conninfo, tables)
         self._lane_count = lanes
         self._deadline_seconds = deadline_seconds
         self._on_commit = on_commit
@@ -144,7 +146,7 @@ class Committer:
             self._plenty.set()
 
     async def _work(self, bell: asyncio.Event) -> None:
-        lane = Lane(self._conninfo, self._new_batch, self._settle)
+        lane = Lane(self._conninfo, self._new_batch, self._settle, self.unreadable_rows)
         try:
             while waiting := await self._next_batch(bell):
                 try:

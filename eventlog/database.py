@@ -11,6 +11,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
 from eventlog import arrays
+from eventlog.caches import drop_caches
 
 SCHEMA = "daybook"
 SERVICE_ROLE = "daybook_service"
@@ -116,6 +117,7 @@ async def connect(conninfo: str) -> AsyncConnection[TupleRow]:
 
 async def configure(connection: AsyncConnection[TupleRow]) -> None:
     """What every connection of ours knows; also for those that a pool makes."""
+    drop_caches()
     arrays.register(connection)
     # Every statement of ours is one of a few constants: prepare each at first use, keep them all.
     connection.prepare_threshold = 0
@@ -137,5 +139,6 @@ async def still_there(connection: AsyncConnection[TupleRow]) -> None:
 
 def connect_in_thread(conninfo: str) -> Connection[TupleRow]:
     connection = Connection.connect(conninfo, autocommit=True)
+    drop_caches()
     arrays.register(connection)
     return connection

@@ -14,8 +14,36 @@ class UnknownTopicError(Exception):
         super().__init__(f"No event is registered under the topic {topic!r}.")
 
 
+class UnreadableEventError(Exception):
+    """A defect: a command decided on an event that nobody could read back. It is not appended."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"A {topic} was not appended, because it could not be read back: {reason}")
+
+
 class UnavailableError(Exception):
     """The command was not executed and never will be: it is safe to send it again."""
+
+
+class StandbyError(UnavailableError):
+    """The log is asked for in its order where nobody can say up to where it is complete."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This PostgreSQL is a standby, where the log cannot be read in order without skipping "
+            "events: connect to the primary (target_session_attrs=read-write)."
+        )
+
+
+class CursorAheadError(Exception):
+    """A follower has processed what is not in the log, and its proof does not say from where it
+    could go on."""
+
+    def __init__(self, name: str, position: int) -> None:
+        super().__init__(
+            f"The cursor of {name} is at position {position}, ahead of the log, and its proof does "
+            f"not match the log: make it anew with 'daybook rebuild {name}', then start again."
+        )
 
 
 class StorageFullError(UnavailableError):

@@ -6,21 +6,29 @@ repeated or reordered, however often it was killed.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from typing import Any, Protocol
 
 import psycopg
-from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from domain.event import Event
+from eventlog.careful import apply_readable
 from eventlog.database import connect, follower_conninfo
-from eventlog.horizon import Horizon
+from eventlog.epochs import enter_epoch
+from eventlog.errors import CursorAheadError, StandbyError
+from eventlog.horizon import READ_NEWEST_POSITION, Horizon
 from eventlog.mapper import EventMapper, FollowedEvent
+from eventlog.proof import Cursor as Cursor
+from eventlog.proof import prove
 from eventlog.wakeups import COURTESY_SECONDS, Wake, Wakeups
+
+_log = logging.getLogger("daybook")
+
+WENT_BACK = "The cursor of %s was ahead of the log and went back from position %d to %d."
 
 BATCH_MAX = 2000
 # Without their states events are small, and larger batches are fewer.
@@ -50,7 +58,8 @@ READ_EVENTS_OF_TOPICS = READ_EVENTS.replace("ORDER BY", "  AND topic = ANY(%(top
 _SAYING_NOTHING = "topic, ''::bytea"
 MOVE_CURSOR = """
 UPDATE followers
-SET position = %(position)s, count = %(count)s, digest = %(digest)s, updated_at = clock_timestamp()
+SET position = %(position)s, count = %(count)s, digest = %(digest)s, epoch = %(epoch)s,
+    updated_at = clock_timestamp()
 WHERE name = %(name)s
 """
 # How old the first event is that a follower has not read, for whoever reads `followers`. Positions
@@ -64,13 +73,17 @@ coalesce((
     LIMIT 1
 ), 0)
 """
-READ_CURSOR = "SELECT position, count, digest FROM followers WHERE name = %(name)s"
-READ_POSITIONS = """
-SELECT notification_id
-FROM stored_events
-WHERE notification_id <= %(upto)s AND (%(topics)s::text[] IS NULL OR topic = ANY(%(topics)s))
-ORDER BY notification_id
+# Followers that would skip events, since their positions are still to be drawn.
+FIND_AHEAD = """
+SELECT name, position - CASE WHEN is_called THEN last_value ELSE 0 END
+FROM followers, stored_events_notification_id_seq
+WHERE position > CASE WHEN is_called THEN last_value ELSE 0 END
+ORDER BY name
 """
+READ_CURSOR = "SELECT position, count, digest FROM followers WHERE name = %(name)s"
+
+
+Apply = Callable[[AsyncConnection[TupleRow], Sequence[FollowedEvent]], Awaitable[None]]
 
 
 class Derivable(Protocol):
@@ -98,21 +111,6 @@ class Projection(Derivable, Protocol):
     larger batches of them, and leaves the processor to those who write."""
 
 
-class Cursor(Struct, frozen=True):
-    """How far a follower is, and the proof of what it has processed up to there."""
-
-    position: int = 0
-    count: int = 0
-    digest: bytes = b""
-
-    def past(self, positions: Iterable[int], *, upto: int) -> "Cursor":
-        count, digest = self.count, self.digest
-        for position in positions:
-            count += 1
-            digest = sha256(digest + position.to_bytes(8, "big")).digest()
-        return Cursor(upto, count, digest)
-
-
 class Follower:
     def __init__(
         self,
@@ -132,6 +130,7 @@ class Follower:
         """Where the log ended when it last began to look: so far it goes before it sleeps."""
 
         self._connection: AsyncConnection[TupleRow] | None = None
+        self._epoch = ""
         self._stopping = False
         kinds = projection.kinds
         self._topics = None if kinds is None else mapper.topics_of(kinds)
@@ -147,7 +146,7 @@ class Follower:
             while not self._stopping:
                 try:
                     await self.catch_up()
-                except (psycopg.Error, OSError):
+                except (psycopg.Error, OSError, StandbyError):
                     await self.close()
                 await asyncio.sleep(self._projection.pause_seconds)
                 await self.rest(wake)
@@ -173,16 +172,32 @@ class Follower:
         if looks_anew:
             self._wanted_position = self._horizon.last_position
         total = 0
-        while count := await self._step(connection, horizon):
+        while count := await self._carefully(connection, horizon):
             total += count
         return total
+
+    async def _carefully(self, connection: AsyncConnection[TupleRow], horizon: int) -> int:
+        """A batch that cannot be applied as a whole is applied without the events to blame."""
+        try:
+            return await self._step(connection, horizon, self._projection.apply)
+        except (psycopg.OperationalError, OSError):
+            raise
+        except Exception:
+            if connection.closed:
+                raise
+            return await self._step(connection, horizon, self._apply_readable)
+
+    async def _apply_readable(
+        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
+    ) -> None:
+        await apply_readable(connection, self._projection, events, self._mapper)
 
     @property
     def is_settling(self) -> bool:
         """Whether events were there when it began to look that only wait for a writer to end.
         Those that came later do not count: under load somebody is always writing, and whoever is
         concerned by them is rung for."""
-        return self._connection is not None and self._horizon.settled < self._wanted_position
+        return self._connection is not None and not self._horizon.is_complete(self._wanted_position)
 
     async def close(self) -> None:
         if self._connection is not None:
@@ -198,18 +213,47 @@ class Follower:
 
     async def recompute(self, upto: int) -> Cursor:
         """What the cursor must say at a position, from the log alone."""
-        positions = await (await self._connected()).execute(
-            READ_POSITIONS, {"upto": upto, "topics": self._topics}
-        )
-        return Cursor().past([row[0] for row in await positions.fetchall()], upto=upto)
+        proof = await prove(await self._connected(), topics=self._topics, upto=upto)
+        return Cursor(upto, proof.count, proof.digest)
 
     async def _connected(self) -> AsyncConnection[TupleRow]:
         if self._connection is None or self._connection.closed:
-            self._connection = await connect(self._conninfo)
-            await self._connection.execute(ENROL_FOLLOWER, {"name": self._projection.name})
+            await self._connect()
+        assert self._connection is not None
         return self._connection
 
-    async def _step(self, connection: AsyncConnection[TupleRow], horizon: int) -> int:
+    async def _connect(self) -> None:
+        """Nothing that is known of positions survives: the server may have lost some, or be another
+        one by now."""
+        connection = await connect(self._conninfo)
+        try:
+            self._epoch = await enter_epoch(connection)
+            await connection.execute(ENROL_FOLLOWER, {"name": self._projection.name})
+            await self._rewind(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        self._wanted_position = 0
+        self._connection = connection
+
+    async def _rewind(self, connection: AsyncConnection[TupleRow]) -> None:
+        """A cursor never passes the newest event, so one that does is left from before a crash or a
+        failover, or by an earlier version. It goes back to the last event that it has processed,
+        which its proof tells: what comes behind is processed once, like everything else."""
+        name = self._projection.name
+        async with connection.transaction():
+            held = await connection.execute(HOLD_CURSOR, {"name": name}, binary=True)
+            ahead = Cursor(*(await held.fetchone() or ()))
+            ((newest,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
+            if ahead.position <= newest:
+                return
+            proof = await prove(connection, topics=self._topics, upto=newest, count=ahead.count)
+            if (proof.count, proof.digest) != (ahead.count, ahead.digest):
+                raise CursorAheadError(name, ahead.position)
+            await self._move(connection, proof)
+        _log.warning(WENT_BACK, name, ahead.position, proof.position)
+
+    async def _step(self, connection: AsyncConnection[TupleRow], horizon: int, apply: Apply) -> int:
         name = self._projection.name
         async with connection.transaction():
             held = await connection.execute(HOLD_CURSOR, {"name": name}, binary=True)
@@ -218,20 +262,17 @@ class Follower:
                 return 0
             events = await self._read(connection, cursor.position, horizon)
             if events:
-                await self._projection.apply(connection, events)
+                await apply(connection, events)
             whole = len(events) < self._batch_max
             upto = horizon if whole else events[-1].position
             moved = cursor.past([event.position for event in events], upto=upto)
-            await connection.execute(
-                MOVE_CURSOR,
-                {
-                    "name": name,
-                    "position": moved.position,
-                    "count": moved.count,
-                    "digest": moved.digest,
-                },
-            )
+            await self._move(connection, moved)
         return len(events)
+
+    async def _move(self, connection: AsyncConnection[TupleRow], to: Cursor) -> None:
+        name, epoch = self._projection.name, self._epoch
+        where = {"name": name, "position": to.position, "epoch": epoch}
+        await connection.execute(MOVE_CURSOR, {**where, "count": to.count, "digest": to.digest})
 
     async def _read(
         self, connection: AsyncConnection[TupleRow], after: int, horizon: int

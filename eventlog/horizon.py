@@ -10,6 +10,12 @@ every transaction that may hold it, or a smaller one, has ended:
 3. once all of those have ended, whatever will ever exist up to L is visible: L is settled.
 
 Only writers of this very log are waited for, so a stranger's long transaction holds nothing up.
+
+A sequence is not transactional: what was drawn from it is lost with a crash until WAL is flushed,
+and is drawn again. An event is different: its transaction is flushed before it becomes visible, and
+flushes all that was drawn before. So the horizon ends at the newest visible event, however much
+further the sequence is; and what was seen on one connection says nothing on the next, which may be
+that of a server that has crashed or failed over meanwhile.
 """
 
 from collections.abc import Iterable
@@ -17,6 +23,8 @@ from typing import Any
 
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import TupleRow, tuple_row
+
+from eventlog.errors import StandbyError
 
 READ_LAST_POSITION = """
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM stored_events_notification_id_seq
@@ -32,6 +40,11 @@ WHERE locktype = 'relation'
   AND mode = 'RowExclusiveLock'
   AND granted
 """
+# Looked at last: whatever the writers that have ended made visible is in it.
+READ_NEWEST_POSITION = "SELECT coalesce(max(notification_id), 0) FROM stored_events"
+# A standby does not see the writers of its primary, and its sequences run ahead: there is no
+# telling what is settled.
+READ_ROLE = "SELECT pg_is_in_recovery()"
 # How long the oldest of them has been at it: so long nobody reads past it.
 READ_HORIZON_AGE = """
 SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8
@@ -45,42 +58,83 @@ WHERE locktype = 'relation'
 
 
 class Horizon:
-    """Remembers the candidate L between two looks, and who has to end before it is settled."""
+    """Remembers the candidate L between two looks, and who has to end before it is settled.
+
+    It belongs to one connection at a time: a look on another one starts anew.
+    """
 
     def __init__(self) -> None:
+        self._connection: object = None
+        self.reset()
+
+    def reset(self) -> None:
         self.settled = 0
+        """Every event up to here is visible, and no position up to here is drawn again."""
+
         self.last_position = 0
         """What was drawn last, when it last looked."""
 
+        self._complete = 0
         self._candidate = 0
         self._awaited: frozenset[str] = frozenset()
 
     @property
     def is_waiting(self) -> bool:
         """Whether something was drawn that is not settled yet: another look is worth while."""
-        return self._candidate > self.settled
+        return not self.is_complete(self._candidate)
 
-    def observe(self, last_position: int, writers: Iterable[str]) -> int:
-        """Takes one look: the position drawn last, and who was writing after that was read."""
+    def is_complete(self, position: int) -> bool:
+        """Whether all who may hold this position or a smaller one have ended."""
+        return self._complete >= position
+
+    def observe(self, last_position: int, writers: Iterable[str], newest: int) -> int:
+        """Takes one look: the position drawn last, who was writing after that was read, and the
+        newest event that was visible after that."""
+        if last_position < self.last_position:
+            # The server has crashed behind a connection that somebody else keeps open for us.
+            self.reset()
         self.last_position = last_position
         now_writing = frozenset(writers)
         self._awaited &= now_writing
         if not self._awaited:
-            self.settled = max(self.settled, self._candidate)
+            self._complete = max(self._complete, self._candidate)
             self._candidate, self._awaited = last_position, now_writing
             if not now_writing:
-                self.settled = max(self.settled, last_position)
+                self._complete = max(self._complete, last_position)
+        self.settled = max(self.settled, min(self._complete, newest))
         return self.settled
 
     async def look(self, connection: AsyncConnection[TupleRow]) -> int:
+        if connection is not self._connection:
+            await refuse_standby(connection)
+            self.reset()
+            self._connection = connection
         async with connection.pipeline():
             last = await connection.execute(READ_LAST_POSITION)
             writers = await connection.execute(FIND_WRITERS)
+            newest = await connection.execute(READ_NEWEST_POSITION)
         ((position,),) = await last.fetchall()
-        return self.observe(position, [row[0] for row in await writers.fetchall()])
+        now_writing = [row[0] for row in await writers.fetchall()]
+        ((visible,),) = await newest.fetchall()
+        return self.observe(position, now_writing, visible)
 
     def look_in_thread(self, connection: Connection[Any]) -> int:
         cursor = connection.cursor(row_factory=tuple_row)
+        if connection is not self._connection:
+            _refuse_if(cursor.execute(READ_ROLE).fetchone() == (True,))
+            self.reset()
+            self._connection = connection
         ((position,),) = cursor.execute(READ_LAST_POSITION).fetchall()
-        writers = cursor.execute(FIND_WRITERS).fetchall()
-        return self.observe(position, [row[0] for row in writers])
+        writers = [row[0] for row in cursor.execute(FIND_WRITERS).fetchall()]
+        ((visible,),) = cursor.execute(READ_NEWEST_POSITION).fetchall()
+        return self.observe(position, writers, visible)
+
+
+async def refuse_standby(connection: AsyncConnection[TupleRow]) -> None:
+    role = await connection.execute(READ_ROLE)
+    _refuse_if(await role.fetchone() == (True,))
+
+
+def _refuse_if(is_standby: bool) -> None:
+    if is_standby:
+        raise StandbyError

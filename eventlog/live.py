@@ -6,6 +6,7 @@ events, written in the transaction of those events. It is never stale, and claim
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol
+from uuid import UUID
 
 from msgspec import Struct
 from psycopg.rows import TupleRow
@@ -79,12 +80,13 @@ class LiveTable(Generic[S]):
     """Whether some of its states are remembered: then it has the two statements that follow."""
 
     hold_known: ClassVar[str]
-    """Holds the rows of `ids`, which are sorted, and fails if they are not of these `versions`."""
+    """Holds the rows of `ids`, which are sorted, and fails if they are not of these `versions` and
+    under these `claims`."""
 
     delete_known: ClassVar[str]
-    """Deletes the rows of `ids`, and fails if they are not `count` or if their versions do not add
-    up to `versions`. That is enough for rows whose next events are appended with it: none of them
-    can be of a later version than is known, so none is of an earlier one."""
+    """Deletes the rows of `ids` under `claims`, and fails if they are not `count` or if their
+    versions do not add up to `versions`. That is enough for rows whose next events are appended
+    with it: none can be of a later version than is known, so none is of an earlier one."""
 
     beside: ClassVar[tuple[str, ...]] = ()
     """Tables in which `insert` notes something beside the rows themselves; `update` and `delete`
@@ -103,8 +105,9 @@ class LiveTable(Generic[S]):
         """Statements that hold what else must not change while ready rows are picked."""
         return ()
 
-    def picks_held(self, among: Any, limit: int) -> Statements:
-        """More of `picks`, for the case that `held_first` held anything: one more round trip."""
+    def picks_held(self, among: Any, limit: int, ready: Sequence[S]) -> Statements:
+        """More of `picks`, for the case that `held_first` held anything: one more round trip.
+        `ready` are the states that `picks` found."""
         raise NotImplementedError
 
     def picks(self, among: Any, limit: int) -> Statements:
@@ -133,6 +136,10 @@ class LiveTable(Generic[S]):
     def remembered(self, changes: Iterable[Change]) -> list[S]:
         """The states that are worth remembering: the next command about one comes soon, and needs
         nothing of its row that is not in its events."""
+        raise NotImplementedError
+
+    def claim_id(self, state: S) -> UUID:
+        """Of a state that is remembered: the claim under which its row must still be."""
         raise NotImplementedError
 
     def noted(self, state: S) -> Hashable:

@@ -1,8 +1,10 @@
 """What a process remembers of the rows that it has written itself: it need not read them again.
 
 Another process may have changed a row since. So what is decided from memory is written under the
-condition that the rows are still of the versions that are remembered: the statement that holds or
-deletes them fails otherwise, nothing of the batch happens, and it is decided anew from the rows.
+condition that the rows are still of the versions that are remembered, and under the same claims:
+the statement that holds or deletes them fails otherwise, nothing of the batch happens, and it is
+decided anew from the rows. After a failover a row may be of the same version with another past, so
+versions alone prove nothing; and all is forgotten whenever the process connects anew.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -10,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 from domain.event import State
+from eventlog.caches import is_dropped_with_connections
 from eventlog.live import Change, LiveTable
 
 # As many as many workers have in their hands, at about a kilobyte each.
@@ -23,6 +26,14 @@ class Memory:
         self._table = table
         self._count_max = count_max
         self._known: dict[int, State] = {}
+        self.life = 0
+        """Grows whenever all is forgotten: what a batch began before does not count after."""
+
+        is_dropped_with_connections(self)
+
+    def clear(self) -> None:
+        self._known = {}
+        self.life += 1
 
     def recall(self, keys: Collection[int]) -> list[State] | None:
         """All of them or None: rows are locked in one order, by one statement a table."""
@@ -32,8 +43,11 @@ class Memory:
         except KeyError:
             return None
 
-    def note(self, changes: Sequence[Change]) -> None:
-        """What was committed: never before, or others would decide from what never was."""
+    def note(self, changes: Sequence[Change], life: int) -> None:
+        """What was committed: never before, or others would decide from what never was. `life` is
+        that in which it began."""
+        if life != self.life:
+            return
         known = self._known
         for change in changes:
             if change.before is not None:

@@ -5,7 +5,6 @@ NOTIFY inside the transaction, a write whose outcome is unknown is never repeate
 see the log up to the settled horizon, so that nobody skips what commits late.
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -30,8 +29,8 @@ from eventlog import arrays
 from eventlog.appending import APPEND_EVENTS
 from eventlog.arrays import bigints, byteas, texts, uuids
 from eventlog.database import SCHEMA
-from eventlog.horizon import Horizon
 from eventlog.migrate import migrate
+from eventlog.settled import settled_position_in_thread
 
 ACTOR = "library"
 POLL_SECONDS = 0.05
@@ -72,8 +71,6 @@ class LogRecorder(PostgresApplicationRecorder):
         self, datastore: LogDatastore, *, events_table_name: str = "stored_events"
     ) -> None:
         super().__init__(datastore, events_table_name=events_table_name)
-        self._horizon = Horizon()
-        self._horizon_lock = threading.Lock()
 
     def create_table(self) -> None:
         """The schema is the migrations' business, safe with any number of processes at once."""
@@ -117,8 +114,10 @@ class LogRecorder(PostgresApplicationRecorder):
         return settled
 
     def settled_horizon(self) -> int:
-        with self._horizon_lock, self.datastore.get_connection() as connection:
-            return self._horizon.look_in_thread(connection)
+        """Looked for anew each time: the pool gives another connection each time, and what was seen
+        on one says nothing on the next."""
+        with self.datastore.get_connection() as connection:
+            return settled_position_in_thread(connection)
 
     def subscribe(
         self, gt: int | None = None, topics: Sequence[str] = ()

@@ -40,11 +40,13 @@ class Rows:
         them."""
         known = sorted(states, key=_by_id)
         ids, versions = uuids([one.id for one in known]), [one.version for one in known]
+        claims = uuids([self._table.claim_id(one) for one in known])
         if self._new or self._kept or len(self._gone) != len(known):
-            link.queue(self._table.hold_known, ids=ids, versions=bigints(versions))
+            given = {"ids": ids, "claims": claims, "versions": bigints(versions)}
+            link.queue(self._table.hold_known, **given)
         else:
             counts = {"count": len(known), "versions": sum(versions)}
-            link.queue(self._table.delete_known, ids=ids, **counts)
+            link.queue(self._table.delete_known, ids=ids, claims=claims, **counts)
             self._gone = []
 
     def write(self, link: Link) -> None:

@@ -39,14 +39,18 @@ class Source(Protocol):
 class Subscription:
     def __init__(self, source: Source) -> None:
         self.position = 0
+        self.asked: int | None = None
+        """From behind where it wanted to start, if the log is no longer the same up to there."""
+
         self._source = source
         self._is_joined = False
         self._waiting: list[Rendered] = []
         self._bell = asyncio.Event()
         self._end: str | None = None
 
-    def start(self, after: int) -> None:
+    def start(self, after: int, *, asked: int | None = None) -> None:
         self.position = after
+        self.asked = None if asked == after else asked
 
     async def next(self, seconds: float) -> Sequence[Rendered]:
         """What comes next; nothing, when nothing came for so long."""

@@ -19,9 +19,10 @@ from psycopg_pool import AsyncConnectionPool
 
 from domain.event import Event
 from eventlog.database import connect, reader_conninfo
-from eventlog.errors import UnavailableError
+from eventlog.epochs import Place, common_position, enter_epoch, epoch_of
+from eventlog.errors import StandbyError, UnavailableError
 from eventlog.follower import POLL_SECONDS, SETTLING_SECONDS
-from eventlog.horizon import Horizon
+from eventlog.horizon import READ_NEWEST_POSITION, Horizon
 from eventlog.mapper import EventMapper, RecordedEvent
 from eventlog.subscription import Rendered, Stretch, Subscription, SubscriptionEndedError
 from eventlog.tasks import end
@@ -44,6 +45,15 @@ WHERE notification_id > %(after)s AND notification_id <= %(horizon)s AND topic =
 ORDER BY notification_id
 LIMIT %(limit)s
 """
+
+ANOTHER_EPOCH = (
+    "The database has failed over, or was restored: come again with the id of the last event you "
+    "have, and be told what is different."
+)
+TOLD_OTHERWISE = (
+    "Streams were told the log up to position %s of epoch %s, and it now ends at %s of epoch %s: "
+    "they are ended, and read on from where both are the same."
+)
 
 Readers = AsyncConnectionPool[AsyncConnection[TupleRow]]
 Render = Callable[[AsyncConnection[TupleRow], Sequence[RecordedEvent]], Awaitable[Sequence[bytes]]]
@@ -77,6 +87,10 @@ class Tail:
         self._connection: AsyncConnection[TupleRow] | None = None
         self._horizon = Horizon()
         self._position: int | None = None
+        self._epoch: str | None = None
+        self._standby: str | None = None
+        """Why there is nothing to be read, where that will not change by itself."""
+
         self._placed = asyncio.Event()
         self._closing = False
         self._listening = ExitStack()
@@ -99,6 +113,15 @@ class Tail:
         return self._position
 
     @property
+    def epoch(self) -> str:
+        """Of the log that is handed out."""
+        assert self._epoch is not None, "nobody has subscribed"
+        return self._epoch
+
+    def place(self, position: int) -> Place:
+        return Place(position, self.epoch)
+
+    @property
     def subscriptions_count(self) -> int:
         return len(self._subscriptions)
 
@@ -109,8 +132,9 @@ class Tail:
             subscription.end("The service stops.")
 
     @asynccontextmanager
-    async def subscription(self, after: int | None = None) -> AsyncIterator[Subscription]:
-        """From behind a position, or from the present on."""
+    async def subscription(self, after: Place | None = None) -> AsyncIterator[Subscription]:
+        """From behind a place, or from the present on. Whoever comes from where the log has not
+        been, or is no longer, starts from where it has, and is told of it."""
         if self._closing:
             raise UnavailableError("The service stops.")
         if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
@@ -119,7 +143,10 @@ class Tail:
         self._subscriptions.add(subscription)
         try:
             await self._started()
-            subscription.start(self.position if after is None else after)
+            if after is None:
+                subscription.start(self.position)
+            else:
+                subscription.start(await self._common(after), asked=after.position)
             yield subscription
         finally:
             self._subscriptions.discard(subscription)
@@ -130,9 +157,20 @@ class Tail:
         """A stretch of what has been handed out already."""
         try:
             async with self._readers.connection() as connection:
+                if await epoch_of(connection) != self.epoch:
+                    raise SubscriptionEndedError(ANOTHER_EPOCH)
                 return await self._read(connection, after, self.position)
-        except (psycopg.Error, OSError) as error:
+        except (psycopg.Error, OSError, StandbyError) as error:
             raise SubscriptionEndedError("The database is away.") from error
+
+    async def _common(self, place: Place) -> int:
+        try:
+            async with self._readers.connection() as connection:
+                if await epoch_of(connection) != self.epoch:
+                    raise UnavailableError(ANOTHER_EPOCH)
+                return await common_position(connection, place)
+        except (psycopg.Error, OSError) as error:
+            raise UnavailableError("The log could not be read in time.") from error
 
     async def _started(self) -> None:
         self._wake.ring()
@@ -140,11 +178,13 @@ class Tail:
             async with asyncio.timeout(START_SECONDS_MAX):
                 await self._placed.wait()
         except TimeoutError:
-            raise UnavailableError("The log could not be read in time.") from None
+            sentence = self._standby or "The log could not be read in time."
+            raise UnavailableError(sentence) from None
 
     def _rest(self) -> None:
         """The next one starts at its own present, however long that is from now."""
         self._position = None
+        self._standby = None
         self._horizon = Horizon()
         self._placed.clear()
 
@@ -152,8 +192,12 @@ class Tail:
         try:
             # Beside the cancellation, which psycopg may turn into a lost connection.
             while not self._closing:
-                with suppress(psycopg.Error, OSError):
+                try:
                     await self._advance()
+                except StandbyError as refused:
+                    self._standby = str(refused)
+                except (psycopg.Error, OSError):
+                    pass
                 await asyncio.sleep(PAUSE_SECONDS if self._placed.is_set() else 0)
                 is_settling = self._subscriptions and self._horizon.is_waiting
                 await self._wake.wait(SETTLING_SECONDS if is_settling else POLL_SECONDS)
@@ -167,6 +211,8 @@ class Tail:
         if not self._subscriptions:
             return
         connection = await self._connected()
+        if not self._subscriptions:
+            return
         horizon = self._horizon
         settled = await horizon.look(connection)
         if horizon is not self._horizon:
@@ -201,8 +247,27 @@ class Tail:
 
     async def _connected(self) -> AsyncConnection[TupleRow]:
         if self._connection is None or self._connection.closed:
-            self._connection = await connect(self._conninfo)
+            connection = await connect(self._conninfo)
+            try:
+                await self._compare(connection)
+            except BaseException:
+                await connection.close()
+                raise
+            self._connection = connection
         return self._connection
+
+    async def _compare(self, connection: AsyncConnection[TupleRow]) -> None:
+        """With the log that was told of before: if this is another one, or ends earlier, all come
+        again and are told from where on."""
+        epoch = await enter_epoch(connection)
+        ((newest,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
+        is_shorter = self._position is not None and newest < self._position
+        if is_shorter or self._epoch not in (None, epoch):
+            _log.warning(TOLD_OTHERWISE, self._position, self._epoch, newest, epoch)
+            for subscription in self._subscriptions:
+                subscription.end(ANOTHER_EPOCH)
+            self._rest()
+        self._epoch = epoch
 
     async def _disconnect(self) -> None:
         if self._connection is not None:

@@ -1,40 +1,38 @@
 """Open claims by the time at which they are due, and what the processors that end them share."""
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from domain.claim import CompletionMode
 from domain.desk import Command
 from domain.order import ORDER
-from processors.runtime import (
-    AGAIN_SECONDS,
-    BATCH_MAX,
-    POLL_SECONDS,
-    Hears,
-    Processor,
-    Runtime,
-    Session,
-)
+from processors.deadlines import Deadline, Deadlines
+from processors.runtime import AGAIN_SECONDS, Hears, Processor, Runtime, Session
 
 # What is due, and the first that is not: how long it has still to wait is all one needs to know
-# of the future. The time is the database's, like every due time, and never this machine's.
-# Only what is being cooked is looked through, which the index on bot_id holds; that is as much
-# as there are busy bots, whatever else is pending.
+# of the future. The time is the database's, like every due time, and never this machine's; a claim
+# that lasts longer than it could was made when that clock was ahead, and after a jump all are
+# looked at. Only orders that are being cooked are looked through, which the index on bot_id holds;
+# that is as much as there are busy bots, whatever else is pending.
 FIND_DUE_CLAIMS = """
-WITH held AS MATERIALIZED (
-    SELECT id, bot_id, claim_id,
-           extract(epoch FROM due_at - clock_timestamp())::float8 + %(grace)s AS seconds
-    FROM orders
+WITH moment AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), held AS MATERIALIZED (
+    SELECT claim_id, due_at, id, bot_id,
+           extract(epoch FROM due_at - now)::float8 AS seconds,
+           extract(epoch FROM due_at - started_at)::float8 AS length_seconds
+    FROM orders, moment
     WHERE bot_id IS NOT NULL AND mode = %(mode)s
 )
-SELECT id, bot_id, claim_id, seconds
-FROM held
-WHERE seconds <= 0 OR seconds = (SELECT min(seconds) FROM held WHERE seconds > 0)
+SELECT now, claim_id, due_at, seconds, length_seconds, id, bot_id
+FROM moment LEFT JOIN held
+    ON %(all)s
+    OR seconds <= - %(grace)s::float8
+    OR seconds > length_seconds + %(odd)s
+    OR seconds = (SELECT min(seconds) FROM held WHERE seconds > - %(grace)s::float8)
 ORDER BY seconds
 LIMIT %(limit)s
 """
@@ -46,25 +44,6 @@ class OpenClaim(Struct, frozen=True, gc=False):
     id: UUID
     seconds: float
     """How long it has still to wait; 0 or less when that is over."""
-
-
-class Due(Struct, frozen=True):
-    claims: list[OpenClaim]
-    next_seconds: float
-    """After how long the next one follows, as far as is known."""
-
-
-async def find_due(
-    connection: AsyncConnection[TupleRow], mode: CompletionMode, grace_seconds: float
-) -> Due:
-    """The claims of that mode whose due time passed more than `grace_seconds` ago."""
-    parameters = {"mode": mode.value, "grace": grace_seconds, "limit": BATCH_MAX}
-    rows = await (await connection.execute(FIND_DUE_CLAIMS, parameters)).fetchall()
-    claims = [OpenClaim(*row) for row in rows]
-    due = [claim for claim in claims if claim.seconds <= 0]
-    if len(due) == BATCH_MAX:
-        return Due(due, 0)
-    return Due(due, claims[-1].seconds if len(claims) > len(due) else POLL_SECONDS)
 
 
 class EndsDueClaims(Processor):
@@ -80,15 +59,22 @@ class EndsDueClaims(Processor):
     def __init__(self, grace_seconds: float = 0) -> None:
         """The grace is somebody else's time to end a claim before we do without them."""
         self._grace_seconds = grace_seconds
+        self._deadlines = Deadlines()
 
     async def work(self, runtime: Runtime, session: Session) -> float:
-        grace_seconds = self._grace_seconds + session.patience_seconds
-        due = await find_due(session.connection, self.mode, grace_seconds)
+        due = await self._deadlines.find_due(
+            session, FIND_DUE_CLAIMS, grace_seconds=self._grace_seconds, mode=self.mode.value
+        )
         taken = await runtime.send(
             (self.command(claim), runtime.origin(self.actor, claim.id, self.deed))
-            for claim in due.claims
+            for claim in map(_open_claim, due.deadlines)
         )
         return due.next_seconds if taken else min(due.next_seconds, AGAIN_SECONDS)
 
     @abstractmethod
     def command(self, claim: OpenClaim) -> Command[Any]: ...
+
+
+def _open_claim(deadline: Deadline) -> OpenClaim:
+    order_id, bot_id = deadline.rest
+    return OpenClaim(order_id, bot_id, cast("UUID", deadline.of), deadline.seconds)

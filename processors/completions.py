@@ -26,5 +26,4 @@ class Completions(EndsDueClaims):
             bot_id=claim.bot_id,
             claim_id=claim.id,
             via=CompletedVia.TIMER,
-            if_due=True,
         )

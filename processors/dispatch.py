@@ -25,13 +25,16 @@ DEED = "claim"
 
 # As many idle bots as there are orders for them, the oldest first. Without an order the limit is
 # zero, and no bot is looked at. Orders are counted along the index: left to itself the planner
-# may want to see them all first, when many are new.
+# may want to see them all first, when many are new. A bot of the future is one from before the
+# clock went back, and has been idle for long enough.
 FIND_IDLE_BOTS = """
 SELECT id
 FROM bots
 WHERE auto_claim
   AND order_id IS NULL
-  AND updated_at <= clock_timestamp() - %(patience)s * interval '1 second'
+  AND dead_at IS NULL
+  AND (updated_at <= clock_timestamp() - %(patience)s * interval '1 second'
+       OR updated_at > clock_timestamp() + interval '1 second')
 ORDER BY created_at, id
 LIMIT (
     SELECT count(*)

@@ -18,7 +18,9 @@ from psycopg.rows import TupleRow
 
 from eventlog.database import connect, cut_off, reader_conninfo
 from eventlog.tasks import end
+from eventlog.unreadable_rows import is_unloadable
 from eventlog.wakeups import COURTESY_SECONDS, Wake
+from processors.database_clock import DatabaseClock
 from processors.runtime import POLL_SECONDS, Processor, Runtime, Session
 
 _log = logging.getLogger("daybook")
@@ -49,6 +51,7 @@ class Duty:
         self._processors = processors
         self._tasks: list[asyncio.Task[None]] = []
         self._connection: Connection | None = None
+        self._clock = DatabaseClock()
         self._on_duty = False
         self._entering = asyncio.Lock()
         self._closing = False
@@ -87,7 +90,9 @@ class Duty:
         try:
             with _limited(session.connection):
                 seconds = await processor.work(self._runtime, session)
-        except (psycopg.Error, OSError):
+        except (psycopg.Error, OSError) as error:
+            if is_unloadable(error) and await self._runtime.committer.unreadable_rows.take():
+                return
             await self._leave(session.connection)
             raise
         pause_seconds = processor.pause_seconds if session.on_duty else STANDBY_SECONDS
@@ -111,7 +116,8 @@ class Duty:
                     await self._leave(connection)
                     raise
                 self._on_duty = taken
-        return Session(connection, 0 if self._on_duty else PATIENCE_SECONDS)
+        patience_seconds = 0 if self._on_duty else PATIENCE_SECONDS
+        return Session(connection, patience_seconds, self._clock)
 
     def _shut_out(self, error: Exception) -> None:
         """In doubt nothing is done, and somebody is told."""

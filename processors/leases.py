@@ -5,16 +5,16 @@ still be at it: whatever it says later names a claim that holds nothing any more
 """
 
 import random
-from typing import ClassVar
+from typing import ClassVar, cast
 from uuid import UUID
 
 from domain.desk import Command
 from domain.job import JOB, Job
 from domain.workshop import ExpireLease
 from eventlog.origin import Origin
+from processors.deadlines import Deadline, Deadlines
 from processors.runtime import (
     AGAIN_SECONDS,
-    BATCH_MAX,
     POLL_SECONDS,
     Hears,
     Processor,
@@ -25,17 +25,26 @@ from processors.runtime import (
 ACTOR = "system:leases"
 DEED = "expire"
 
-# What is over, and the first that is not. Only what is being worked on is looked through.
+# The leases that are over, the first that is not, and any that lasts longer than it could: these
+# were given when the clock was ahead. All of them, after it jumped. Only jobs that are being worked
+# on are looked through.
 FIND_EXPIRED = """
-WITH held AS MATERIALIZED (
-    SELECT id, claim_id,
-           extract(epoch FROM lease_until - clock_timestamp())::float8 + %(patience)s AS seconds
-    FROM jobs
+WITH moment AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), held AS MATERIALIZED (
+    SELECT claim_id, lease_until, id,
+           extract(epoch FROM lease_until - now)::float8 AS seconds,
+           CASE WHEN heartbeat_claim_id = claim_id THEN heartbeat_seconds
+                ELSE extract(epoch FROM lease_until - started_at)::float8 END AS length_seconds
+    FROM jobs, moment
     WHERE claim_id IS NOT NULL
 )
-SELECT id, claim_id, seconds
-FROM held
-WHERE seconds <= 0 OR seconds = (SELECT min(seconds) FROM held WHERE seconds > 0)
+SELECT now, claim_id, lease_until, seconds, length_seconds, id
+FROM moment LEFT JOIN held
+    ON %(all)s
+    OR seconds <= - %(grace)s::float8
+    OR seconds > length_seconds + %(odd)s
+    OR seconds = (SELECT min(seconds) FROM held WHERE seconds > - %(grace)s::float8)
 ORDER BY seconds
 LIMIT %(limit)s
 """
@@ -49,18 +58,24 @@ class Leases(Processor):
     # waits for its end to the millisecond.
     deaf_seconds: ClassVar[float] = POLL_SECONDS
 
+    def __init__(self) -> None:
+        self._deadlines = Deadlines()
+
     async def work(self, runtime: Runtime, session: Session) -> float:
-        parameters = {"patience": session.patience_seconds, "limit": BATCH_MAX}
-        rows = await (await session.connection.execute(FIND_EXPIRED, parameters)).fetchall()
-        expired = [(job_id, claim_id) for job_id, claim_id, seconds in rows if seconds <= 0]
-        coming = [seconds for _, _, seconds in rows if seconds > 0]
-        taken = await runtime.send(_expiry(runtime, *one) for one in expired)
-        if not taken:
-            return AGAIN_SECONDS
-        return 0 if len(expired) == BATCH_MAX else min([POLL_SECONDS, *coming])
+        due = await self._deadlines.find_due(session, FIND_EXPIRED)
+        taken = await runtime.send(_expiry(runtime, one) for one in due.deadlines)
+        return due.next_seconds if taken else AGAIN_SECONDS
 
 
-def _expiry(runtime: Runtime, job_id: UUID, claim_id: UUID) -> tuple[Command[Job], Origin]:
+def _expiry(runtime: Runtime, lease: Deadline) -> tuple[Command[Job], Origin]:
     jitter = random.random()  # noqa: S311 (spreads retries)
-    command = ExpireLease(job_id=job_id, claim_id=claim_id, jitter=jitter)
+    (job_id,) = lease.rest
+    claim_id = cast("UUID", lease.of)
+    command = ExpireLease(
+        job_id=job_id,
+        claim_id=claim_id,
+        lease_until=lease.until,
+        lease_seconds=lease.length_seconds,
+        jitter=jitter,
+    )
     return command, runtime.origin(ACTOR, claim_id, DEED)

@@ -5,20 +5,17 @@ anew; whoever looked before it is refused.
 """
 
 import logging
-from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 from uuid import UUID
-
-from msgspec import Struct
 
 from domain.counter import MissTicket, Served
 from domain.desk import Command
 from domain.restaurant import RESTAURANT
 from domain.ticket import TICKET, NoShowVia, TicketStatus
 from eventlog.origin import Origin, Receipt
+from processors.deadlines import Deadline, Deadlines
 from processors.runtime import (
     AGAIN_SECONDS,
-    BATCH_MAX,
     POLL_SECONDS,
     Hears,
     Processor,
@@ -31,23 +28,28 @@ ACTOR = "system:no_shows"
 # The same lines as those of the API, which stands above this.
 _happenings = logging.getLogger("daybook.happenings")
 
-# What is due, and the first that is not: the index has them in this order.
+# The graces that are over, the first that is not, and any that lasts longer than it could: these
+# began when the clock was ahead. All of them, after it jumped. Only guests who are called have one,
+# and nothing happens to a ticket between the call and the end of the grace but another call.
 FIND_DUE_TICKETS = """
-SELECT tickets.id, slug, due_at,
-       extract(epoch FROM due_at - clock_timestamp())::float8 + %(patience)s AS seconds
-FROM tickets JOIN restaurants ON restaurants.id = tickets.restaurant_id
-WHERE due_at IS NOT NULL
-ORDER BY due_at
+WITH moment AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+), called AS MATERIALIZED (
+    SELECT tickets.id, due_at, slug,
+           extract(epoch FROM due_at - now)::float8 AS seconds,
+           extract(epoch FROM due_at - tickets.updated_at)::float8 AS length_seconds
+    FROM tickets JOIN restaurants ON restaurants.id = tickets.restaurant_id, moment
+    WHERE due_at IS NOT NULL
+)
+SELECT now, id, due_at, seconds, length_seconds, slug
+FROM moment LEFT JOIN called
+    ON %(all)s
+    OR seconds <= - %(grace)s::float8
+    OR seconds > length_seconds + %(odd)s
+    OR seconds = (SELECT min(seconds) FROM called WHERE seconds > - %(grace)s::float8)
+ORDER BY seconds
 LIMIT %(limit)s
 """
-
-
-class DueTicket(Struct, frozen=True, gc=False):
-    id: UUID
-    slug: str
-    due_at: datetime
-    seconds: float
-    """How long the guest has still time; 0 or less when that is over."""
 
 
 class NoShows(Processor):
@@ -57,24 +59,23 @@ class NoShows(Processor):
     # Nobody is called and due within the second, and nobody waits for it to the millisecond.
     deaf_seconds: ClassVar[float] = POLL_SECONDS
 
+    def __init__(self) -> None:
+        self._deadlines = Deadlines()
+
     async def work(self, runtime: Runtime, session: Session) -> float:
-        parameters = {"patience": session.patience_seconds, "limit": BATCH_MAX}
-        found = await session.connection.execute(FIND_DUE_TICKETS, parameters)
-        first = [DueTicket(*row) for row in await found.fetchall()]
-        due = [one for one in first if one.seconds <= 0]
-        receipts = await runtime.send_all(_miss(runtime, one) for one in due)
+        due = await self._deadlines.find_due(session, FIND_DUE_TICKETS)
+        receipts = await runtime.send_all(_miss(runtime, one) for one in due.deadlines)
         for receipt in receipts:
             if receipt is not None:
                 _tell(receipt)
-        if None in receipts:
-            return AGAIN_SECONDS
-        coming = [one.seconds for one in first if one.seconds > 0]
-        return 0 if len(due) == BATCH_MAX else min([POLL_SECONDS, *coming])
+        return AGAIN_SECONDS if None in receipts else due.next_seconds
 
 
-def _miss(runtime: Runtime, due: DueTicket) -> tuple[Command[Any], Origin]:
-    command = MissTicket(slug=due.slug, ticket_id=due.id, via=NoShowVia.GRACE)
-    return command, runtime.origin(ACTOR, due.id, f"miss {due.due_at.isoformat()}")
+def _miss(runtime: Runtime, grace: Deadline) -> tuple[Command[Any], Origin]:
+    (slug,) = grace.rest
+    ticket_id = cast("UUID", grace.of)
+    command = MissTicket(slug=slug, ticket_id=ticket_id, via=NoShowVia.GRACE, due_at=grace.until)
+    return command, runtime.origin(ACTOR, ticket_id, f"miss {grace.until.isoformat()}")
 
 
 def _tell(receipt: Receipt) -> None:

@@ -27,4 +27,5 @@ class Recovery(EndsDueClaims):
             bot_id=claim.bot_id,
             claim_id=claim.id,
             reason=ReleaseReason.EXPIRED,
+            is_due=True,
         )

@@ -1,6 +1,7 @@
 """The process managers, listed once. A new one is one line here."""
 
 from processors.checkpoints import Checkpoints
+from processors.clock_jumps import ClockJumps
 from processors.completions import Completions
 from processors.deliveries import Deliveries
 from processors.dispatch import Dispatch
@@ -10,6 +11,7 @@ from processors.no_shows import NoShows
 from processors.notifications import Notifications
 from processors.operations import Operations
 from processors.qstash import QStash
+from processors.quarantine import QuarantineScan
 from processors.recovery import Recovery
 from processors.runtime import Processor
 from processors.schedules import Schedules
@@ -21,9 +23,12 @@ def all_processors(
     qstash: QStash | None = None,
     upstreams: Upstreams | None = None,
     deliveries: Deliveries | None = None,
+    *,
+    callback_grace_seconds: float = GRACE_SECONDS,
 ) -> list[Processor]:
     """With QStash, which calls back when an order is due, completions only do what it did not."""
     built_in: list[Processor] = [
+        ClockJumps(),
         Recovery(),
         Dispatch(),
         Leases(),
@@ -32,6 +37,7 @@ def all_processors(
         NoShows(),
         Forgetting(),
         Checkpoints(),
+        QuarantineScan(),
     ]
     if upstreams:
         built_in.append(upstreams)
@@ -39,4 +45,4 @@ def all_processors(
         built_in += [Notifications(), deliveries]
     if qstash is None:
         return [Completions(), *built_in]
-    return [Completions(GRACE_SECONDS), Scheduling(qstash), *built_in]
+    return [Completions(callback_grace_seconds), Scheduling(qstash), *built_in]

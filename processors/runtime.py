@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 from uuid import UUID, uuid5
 
-from msgspec import Struct
+from msgspec import Struct, field
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
@@ -22,6 +22,7 @@ from eventlog.committer import Committer
 from eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
 from eventlog.origin import Origin, Receipt
 from eventlog.wakeups import Wakeups
+from processors.database_clock import DatabaseClock
 
 DELAY_SECONDS = 10.0
 BATCH_MAX = 500
@@ -90,6 +91,9 @@ class Session(Struct, frozen=True, eq=False):
     patience_seconds: float
     """How long a thing must have been left undone. Who stands by leaves it to the other, and
     steps in only if that one seems to sleep."""
+
+    clock: DatabaseClock = field(default_factory=DatabaseClock)
+    """As this process has watched it so far."""
 
     @property
     def on_duty(self) -> bool:

@@ -23,7 +23,7 @@ from processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
 _log = logging.getLogger("daybook")
 
 # How long after its due time a claim waits for the callback, before it is completed without.
-GRACE_SECONDS = 5.0
+GRACE_SECONDS = 1.0
 PUBLISHES_MAX = 16
 BACKOFF_SECONDS_MIN = 0.5
 BACKOFF_SECONDS_MAX = 8.0

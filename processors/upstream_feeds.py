@@ -10,25 +10,26 @@ from msgspec import DecodeError, Meta, Struct, ValidationError, convert, json, t
 
 from domain.intake import RecordJob
 from domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
+from domain.patterns import whole
 from domain.upstream import Overlap
+from domain.values import Attempts, LeaseSeconds, Name, Priority
 from eventlog.errors import SetupError
 
 DAY_SECONDS = 86_400
 FILE_BYTES_MAX = 1024 * 1024
 
-Name = Annotated[str, Meta(pattern="^[A-Za-z0-9._:@-]{1,100}$")]
 # Members, one inside the other, such as data.items; empty for the whole.
 Place = Annotated[str, Meta(max_length=200)]
 Text = Annotated[str, Meta(min_length=1, max_length=100)]
-Url = Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+[^\s#]*$", max_length=2000)]
+Url = Annotated[str, Meta(pattern=whole(r"https?://[^\s/?#]+[^\s#]*"), max_length=2000)]
 
 
 class FeedJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     queue: Name
     type: Name
-    priority: Annotated[int, Meta(ge=1, le=10)] = PRIORITY_USUAL
-    attempts_max: Annotated[int, Meta(ge=1, le=1000)] = ATTEMPTS_MAX
-    lease_seconds: Annotated[float, Meta(gt=0, le=DAY_SECONDS)] = LEASE_SECONDS
+    priority: Priority = PRIORITY_USUAL
+    attempts_max: Attempts = ATTEMPTS_MAX
+    lease_seconds: LeaseSeconds = LEASE_SECONDS
 
     @property
     def of_record(self) -> RecordJob:

@@ -43,6 +43,9 @@ VANISHED_DOUBT_MIN = 100
 
 Connection = AsyncConnection[TupleRow]
 
+# Processes read the clock one after another; a clock that went back went further than this.
+FUTURE_SECONDS_MIN = timedelta(seconds=1)
+
 
 class Asked(Struct, frozen=True, eq=False):
     """A page that was asked for, and how the upstream stood then."""
@@ -91,7 +94,9 @@ class FeedPoll:
     ) -> bool:
         """Asks for the next page, or tells what has vanished; returns whether it did either."""
         silence = timedelta(seconds=standby_seconds)
-        if self._asked or self.rest_seconds or not self._is_due(upstream, now - silence):
+        if self._asked or self.rest_seconds:
+            return False
+        if not (_is_of_the_future(upstream, now) or self._is_due(upstream, now - silence)):
             return False
         poll = self._poll(upstream, now)
         if upstream is not None and poll.is_read:
@@ -219,3 +224,9 @@ def _news(found: Sequence[Found], ids: Sequence[UUID], known: Mapping[UUID, Know
         if (before := known.get(record_id)) is None
         or is_news(one, revision=before.revision, deleted=before.deleted, vanished=before.vanished)
     ]
+
+
+def _is_of_the_future(upstream: Upstream | None, now: datetime) -> bool:
+    """The clock went back since it was polled: it would be left alone until the clock is there
+    again."""
+    return upstream is not None and upstream.updated_at > now + FUTURE_SECONDS_MIN

@@ -8,6 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
@@ -56,11 +57,25 @@ class DeadFilter(Struct, frozen=True, gc=False):
 class Stretch(Struct, frozen=True):
     """So many dead jobs one after another, and which of them are meant."""
 
-    ids: list[UUID]
+    meant: list[tuple[int, UUID]]
+    """Number and id of each."""
+
     last_number: int
     is_last: bool
     now: datetime | None
     """Unless there were none."""
+
+    @property
+    def ids(self) -> list[UUID]:
+        return [job_id for _, job_id in self.meant]
+
+    def cut(self, limit: int) -> "Stretch":
+        """The same up to the last of so many that are meant."""
+        if len(self.meant) <= limit:
+            return self
+        meant = self.meant[:limit]
+        last_number = meant[-1][0] if meant else self.meant[0][0] - 1
+        return replace(self, meant=meant, last_number=last_number, is_last=False)
 
 
 async def find_dead(
@@ -71,7 +86,7 @@ async def find_dead(
     rows = await _read(connection, FIND_DEAD_JOBS, wanted, given)
     looked_at = rows[:limit]
     return Stretch(
-        ids=[job_id for _, job_id, is_match, _ in looked_at if is_match],
+        meant=[(number, job_id) for number, job_id, is_match, _ in looked_at if is_match],
         last_number=looked_at[-1][0] if looked_at else after,
         is_last=len(rows) <= limit,
         now=rows[0][3] if rows else None,

@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 
+from domain.clock import CLOCK_ID
 from domain.rebuild import RebuildAction
-from eventlog.follower import UNREAD_SECONDS
+from eventlog.epochs import READ_EPOCH, READ_LAST_EPOCH
+from eventlog.follower import FIND_AHEAD, UNREAD_SECONDS
+from eventlog.horizon import READ_NEWEST_POSITION
 from projections.findings import Connection, Examination, Finding, Health, rows_of
 from projections.indexes import READ_INDEXES, expected_indexes
 from projections.running_rebuilds import REBUILD_LOCK
@@ -18,9 +21,6 @@ DEAD_TIMES_MAX = 10
 READ_SERVER = """
 SELECT current_setting('server_version'), pg_is_in_recovery(),
        current_setting('default_transaction_read_only')
-"""
-READ_LOG = """
-SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM stored_events_notification_id_seq
 """
 # Whoever is writing holds the horizon back, and with it every follower.
 FIND_SLOW_WRITERS = """
@@ -51,6 +51,8 @@ SELECT name, position,
 FROM followers
 ORDER BY name
 """
+# For a week an operator is reminded of a failover.
+IS_RECENT = "SELECT clock_timestamp() - %(at)s::timestamptz < interval '7 days'"
 FIND_DUTY = """
 SELECT EXISTS (
     SELECT FROM pg_locks
@@ -58,6 +60,18 @@ SELECT EXISTS (
       AND ((classid::bigint << 32) | objid::bigint)
           = hashtextextended('daybook.processors', 0)
 )
+"""
+# The last ones of one aggregate, however long the log is.
+READ_JUMPS = """
+SELECT (convert_from(state, 'UTF8')::jsonb ->> 'seconds')::float8
+FROM (
+    SELECT state, recorded_at FROM stored_events
+    WHERE originator_id = %(clock)s
+    ORDER BY originator_version DESC
+    LIMIT 100
+) AS last
+WHERE recorded_at BETWEEN clock_timestamp() - interval '1 day'
+                      AND clock_timestamp() + interval '1 day'
 """
 READ_IMPORT = "SELECT lines_count, began_at FROM imports"
 # Whoever is at work holds the lock of rebuilds.
@@ -99,7 +113,7 @@ async def _dead_rows(connection: Connection) -> Finding:
 
 
 async def _horizon(connection: Connection) -> Finding:
-    ((head,),) = await rows_of(connection, READ_LOG)
+    ((head,),) = await rows_of(connection, READ_NEWEST_POSITION)
     writers = await rows_of(connection, FIND_SLOW_WRITERS, {"seconds": WRITER_SECONDS_MAX})
     if not writers:
         return Finding("horizon", Health.GOOD, f"The log is settled up to position {head}.")
@@ -111,8 +125,41 @@ async def _horizon(connection: Connection) -> Finding:
     return Finding("horizon", Health.BAD, sentence, step)
 
 
+async def _epoch(connection: Connection) -> Finding:
+    here = await rows_of(connection, READ_EPOCH)
+    noted = await rows_of(connection, READ_LAST_EPOCH)
+    if not here or not noted:
+        return Finding("epoch", Health.GOOD, "No service has noted one here yet.")
+    ((number, epoch, position, began_at),) = noted
+    if epoch == here[0][0] and number == 1:
+        return Finding("epoch", Health.GOOD, "The log is still on its first server and timeline.")
+    step = (
+        "If the standby was asynchronous, acknowledged events may be lost: daybook audit check "
+        "--receipts FILE finds them."
+    )
+    if epoch != here[0][0]:
+        sentence = "The database has failed over or was restored, and no service has run since."
+        return Finding("epoch", Health.NOTICE, sentence, step)
+    sentence = (
+        f"This is epoch {number}: the database failed over or was restored before "
+        f"{began_at:%Y-%m-%d %H:%M}, behind position {position}."
+    )
+    is_recent = (await rows_of(connection, IS_RECENT, {"at": began_at}))[0][0]
+    health = Health.NOTICE if is_recent else Health.GOOD
+    return Finding("epoch", health, sentence, step if is_recent else "")
+
+
+async def _ahead(connection: Connection) -> Finding:
+    ahead = await rows_of(connection, FIND_AHEAD)
+    if not ahead:
+        return Finding("cursors", Health.GOOD, "None is ahead of the log.")
+    said = "; ".join([f"{name} is {count} positions ahead of the log" for name, count in ahead])
+    step = "They skip events. Restart the service; if that does not help, daybook rebuild NAME."
+    return Finding("cursors", Health.BAD, f"{said}.", step)
+
+
 async def _followers(connection: Connection) -> Finding:
-    ((head,),) = await rows_of(connection, READ_LOG)
+    ((head,),) = await rows_of(connection, READ_NEWEST_POSITION)
     behind = [
         f"{name} is {head - position} positions behind"
         for name, position, seconds in await rows_of(connection, READ_FOLLOWERS)
@@ -152,13 +199,29 @@ async def _rebuilds(connection: Connection) -> Finding:
     return Finding("rebuilds", Health.NOTICE, sentence, f"Go on: daybook rebuild{flag} {names}.")
 
 
+async def _clock(connection: Connection) -> Finding:
+    """By the clock as it is now, so that one that went back is not forgotten for a day."""
+    found = await rows_of(connection, READ_JUMPS, {"clock": CLOCK_ID})
+    if not found:
+        return Finding("clock", Health.GOOD, "The database's clock has not jumped today.")
+    (last, *_), count = found[0], len(found)
+    sentence = f"The database's clock has jumped {count} times today, last by {last:+.1f} s."
+    if count == 1:
+        sentence = f"The database's clock has jumped by {last:+.1f} s today."
+    step = "Leases and timers kept their length. Check the time synchronisation of its machine."
+    return Finding("clock", Health.NOTICE, sentence, step)
+
+
 OF_THE_HOUSE: Sequence[Examination] = (
     _server,
     _indexes,
     _dead_rows,
     _horizon,
     _followers,
+    _ahead,
+    _epoch,
     _duty,
+    _clock,
     _import,
     _rebuilds,
 )

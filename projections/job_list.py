@@ -8,11 +8,12 @@ are read in one snapshot: so every job is in every list, and once.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
@@ -20,7 +21,12 @@ from domain.job import JOB, Job, JobStatus
 from eventlog.history import fold_histories
 from eventlog.mapper import EventMapper
 from projections.job_place import JobFilter, Place
-from projections.job_walks import OF_SOURCES, OF_SUBJECT
+from projections.job_walks import (
+    COUNT_OF_SOURCES,
+    COUNT_OF_SUBJECT,
+    OF_SOURCES,
+    OF_SUBJECT,
+)
 from projections.jobs import load_jobs
 from projections.snapshot import FOLD_MAX, enter_live_snapshot
 
@@ -32,6 +38,8 @@ class JobPage(Struct, frozen=True):
     jobs: list[Job]
     next_cursor: str | None
     now: datetime
+    counted: int = 0
+    """How many there are from the place on, this page among them, as far as was asked."""
 
 
 async def read_jobs(
@@ -40,17 +48,22 @@ async def read_jobs(
     *,
     limit: int,
     cursor: str | None = None,
+    count_max: int = 0,
 ) -> JobPage:
-    """One page of the jobs that fit, from the beginning or from a cursor."""
+    """One page of the jobs that fit, from the beginning or from a cursor. Page and count are of
+    the same moment."""
     place = Place.beginning(wanted) if cursor is None else Place.parse(cursor, wanted)
     async with connection.transaction():
         now = await enter_live_snapshot(connection)
         # One more than asked for shows whether there is another page.
-        jobs = await _Reading(connection, wanted).from_place(place, limit + 1)
+        reading = _Reading(connection, wanted)
+        jobs = await reading.from_place(place, limit + 1)
+        counted = await reading.count(place, count_max) if count_max else 0
     if len(jobs) <= limit:
-        return JobPage(jobs, None, now)
+        return JobPage(jobs, None, now, counted)
     last = jobs[limit - 1]
-    return JobPage(jobs[:limit], Place(wanted.mark, last.status, last.number).cursor(), now)
+    cursor = Place(wanted.mark, last.status, last.number).cursor()
+    return JobPage(jobs[:limit], cursor, now, counted)
 
 
 class _Reading:
@@ -62,24 +75,49 @@ class _Reading:
 
     async def from_place(self, place: Place, limit: int) -> list[Job]:
         jobs: list[Job] = []
-        sections = self._wanted.sections
-        for section in sections[sections.index(place.section) :]:
+        for here in self._places_from(place):
             missing = limit - len(jobs)
             if not missing:
                 break
-            is_first = section is place.section
-            here = place if is_first else Place.beginning(self._wanted, section)
-            read = self._finished if section in _FINISHED else self._live
+            read = self._finished if here.section in _FINISHED else self._live
             jobs += await read(here, missing)
         return jobs
+
+    async def count(self, place: Place, limit: int) -> int:
+        counted = 0
+        by_subject = self._wanted.subject is not None
+        statements = COUNT_OF_SUBJECT if by_subject else COUNT_OF_SOURCES
+        for here in self._places_from(place):
+            ((more,),) = await self._run(statements[here.section], here, limit - counted)
+            counted += more
+        return counted
+
+    def _places_from(self, place: Place) -> Iterator[Place]:
+        """Where each section begins, from this place on."""
+        sections = self._wanted.sections
+        for section in sections[sections.index(place.section) :]:
+            is_first = section is place.section
+            yield place if is_first else Place.beginning(self._wanted, section)
 
     async def _live(self, place: Place, limit: int) -> list[Job]:
         return load_jobs(await self._walk(place, limit))
 
     async def _finished(self, place: Place, limit: int) -> list[Job]:
-        return await self._fold([job_id for _, job_id in await self._walk(place, limit)])
+        """Jobs that cannot be read are left out, and do not end the page."""
+        jobs: list[Job] = []
+        while missing := limit - len(jobs):
+            walked = await self._walk(place, missing)
+            jobs += await self._fold([job_id for _, job_id in walked])
+            if len(walked) < missing:
+                break
+            place = replace(place, number=walked[-1][0])
+        return jobs
 
     async def _walk(self, place: Place, limit: int) -> list[TupleRow]:
+        statements = OF_SOURCES if self._wanted.subject is None else OF_SUBJECT
+        return await self._run(statements[place.section], place, limit)
+
+    async def _run(self, statement: str, place: Place, limit: int) -> list[TupleRow]:
         wanted = self._wanted
         given = {
             "queue": wanted.queue,
@@ -89,7 +127,6 @@ class _Reading:
             "number": place.number,
             "limit": limit,
         }
-        statement = (OF_SOURCES if wanted.subject is None else OF_SUBJECT)[place.section]
         return await (await self._connection.execute(statement, given, binary=True)).fetchall()
 
     async def _fold(self, ids: Sequence[UUID]) -> list[Job]:
@@ -98,4 +135,4 @@ class _Reading:
             chunk = ids[start : start + FOLD_MAX]
             folded |= await fold_histories(self._connection, _MAPPER, chunk)
             await asyncio.sleep(0)
-        return [folded[job_id] for job_id in ids]
+        return [folded[job_id] for job_id in ids if job_id in folded]

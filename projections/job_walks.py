@@ -23,16 +23,18 @@ _AT_ONCE = f"{OF_SOURCE} AND status = 'PENDING' AND run_at IS NULL AND NOT behin
 _FITTING = """(%(queue)s::text IS NULL OR queue = %(queue)s)
   AND (%(type)s::text IS NULL OR type = %(type)s)"""
 
-# The indexes of what can be taken at once have the priority before the number, so every priority
-# there is is a walk of its own; jobs without a subject and jobs with one have an index each. What
-# is behind another in its lane has an index of its own.
-READ_PENDING_JOBS = f"""{SOURCES}
+
+def _pending(columns: str) -> str:
+    """The indexes of what can be taken at once have the priority before the number, so every
+    priority there is is a walk of its own; jobs without a subject and jobs with one have an index
+    each. What is behind another in its lane has an index of its own."""
+    return f"""{SOURCES}
 SELECT listed.*
 FROM sources, LATERAL (
     SELECT at_once.*
     FROM generate_series(1, 10) AS priorities (priority), LATERAL (
         SELECT * FROM (
-            SELECT {COLUMNS}
+            SELECT {columns}
             FROM jobs
             WHERE {_AT_ONCE} AND subject IS NULL
               AND jobs.priority = priorities.priority AND number > %(number)s
@@ -41,7 +43,7 @@ FROM sources, LATERAL (
         ) AS without
         UNION ALL
         SELECT * FROM (
-            SELECT {COLUMNS}
+            SELECT {columns}
             FROM jobs
             WHERE {_AT_ONCE} AND subject IS NOT NULL
               AND jobs.priority = priorities.priority AND number > %(number)s
@@ -51,7 +53,7 @@ FROM sources, LATERAL (
     ) AS at_once
     UNION ALL
     SELECT * FROM (
-        SELECT {COLUMNS}
+        SELECT {columns}
         FROM jobs
         WHERE {OF_SOURCE} AND status = 'PENDING' AND run_at IS NOT NULL AND number > %(number)s
         ORDER BY number
@@ -59,7 +61,7 @@ FROM sources, LATERAL (
     ) AS postponed
     UNION ALL
     SELECT * FROM (
-        SELECT {COLUMNS}
+        SELECT {columns}
         FROM jobs
         WHERE {OF_SOURCE} AND status = 'PENDING' AND run_at IS NULL AND behind
           AND number > %(number)s
@@ -71,19 +73,23 @@ ORDER BY number
 LIMIT %(limit)s
 """
 
-# No more than workers have in their hands, so these can be sorted.
-READ_PROCESSING_JOBS = f"""
-SELECT {COLUMNS}
+
+def _processing(columns: str) -> str:
+    """No more than workers have in their hands, so these can be sorted."""
+    return f"""
+SELECT {columns}
 FROM jobs
 WHERE claim_id IS NOT NULL AND number > %(number)s AND {_FITTING}
 ORDER BY number
 LIMIT %(limit)s
 """
 
-READ_DEAD_JOBS = f"""{SOURCES}
+
+def _dead(columns: str) -> str:
+    return f"""{SOURCES}
 SELECT listed.*
 FROM sources, LATERAL (
-    SELECT {COLUMNS}
+    SELECT {columns}
     FROM jobs
     WHERE {OF_SOURCE} AND status = 'DEAD' AND number < %(number)s
     ORDER BY number DESC
@@ -92,6 +98,7 @@ FROM sources, LATERAL (
 ORDER BY number DESC
 LIMIT %(limit)s
 """
+
 
 READ_FINISHED_JOBS = f"""{SOURCES}
 SELECT listed.*
@@ -106,20 +113,18 @@ ORDER BY number DESC
 LIMIT %(limit)s
 """
 
-_READ_SUBJECT = f"""
-SELECT {COLUMNS}
+
+def _of_subject(columns: str, beyond: str) -> str:
+    return f"""
+SELECT {columns}
 FROM jobs
-WHERE subject = %(subject)s AND status = %(status)s AND {_FITTING}"""
-
-READ_SUBJECT_OLDEST_FIRST = f"""{_READ_SUBJECT} AND number > %(number)s
-ORDER BY number
+WHERE subject = %(subject)s AND status = %(status)s AND {_FITTING} AND {beyond}
 LIMIT %(limit)s
 """
 
-READ_SUBJECT_NEWEST_FIRST = f"""{_READ_SUBJECT} AND number < %(number)s
-ORDER BY number DESC
-LIMIT %(limit)s
-"""
+
+OLDEST_FIRST = "number > %(number)s\nORDER BY number"
+NEWEST_FIRST = "number < %(number)s\nORDER BY number DESC"
 
 READ_SUBJECT_FINISHED = f"""
 SELECT number, id
@@ -129,17 +134,33 @@ ORDER BY number DESC
 LIMIT %(limit)s
 """
 
-OF_SOURCES = {
-    JobStatus.PENDING: READ_PENDING_JOBS,
-    JobStatus.PROCESSING: READ_PROCESSING_JOBS,
-    JobStatus.DEAD: READ_DEAD_JOBS,
-    JobStatus.COMPLETED: READ_FINISHED_JOBS,
-    JobStatus.CANCELLED: READ_FINISHED_JOBS,
-}
-OF_SUBJECT = {
-    JobStatus.PENDING: READ_SUBJECT_OLDEST_FIRST,
-    JobStatus.PROCESSING: READ_SUBJECT_OLDEST_FIRST,
-    JobStatus.DEAD: READ_SUBJECT_NEWEST_FIRST,
-    JobStatus.COMPLETED: READ_SUBJECT_FINISHED,
-    JobStatus.CANCELLED: READ_SUBJECT_FINISHED,
-}
+
+def _of_sources(columns: str) -> dict[JobStatus, str]:
+    return {
+        JobStatus.PENDING: _pending(columns),
+        JobStatus.PROCESSING: _processing(columns),
+        JobStatus.DEAD: _dead(columns),
+        JobStatus.COMPLETED: READ_FINISHED_JOBS,
+        JobStatus.CANCELLED: READ_FINISHED_JOBS,
+    }
+
+
+def _of_subjects(columns: str) -> dict[JobStatus, str]:
+    return {
+        JobStatus.PENDING: _of_subject(columns, OLDEST_FIRST),
+        JobStatus.PROCESSING: _of_subject(columns, OLDEST_FIRST),
+        JobStatus.DEAD: _of_subject(columns, NEWEST_FIRST),
+        JobStatus.COMPLETED: READ_SUBJECT_FINISHED,
+        JobStatus.CANCELLED: READ_SUBJECT_FINISHED,
+    }
+
+
+def _counted(walks: dict[JobStatus, str]) -> dict[JobStatus, str]:
+    return {status: f"SELECT count(*) FROM ({walk}) AS walked" for status, walk in walks.items()}
+
+
+OF_SOURCES = _of_sources(COLUMNS)
+OF_SUBJECT = _of_subjects(COLUMNS)
+# The same walks, which carry no payload along.
+COUNT_OF_SOURCES = _counted(_of_sources("number"))
+COUNT_OF_SUBJECT = _counted(_of_subjects("number"))

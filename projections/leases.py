@@ -31,7 +31,9 @@ WITH told AS (
 )
 UPDATE jobs
 SET lease_until = clock_timestamp()
-                + coalesce(held.seconds, jobs.lease_seconds) * interval '1 second'
+                + coalesce(held.seconds, jobs.lease_seconds) * interval '1 second',
+    heartbeat_claim_id = jobs.claim_id,
+    heartbeat_seconds = coalesce(held.seconds, jobs.lease_seconds)
 FROM held
 WHERE {_IS_CLAIM.format(row="held")}
 RETURNING jobs.id, jobs.claim_id, jobs.lease_until

@@ -1,13 +1,14 @@
 """What is looked for in the log, as people and programs ask for it, and where it can be."""
 
-from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from datetime import datetime, timedelta
 from uuid import UUID
 
-from msgspec import Meta, Struct, ValidationError, convert
+from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from domain.errors import BadValueError
+from domain.values import INSTANT_FIRST, INSTANT_LAST, Instant, checked
 from eventlog.lines import Walk, Wanted
 from eventlog.mapper import EventMapper
 from eventlog.settled import settled_position
@@ -16,15 +17,16 @@ from projections.registry import DECIDERS
 
 # Writers at the same moment draw positions and look at the clock in no fixed order.
 MARGIN = timedelta(seconds=1)
-# Nothing was recorded outside of this, and with a margin it is still what a datetime can hold.
-EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
-LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 
 TOPICS = sorted(EventMapper(DECIDERS).known_topics)
 
 
 class BadSearchError(Exception):
     """str(error) says what cannot be looked for."""
+
+
+class BadRangeError(BadSearchError):
+    """Of two instants, the one that ends the range is the earlier one."""
 
 
 class Span(Struct, frozen=True):
@@ -44,13 +46,18 @@ def wanted_of(
     since: str | None,
     until: str | None,
 ) -> Wanted:
+    begin, end = (None if one is None else _instant(one) for one in (since, until))
+    if begin is not None and end is not None and begin > end:
+        raise BadRangeError(
+            f"The range ends before it begins: {since} is later than {until}. Exchange the two."
+        )
     return Wanted(
         topics=None if topic is None else _topics(topic),
         aggregate=aggregate,
         actor=actor,
         correlation=correlation,
-        since=None if since is None else _instant(since),
-        until=None if until is None else _instant(until),
+        since=begin,
+        until=end,
     )
 
 
@@ -82,9 +89,10 @@ def _topics(text: str) -> list[str]:
 
 def _instant(text: str) -> datetime:
     try:
-        instant: datetime = convert(text, Annotated[datetime, Meta(tz=True)])
-    except ValidationError:
+        instant: datetime = checked(text, Instant)
+    except BadValueError:
         raise BadSearchError(
             f"{text!r} is no instant: write it with its zone, like 2026-03-01T12:00:00Z."
         ) from None
-    return min(max(instant, EARLIEST), LATEST)
+    # Nothing was recorded outside of these, and with a margin they are still within the calendar.
+    return min(max(instant, INSTANT_FIRST), INSTANT_LAST)

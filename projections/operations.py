@@ -79,11 +79,14 @@ FROM unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
 WHERE EXISTS (SELECT FROM operations WHERE operations.id = lane.id OFFSET 0)
 """
 
+# An operation of the future is one from before the clock went back, and has rested long enough.
 FIND_DUE = """
 SELECT id, items
 FROM operations
-WHERE status = 'pending' AND (run_at IS NULL OR run_at <= clock_timestamp())
-  AND updated_at <= clock_timestamp() - %(patience)s * interval '1 second'
+WHERE status = 'pending' AND (
+    (run_at IS NULL OR run_at <= clock_timestamp())
+    AND updated_at <= clock_timestamp() - %(patience)s * interval '1 second'
+    OR updated_at > clock_timestamp() + interval '1 second')
 ORDER BY number
 LIMIT %(limit)s
 """

@@ -7,14 +7,20 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from eventlog.epochs import READ_LAST_EPOCH
 from eventlog.follower import UNREAD_SECONDS
-from eventlog.horizon import READ_HORIZON_AGE, READ_LAST_POSITION
+from eventlog.horizon import READ_HORIZON_AGE, READ_LAST_POSITION, READ_NEWEST_POSITION
 from projections.operations import Failed, Numbers, count_failed, read_numbers
+from projections.quarantines import COUNT_QUARANTINES
 from projections.queue_standings import QueueStanding, read_standings
 
 COUNT_MAX = 1000
 
-READ_FOLLOWERS = f"SELECT name, position, {UNREAD_SECONDS} FROM followers ORDER BY name"
+READ_FOLLOWERS = f"""
+SELECT name, position, {UNREAD_SECONDS}, greatest(0, position - ({READ_LAST_POSITION}))
+FROM followers
+ORDER BY name
+"""
 # Orders are taken by rank and number, and of each rank the lowest has waited longest.
 READ_ORDERS = """
 SELECT (SELECT count(*) FROM (
@@ -26,6 +32,15 @@ SELECT (SELECT count(*) FROM (
         ) AS walked)
 """
 
+# Bots are few: they are counted all.
+COUNT_BOTS = """
+SELECT count(*) FILTER (WHERE dead_at IS NULL AND order_id IS NULL),
+       count(*) FILTER (WHERE order_id IS NOT NULL),
+       count(*) FILTER (WHERE dead_at IS NOT NULL)
+FROM bots
+"""
+BOT_STATUSES = ("idle", "processing", "dead")
+
 
 class Readings(Struct, frozen=True, kw_only=True):
     position: int
@@ -35,29 +50,51 @@ class Readings(Struct, frozen=True, kw_only=True):
     unread_seconds: dict[str, float]
     """How old the first event is that each has not read."""
 
+    ahead: dict[str, int]
+    """By how many positions each is ahead of the log, which it never should be."""
+
+    epoch: int
+    """How many epochs the log has begun."""
+
     horizon_age_seconds: float
     orders_pending: int
     orders_oldest_at: datetime | None
+    bots: dict[str, int]
+    """How many there are of each status."""
+
     queues: list[QueueStanding]
     operations: Numbers
     failed_operations: Failed
+    detected_count: int
+    """Aggregates that cannot be read, and are not set aside."""
+
+    set_aside_count: int
 
 
 async def take_readings(connection: AsyncConnection[TupleRow]) -> Readings:
     # Before the end of the log: nobody can then be ahead of it.
     followers = await (await connection.execute(READ_FOLLOWERS)).fetchall()
-    ((position,),) = await (await connection.execute(READ_LAST_POSITION)).fetchall()
+    ((position,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
+    epoch = await (await connection.execute(READ_LAST_EPOCH)).fetchone()
     ((age,),) = await (await connection.execute(READ_HORIZON_AGE)).fetchall()
+    quarantined = await connection.execute(COUNT_QUARANTINES)
+    ((detected, set_aside),) = await quarantined.fetchall()
     orders = await connection.execute(READ_ORDERS, {"limit": COUNT_MAX})
     ((pending, oldest_at),) = await orders.fetchall()
+    (bots,) = await (await connection.execute(COUNT_BOTS)).fetchall()
     return Readings(
         position=position,
-        followers={name: position for name, position, _ in followers},
-        unread_seconds={name: seconds for name, _, seconds in followers},
+        followers={name: position for name, position, _, _ in followers},
+        unread_seconds={name: seconds for name, _, seconds, _ in followers},
+        ahead={name: ahead for name, _, _, ahead in followers},
+        epoch=epoch[0] if epoch else 0,
         horizon_age_seconds=age,
         orders_pending=pending,
         orders_oldest_at=oldest_at,
+        bots=dict(zip(BOT_STATUSES, bots, strict=True)),
         queues=await read_standings(connection, count_max=COUNT_MAX),
         operations=await read_numbers(connection),
         failed_operations=await count_failed(connection, limit=COUNT_MAX),
+        detected_count=detected,
+        set_aside_count=set_aside,
     )

@@ -8,6 +8,9 @@ from msgspec import Struct
 
 from eventlog.mapper import RecordedEvent
 
+# Of bots out of service so many are named.
+BOTS_SHOWN = 5
+
 
 class Reason(Struct, frozen=True, kw_only=True, rename="camel", tag_field="code", tag=True):
     """Subclasses are named for what they say; the name is stable."""
@@ -29,6 +32,22 @@ def said_why(recorded: RecordedEvent) -> str | None:
     return getattr(recorded.event, "because", None)
 
 
+class Unreadable(Reason, frozen=True, kw_only=True, tag=True):
+    """The first of its events that cannot be read."""
+
+    topic: str
+    position: int
+    version: int
+    error: str
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"Its event {self.topic} at position {self.position} (version {self.version}) cannot "
+            f"be read: {self.error}. Nothing can be decided about it."
+        )
+
+
 class NoIdleBot(Reason, frozen=True, kw_only=True, tag=True):
     bots: int
     next_free_at: datetime | None
@@ -38,6 +57,31 @@ class NoIdleBot(Reason, frozen=True, kw_only=True, tag=True):
         if not self.bots:
             return "There is no bot."
         return f"None of the {self.bots} bots that claim by themselves is idle."
+
+
+class BotsOutOfService(Reason, frozen=True, kw_only=True, tag=True):
+    bots: int
+    bot_ids: tuple[UUID, ...]
+    """Those that have been it for longest."""
+
+    @property
+    def sentence(self) -> str:
+        named = ", ".join(str(one) for one in self.bot_ids)
+        more = ", …" if self.bots > len(self.bot_ids) else ""
+        bots = "1 bot is" if self.bots == 1 else f"{self.bots} bots are"
+        return f"{bots} out of service after failures in a row: {named}{more}."
+
+
+class OutOfService(Reason, frozen=True, kw_only=True, tag=True):
+    since: datetime
+    failures: int
+    why: str
+    errors: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        told = f"; the last one: {self.errors[-1]}" if self.errors else ""
+        return f"It is out of service: {self.why}{told}."
 
 
 class NoPendingOrder(Reason, frozen=True, kw_only=True, tag=True):

@@ -9,11 +9,13 @@ from typing import Any
 import eventlog.migrations
 import projections.migrations
 from domain.bot import BOT
+from domain.clock import CLOCK
 from domain.event import Decider
 from domain.job import JOB
 from domain.key import KEY
 from domain.operation import OPERATION
 from domain.order import ORDER
+from domain.quarantine import QUARANTINE
 from domain.queue import QUEUE
 from domain.rebuild import REBUILD
 from domain.restaurant import RESTAURANT
@@ -34,6 +36,7 @@ from projections.jobs import LiveJobs
 from projections.keys import LiveKeys
 from projections.operations import LiveOperations
 from projections.orders import LiveOrders
+from projections.quarantines import LiveQuarantines
 from projections.queues import LiveQueues
 from projections.restaurants import LiveRestaurants
 from projections.running_rebuilds import RunningRebuilds
@@ -56,12 +59,14 @@ DECIDERS: tuple[Decider[Any], ...] = (
     TICKET,
     SUBJECT,
     OPERATION,
+    CLOCK,
+    QUARANTINE,
 )
 
 # This order is the order in which every batch of every process locks rows. Two processes with
 # different orders would deadlock: append, and never swap while old processes still run. Lanes are
 # held after all of them, in the second round trip: see `projections/lanes.py`.
-LIVE_TABLES: tuple[LiveTable[Any], ...] = (
+_READABLE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveOrders(),
     LiveBots(),
     LiveQueues(),
@@ -75,6 +80,17 @@ LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveTickets(),
     ErasedSubjects(),
     LiveOperations(),
+)
+
+# Wherever an aggregate that is set aside may be listed by its id.
+_LISTED_IN = (
+    *(table.name for table in _READABLE_TABLES),
+    *(model.name for model in (FinishedJobs, FinishedOrders, FinishedTickets)),
+)
+
+LIVE_TABLES: tuple[LiveTable[Any], ...] = (
+    *_READABLE_TABLES,
+    LiveQuarantines(_LISTED_IN, LiveJobs().settle()),
 )
 
 # Written by live tables beside their own rows, and so as current as these.

@@ -4,10 +4,13 @@ import ast
 import hashlib
 import os
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +21,14 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
 BASE_PYTHON = os.path.realpath(sys.executable)
 
+# With HOLD it goes on until its input ends, and imports a package only then, as a service does.
 PROGRAM = """
 import os, sys
-print(sys.argv[1:], os.getcwd())
+print(sys.argv[1:], os.getcwd(), flush=True)
+if os.environ.get("HOLD"):
+    sys.stdin.read()
+    import pytest
+    print(os.path.exists(sys.executable), sys.prefix)
 sys.exit(int(os.environ.get("PROGRAM_CODE", "0")))
 """
 
@@ -48,6 +56,7 @@ class Repository:
         self.path = place / "path"
         self.elsewhere = place / "elsewhere"
         self.installs = place / "installs"
+        self.python = BASE_PYTHON
         for directory in (self.root / "daybook", self.path, self.elsewhere):
             directory.mkdir(parents=True)
         for script in ("run", "test"):
@@ -74,7 +83,7 @@ class Repository:
             "PIP_NO_INDEX": "1",
         }
         return {
-            "args": [BASE_PYTHON, str(self.root / script), *arguments],
+            "args": [self.python, str(self.root / script), *arguments],
             "cwd": self.elsewhere,
             "env": {**environment, **variables},
             "text": True,
@@ -98,8 +107,54 @@ class Repository:
         start.communicate()
         return start.returncode
 
+    @contextmanager
+    def holding(self, script: str = "run") -> Iterator[subprocess.Popen[str]]:
+        """A program that is running; afterwards it must still have found its packages."""
+        command = {**self.command(script, HOLD="1"), "stdin": subprocess.PIPE}
+        with holding(command) as program:
+            yield program
+
+    def use_another_python(self) -> None:
+        """A copy of ours: it has another real path, so for `run` it is another interpreter."""
+        self.python = str(self.path / "another-python")
+        if not os.path.exists(self.python):
+            shutil.copy(BASE_PYTHON, self.python)
+
+    @property
+    def venv(self) -> Path:
+        return self.root / ".venv"
+
+    def environments(self) -> set[Path]:
+        return {stamp.parent for stamp in self.venv.glob("*/.stamp")} - {self.venv / "current"}
+
+    def environment(self) -> Path:
+        """The environment that `.venv` names."""
+        return (self.venv / "bin").resolve().parent
+
     def install_count(self) -> int:
         return len(self.installs.read_text().splitlines()) if self.installs.exists() else 0
+
+
+@contextmanager
+def holding(command: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
+    program = subprocess.Popen(**command)
+    assert program.stdout is not None
+    program.stdout.readline()
+    try:
+        yield program
+    finally:
+        said, errors = program.communicate(timeout=60)
+    assert program.returncode == 0, errors
+    assert "\nTrue " in said, errors
+
+
+def content(directory: Path) -> dict[str, tuple[int, int]]:
+    """Every file below a directory, with its inode and time of change."""
+    return {
+        str(entry.relative_to(directory)): (entry.lstat().st_ino, entry.lstat().st_mtime_ns)
+        for entry in directory.rglob("*")
+        if "__pycache__" not in entry.parts and not entry.is_dir()
+    }
 
 
 @pytest.fixture
@@ -158,13 +213,12 @@ def test_a_second_start_installs_nothing_and_says_nothing(repository: Repository
 
 def test_a_changed_lock_makes_the_environment_anew(repository: Repository) -> None:
     repository.start("run")
-    leftover = repository.root / ".venv" / "leftover"
-    leftover.touch()
+    old = repository.environment()
     repository.change("requirements.lock")
     repository.start("run")
 
     assert repository.install_count() == 2
-    assert not leftover.exists()
+    assert repository.environments() == {repository.environment()} != {old}
 
 
 def test_a_repository_that_moved_gets_its_environment_anew(repository: Repository) -> None:
@@ -235,25 +289,116 @@ def test_a_stopped_update_brings_the_old_environment_back(repository: Repository
     assert repository.install_count() == 2
 
 
-def test_the_tools_are_added_without_disturbing_what_runs(repository: Repository) -> None:
+def test_the_tools_get_an_environment_that_the_program_uses_too(repository: Repository) -> None:
     repository.start("run")
-    in_use = repository.root / ".venv" / "in-use"
-    in_use.touch()
-
     assert repository.start("test").returncode == 0
-    assert in_use.exists()
+    assert repository.start("run").returncode == 0
+
+    assert repository.install_count() == 2
+    assert repository.environments() == {repository.environment()}
 
 
 def test_tools_that_are_half_installed_leave_the_program_usable(repository: Repository) -> None:
     repository.start("run")
     repository.stop_while_installing("test", signal.SIGINT)
-    leftover = repository.root / ".venv" / "leftover"
-    leftover.touch()
 
     assert repository.start("run").returncode == 0
     assert repository.install_count() == 2
     assert repository.start("test").returncode == 0
-    assert not leftover.exists()
+    assert repository.environments() == {repository.environment()}
+
+
+def test_another_python_leaves_the_environment_of_a_running_program_alone(
+    repository: Repository,
+) -> None:
+    with repository.holding():
+        first = repository.environment()
+        before = content(first)
+        repository.use_another_python()
+        assert repository.start("run").returncode == 0
+        assert repository.environments() > {first}
+        assert content(first) == before
+
+
+def test_two_pythons_keep_an_environment_each(repository: Repository) -> None:
+    for _ in range(2):
+        repository.python = BASE_PYTHON
+        repository.start("run")
+        repository.use_another_python()
+        repository.start("run")
+
+    assert repository.install_count() == 2
+    assert len(repository.environments()) == 2
+
+
+@pytest.mark.parametrize("script", ["run", "test"])
+def test_an_environment_in_use_is_kept_until_its_last_program_has_ended(
+    repository: Repository, script: str
+) -> None:
+    with repository.holding():
+        first = repository.environment()
+        before = content(first)
+        if script == "run":
+            repository.change("requirements.lock")
+        assert repository.start(script).returncode == 0
+        assert len(repository.environments()) == 2
+        assert content(first) == before
+    repository.change("requirements.lock")
+    assert repository.start(script).returncode == 0
+    assert repository.environments() == {repository.environment()}
+
+
+def test_the_name_venv_stays_what_it_is_for_a_program_that_was_started_by_it(
+    repository: Repository,
+) -> None:
+    """People and tools start `.venv/bin/python`; `./run` takes its own place in `.venv` instead."""
+    repository.start("run")
+    first = repository.environment()
+    direct = repository.command("run", HOLD="1")
+    direct["args"] = [str(repository.venv / "bin" / "python"), "-P", "-m", "daybook"]
+    with holding({**direct, "stdin": subprocess.PIPE}):
+        repository.change("requirements.lock")
+        assert repository.start("run").returncode == 0
+        assert repository.environment() == first
+    assert repository.start("run").returncode == 0
+    assert repository.environment() != first
+
+
+def make_earlier_environment(repository: Repository) -> None:
+    """Lay out what the `run` before this one made: one environment, in `.venv` itself."""
+    repository.start("run")
+    made = repository.environment()
+    for link in ("bin", "lib", "lib64", "include", "pyvenv.cfg", ".in-use", "current"):
+        (repository.venv / link).unlink(missing_ok=True)
+    for entry in list(made.iterdir()):
+        entry.rename(repository.venv / entry.name)
+    made.rmdir()
+
+
+def test_an_environment_of_an_earlier_run_is_used_as_long_as_it_fits(
+    repository: Repository,
+) -> None:
+    make_earlier_environment(repository)
+
+    assert repository.start("run").returncode == 0
+    assert repository.install_count() == 1
+
+
+def test_an_environment_of_an_earlier_run_is_replaced_when_no_process_uses_it(
+    repository: Repository,
+) -> None:
+    make_earlier_environment(repository)
+    # A service that the earlier `run` started holds no lock.
+    (repository.venv / ".in-use").unlink(missing_ok=True)
+    earlier = repository.command("run", HOLD="1")
+    earlier["args"] = [str(repository.venv / "bin" / "python"), "-P", "-m", "daybook"]
+    repository.change("requirements.lock")
+    with holding({**earlier, "stdin": subprocess.PIPE}):
+        assert repository.start("run").returncode == 0
+        assert not (repository.venv / "bin").is_symlink()
+    repository.change("requirements.lock")
+    assert repository.start("run").returncode == 0
+    assert repository.environments() == {repository.environment()}
 
 
 def test_the_last_line_is_that_of_pytest_which_gets_the_arguments(repository: Repository) -> None:

@@ -59,7 +59,7 @@ def test_every_test_has_a_time_limit(request: pytest.FixtureRequest) -> None:
 
 
 def test_hypothesis_does_not_measure_the_machine() -> None:
-    assert settings.default.deadline is None
+    assert settings().deadline is None
 
 
 def test_x_stops_all_processes_at_the_first_failure(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from psycopg.sql import SQL
 
 from domain.rebuild import RebuildAction
 from eventlog.database import connect, owner_conninfo
+from eventlog.epochs import enter_epoch
 from eventlog.follower import SETTLING_SECONDS
 from eventlog.horizon import READ_LAST_POSITION, Horizon
 from projections.rebuild.comparison import Comparison, compare
@@ -251,6 +252,8 @@ async def rebuilding(
     """As the owner of the tables."""
     async with await connect(owner_conninfo(conninfo)) as connection:
         await connection.execute(SET_UP_SESSION)
+        # A cursor that is moved in an epoch must not stand before the epoch does.
+        await enter_epoch(connection)
         await _be_alone(connection)
         try:
             yield Rebuild(connection, watcher, Logbook(conninfo, operator))

@@ -12,6 +12,7 @@ from psycopg import errors
 from psycopg.sql import SQL, Identifier
 
 from eventlog.database import SCHEMA
+from eventlog.epochs import epoch_of
 from eventlog.follower import ENROL_FOLLOWER, HOLD_CURSOR, MOVE_CURSOR, Cursor
 from projections.rebuild.comparison import Comparison, compare
 from projections.rebuild.copies import (
@@ -149,7 +150,8 @@ async def _move(connection: Connection, table: Identifier, schema: str) -> None:
 async def _move_follower(connection: Connection, copy: Copy) -> None:
     cursor = copy.cursor
     where = {"position": cursor.position, "count": cursor.count, "digest": cursor.digest}
-    await connection.execute(MOVE_CURSOR, {"name": copy.target.name, **where})
+    of = {"name": copy.target.name, "epoch": await epoch_of(connection)}
+    await connection.execute(MOVE_CURSOR, {**of, **where})
 
 
 async def describe_holders(connection: Connection, copy: Copy) -> str:

@@ -2,12 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import orjson
 from msgspec import Struct
+from starlette.types import ASGIApp
 
 from api.app import App
 from api.listening import listen
@@ -95,17 +96,26 @@ async def _ends(reader: asyncio.StreamReader) -> bool:
 
 
 @asynccontextmanager
-async def open_live(conninfo: str, **settings: Any) -> AsyncIterator[Live]:
+async def open_live(
+    conninfo: str, *, entrance: Callable[[ASGIApp], ASGIApp] | None = None, **settings: Any
+) -> AsyncIterator[Live]:
+    """`entrance`, if there is one, wraps the application and sees every request first."""
     with listen("127.0.0.1", 0) as listener:
-        async with open_counter_api(conninfo, **settings) as api, listening(api, listener):
+        async with (
+            open_counter_api(conninfo, **settings) as api,
+            listening(api, listener, entrance=entrance),
+        ):
             yield Live(api, listener.getsockname()[1])
 
 
 @asynccontextmanager
-async def listening(api: Api, listener: Any) -> AsyncIterator[None]:
+async def listening(
+    api: Api, listener: Any, *, entrance: Callable[[ASGIApp], ASGIApp] | None = None
+) -> AsyncIterator[None]:
     started = asyncio.Event()
     assert isinstance(api.app, App)
-    server = Server(uvicorn_config(api.app), started.set)
+    first = None if entrance is None else entrance(api.app)
+    server = Server(uvicorn_config(api.app, first), started.set)
     task = asyncio.create_task(server.serve(sockets=[listener]))
     await started.wait()
     try:

@@ -55,7 +55,10 @@ def sent_by(case: dict[str, Any], key: str) -> bytes:
 
 def faults(case: dict[str, Any], heard: Heard, seconds_max: float) -> list[str]:
     found = []
-    if heard.status not in case["status"] or (heard.status >= 500 and heard.status != 505):
+    # 501 and 505 are about how a request was sent; the service has no fault there.
+    if heard.status not in case["status"] or (
+        heard.status >= 500 and heard.status not in (501, 505)
+    ):
         found.append(f"status {heard.status} {heard.body[:200]!r}")
     if heard.status and "kind" in case and heard.kind not in case["kind"]:
         found.append(f"kind {heard.kind}")
@@ -81,7 +84,7 @@ async def test_every_bad_input_is_refused_by_name_and_leaves_no_event(
     database: str, section: str
 ) -> None:
     first, last = SECTIONS[section]
-    secret = {"cron_secret": "the-secret-of-today"}
+    secret: dict[str, Any] = {"cron_secret": "the-secret-of-today"}
     wrong: list[str] = []
     async with open_live(database, auth="keys", **secret) as live:
         key = await issue(database, "admin")

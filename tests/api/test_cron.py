@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from api.cron import cron_access
+from api.door import COOKIE
 from api.environment import load
 from api.listening import listen, url_of
 from daybook import Fail, Worker
@@ -113,6 +114,25 @@ async def serving(conninfo: str, listener: socket, **settings: Any) -> AsyncIter
     """An application that really listens: the worker in it talks to it as any other does."""
     async with open_api(conninfo, **SECRETS, **settings) as api, listening(api, listener):
         yield api
+
+
+async def test_a_platform_that_can_only_get_has_jobs_run(database: str, handy: Handy) -> None:
+    # S4-15: source 004's platform sends GET, with the secret as its only header.
+    async with open_api(database, **SECRETS, cron_worker="handy_jobs:worker") as api:
+        answer = await api.ask("GET", WHERE, x_cron_secret=SECRET)
+        refused = [
+            await api.get(WHERE),
+            await api.ask("GET", WHERE, x_cron_secret=SECRET[:-1]),
+            await api.ask("GET", WHERE, cookie=f"{COOKIE}=anything"),
+        ]
+        in_address = await api.ask("GET", f"{WHERE}?token={SECRET}", x_cron_secret=SECRET)
+        head = await api.send("HEAD", WHERE, headers=[("x-cron-secret", SECRET)])
+
+    assert (answer.status, answer.json["processed"]) == (200, 3)
+    assert [one.problem for one in refused] == [(401, "unauthorized")] * 3
+    assert in_address.problem == (400, "secret-in-url")
+    assert head.status == 405
+    assert handy.asked == [10]
 
 
 @pytest.mark.parametrize("secret", [SECRET, NEXT])

@@ -13,6 +13,7 @@ from domain.foreman import RetryJobs
 from domain.job import JobStatus
 from eventlog.committer import Committer
 from eventlog.errors import OutcomeUnknownError, UnavailableError
+from projections.dead_jobs import count_dead
 from tests.api.http import Answer, Api
 from tests.api.working import bury, claim, enqueue, fail
 from tests.kitchen import origin, rows
@@ -335,3 +336,65 @@ async def test_a_job_that_was_cancelled_since_it_was_seen_dead_stays_cancelled(a
 
     assert isinstance(refused.answer, JobNotDeadError)
     assert retried.answer.status is JobStatus.PENDING
+
+
+async def test_a_redrive_of_more_than_were_counted_is_refused_with_the_new_count(
+    api: Api, database: str
+) -> None:
+    await bury(api, 3, "timeout")
+    await bury(api, 2, "no such address")
+    asked = {"filter": {"error": "timeout"}, "expectedCount": 2}
+
+    refused = await api.post("/api/dlq/redrive", asked)
+
+    assert refused.problem == (409, "count-grown")
+    assert (refused.json["count"], refused.json["more"]) == (3, False)
+    assert rows(database, COUNT_REQUEUED) == [(0,)]
+    assert (await redrive(api, {**asked, "expectedCount": 3}))["redriven"] == 3
+
+
+@pytest.mark.parametrize("chunk_max", [100, 2, 1])
+async def test_a_redrive_changes_no_more_than_were_counted(
+    api: Api, monkeypatch: pytest.MonkeyPatch, chunk_max: int
+) -> None:
+    """Also when jobs die while it is under way."""
+    monkeypatch.setattr("api.redrive.CHUNK_MAX", chunk_max)
+    await bury(api, 3)
+    asked = {"expectedCount": 3}
+    monkeypatch.setattr("api.redrive.count_dead", one_more_dies_after(api, count_dead))
+    told = await redrive(api, asked)
+
+    assert (told["redriven"], told["more"]) == (3, True)
+    assert len(await dead(api)) == 1
+    rest = await redrive(api, {"cursor": told["nextCursor"], "expectedCount": 1})
+    assert (rest["redriven"], rest["more"]) == (1, False)
+
+
+def one_more_dies_after(api: Api, count: Any) -> Any:
+    async def counted(*given: Any, **named: Any) -> Any:
+        result = await count(*given, **named)
+        await bury(api, 1)
+        return result
+
+    return counted
+
+
+async def test_a_redrive_is_told_again_though_more_have_died_since(api: Api) -> None:
+    await bury(api, 2)
+    headers = {"Idempotency-Key": "redrive-1"}
+    told = await redrive(api, {"expectedCount": 2}, **headers)
+    await bury(api, 5)
+    assert await redrive(api, {"expectedCount": 2}, **headers) == told
+
+
+@pytest.mark.parametrize("chunk_max", [100, 1])
+async def test_a_redrive_goes_no_further_than_its_limit(
+    api: Api, monkeypatch: pytest.MonkeyPatch, chunk_max: int
+) -> None:
+    monkeypatch.setattr("api.redrive.CHUNK_MAX", chunk_max)
+    made = ids(await bury(api, 5))
+    told = await redrive(api, {"limit": 2})
+    assert (told["redriven"], told["more"]) == (2, True)
+    assert await dead(api) == made[:1:-1]
+    told = await redrive(api, {"limit": 2, "cursor": told["nextCursor"]})
+    assert await dead(api) == made[:3:-1]

@@ -317,6 +317,20 @@ async def test_what_cannot_be_looked_for_is_refused(api: Api, query: str) -> Non
     assert (await api.get(f"/api/events?{query}")).problem == (400, "bad-parameter")
 
 
+@pytest.mark.parametrize("accept", ["application/json", NDJSON])
+async def test_a_range_that_ends_before_it_begins_is_refused(api: Api, accept: str) -> None:
+    for begin, end in (
+        ("2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"),
+        ("2026-01-01T00:00:00.000001Z", "2026-01-01T00:00:00Z"),
+        ("2026-01-01T00:00:00Z", "2026-01-01T00:59:59%2B01:00"),
+    ):
+        answer = await api.ask("GET", f"/api/events?from={begin}&to={end}", accept=accept)
+        assert answer.problem == (422, "bad-range")
+    moment = "2026-01-01T00:00:00Z"
+    same = await api.ask("GET", f"/api/events?from={moment}&to={moment}", accept=accept)
+    assert same.status == 200
+
+
 async def test_both_forms_are_described(api: Api) -> None:
     told = (await api.get("/openapi.json")).json
     described = told["paths"]["/api/events"]["get"]

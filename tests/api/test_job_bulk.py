@@ -15,6 +15,7 @@ from tests.kitchen import origin, rows
 pytestmark = pytest.mark.anyio
 
 COUNT_CANCELLED = "SELECT count(*) FROM stored_events WHERE topic = 'job.cancelled'"
+COUNT_EVENTS = "SELECT count(*) FROM stored_events"
 
 
 async def bulk(api: Api, verb: str, body: Any = None, **headers: str) -> dict[str, Any]:
@@ -52,13 +53,6 @@ async def test_a_dry_run_counts_and_changes_nothing(api: Api, database: str) -> 
 
     assert told == {"matched": 3, "changed": 0, "results": [], "more": False, "nextCursor": None}
     assert rows(database, COUNT_CANCELLED) == [(0,)]
-
-
-async def test_a_dry_run_says_at_least_where_it_stopped_counting(api: Api) -> None:
-    await enqueue_many(api, 1000)
-    await enqueue(api)
-    told = await bulk(api, "cancel", {"dryRun": True})
-    assert (told["matched"], told["more"]) == (1000, True)
 
 
 async def test_page_by_page_every_job_is_retried_once(api: Api) -> None:
@@ -148,3 +142,86 @@ async def test_a_cursor_of_another_filter_is_refused(api: Api) -> None:
     told = await bulk(api, "cancel", {"limit": 1})
     other = {"filter": {"queue": "email"}, "cursor": told["nextCursor"]}
     assert (await api.post("/api/jobs/cancel", other)).problem == (400, "bad-cursor")
+
+
+@pytest.mark.parametrize("verb", ["cancel", "retry"])
+async def test_a_count_that_has_grown_is_refused_with_the_new_one(
+    api: Api, database: str, verb: str
+) -> None:
+    # The count that a person saw is part of what was decided: more jobs are another decision.
+    jobs = await enqueue_many(api, 3) if verb == "cancel" else await bury(api, 3)
+    before = rows(database, COUNT_EVENTS)
+
+    answer = await api.post(f"/api/jobs/{verb}", {"expectedCount": 2})
+
+    assert answer.problem == (409, "count-grown")
+    assert (answer.json["code"], answer.json["count"], answer.json["more"]) == (
+        "count_grown",
+        3,
+        False,
+    )
+    assert rows(database, COUNT_EVENTS) == before
+    told = await bulk(api, verb, {"expectedCount": 3})
+    assert (told["changed"], told["more"]) == (len(jobs), False)
+
+
+async def test_fewer_than_were_counted_are_no_reason_to_refuse(api: Api) -> None:
+    await enqueue_many(api, 2)
+    assert (await bulk(api, "cancel", {"expectedCount": 5}))["changed"] == 2
+
+
+async def test_behind_a_cursor_only_the_rest_is_counted(api: Api) -> None:
+    await enqueue_many(api, 5)
+    first = await bulk(api, "cancel", {"limit": 2, "expectedCount": 5})
+    await enqueue(api)
+    rest = {"cursor": first["nextCursor"], "limit": 2}
+
+    refused = await api.post("/api/jobs/cancel", {**rest, "expectedCount": 3})
+
+    assert (refused.problem, refused.json["count"]) == ((409, "count-grown"), 4)
+    assert (await bulk(api, "cancel", {**rest, "expectedCount": 4}))["changed"] == 2
+
+
+async def test_only_the_jobs_of_the_filter_are_counted(api: Api) -> None:
+    await enqueue_many(api, 2, subject="guest-1", priority=3)
+    await enqueue_many(api, 2, subject="guest-1", runAt="2100-01-01T00:00:00Z")
+    await enqueue_many(api, 7, queue="invoices")
+    body = {"filter": {"queue": "email"}, "expectedCount": 3}
+    for more in ({}, {"subject": "guest-1"}, {"type": "send"}):
+        asked = {**body, "filter": {"queue": "email", **more}}
+        refused = await api.post("/api/jobs/cancel", asked)
+        assert (refused.problem, refused.json["count"]) == ((409, "count-grown"), 4), more
+    assert (await bulk(api, "cancel", {**body, "expectedCount": 4}))["changed"] == 4
+    refused = await api.post(
+        "/api/jobs/retry", {"filter": {"status": "CANCELLED"}, "expectedCount": 1}
+    )
+    assert refused.json["count"] == 4
+
+
+async def test_a_refused_count_does_not_use_up_the_key_and_an_answer_is_told_again(
+    api: Api,
+) -> None:
+    await enqueue_many(api, 3)
+    headers = {"Idempotency-Key": "k-1"}
+    refused = await api.post("/api/jobs/cancel", {"expectedCount": 2}, **headers)
+    assert refused.problem == (409, "count-grown")
+    (held,) = await claim(api)
+
+    told = await bulk(api, "cancel", {"expectedCount": 2}, **headers)
+    assert told["changed"] == 2
+    # Grown since: what was done is told all the same.
+    await enqueue_many(api, 9)
+    assert await bulk(api, "cancel", {"expectedCount": 2}, **headers) == told
+    assert await status_of(api, held) == "PROCESSING"
+
+
+async def test_a_count_of_many_is_told_as_at_least(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.job_bulk.COUNT_MAX", 4)
+    await enqueue_many(api, 5)
+    told = await bulk(api, "cancel", {"dryRun": True})
+    assert (told["matched"], told["more"]) == (4, True)
+    refused = await api.post("/api/jobs/cancel", {"expectedCount": 4})
+    assert (refused.json["count"], refused.json["more"]) == (4, True)
+    assert refused.problem == (409, "count-grown")

@@ -135,11 +135,15 @@ CHANGES: list[tuple[str, str, Any]] = [
 ]
 
 
-POPS = ["/api/v1/pop/queue/email", "/api/v1/pop/queue/email/partition/ada"]
+BY_GET = [
+    "/api/cron/process-jobs",
+    "/api/v1/pop/queue/email",
+    "/api/v1/pop/queue/email/partition/ada",
+]
 
 
-@pytest.mark.parametrize("path", POPS)
-async def test_to_pop_is_to_change_although_it_is_a_get(
+@pytest.mark.parametrize("path", BY_GET[1:])
+async def test_to_take_is_to_change_although_it_is_a_get(
     shut: Api, database: str, path: str
 ) -> None:
     # SEC-19: a picture on a page of another site is all that it takes to send a GET
@@ -152,14 +156,28 @@ async def test_to_pop_is_to_change_although_it_is_a_get(
     assert (await shut.ask("GET", path, **page)).status in (200, 204)
 
 
+async def test_a_cookie_alone_has_no_jobs_processed_by_a_get(shut: Api, database: str) -> None:
+    # SEC-19: whoever is led there is nobody, and nobody knows the secret.
+    page = await from_page(shut, await logged_in(shut, database, "admin"))
+    led = {**page, "Sec-Fetch-Site": "cross-site"}
+    bare = {"Cookie": page["Cookie"], **OURS}
+
+    assert (await shut.ask("GET", BY_GET[0], **led)).problem == (401, "unauthorized")
+    assert (await shut.ask("GET", BY_GET[0], **bare)).problem == (401, "unauthorized")
+    assert (await shut.ask("GET", BY_GET[0], **page)).status == 200
+
+
 async def test_every_other_get_changes_nothing() -> None:  # SEC-19
-    """What takes commands is an Endpoint; of those that are asked by GET there are two."""
+    """What takes commands is an Endpoint; of those that are asked by GET there are three.
+    None of them answers HEAD, which would take what nobody is shown."""
     asked = [
         route.path
         for route in ROUTES
         if "GET" in (route.methods or ()) and isinstance(route.endpoint, Endpoint)
     ]
-    assert [path.format(queue="email", partition="ada") for path in asked] == POPS
+    assert sorted(path.format(queue="email", partition="ada") for path in asked) == BY_GET
+    endpoints = [route for route in ROUTES if isinstance(route.endpoint, Endpoint)]
+    assert not any("HEAD" in (route.methods or ()) for route in endpoints)
 
 
 @pytest.mark.parametrize("token", [None, "", "nonsense", "ü", "another's", "cut"])
@@ -261,7 +279,7 @@ async def test_an_open_house_is_open_to_this_machine_and_not_to_other_sites(
     path = f"/api/bots/{bot['id']}/claim"
 
     assert (await api.ask("POST", path, **headers)).problem == (403, "cross-site")
-    assert (await api.ask("GET", POPS[0], **headers)).problem == (403, "cross-site")
+    assert (await api.ask("GET", BY_GET[1], **headers)).problem == (403, "cross-site")
     assert (await api.ask("POST", path, **OURS)).status in (200, 204)
 
 

@@ -18,11 +18,12 @@ from api.happenings import logger, written
 from api.key_text import read_key_text
 from api.tracing import Traced, exporting, trace_of
 from eventlog.errors import SetupError
+from projections.readings import BOT_STATUSES
 from tests.api.counter import LINE, join, open_counter_api, open_restaurant, party
 from tests.api.holding import Holder, holder, issue, name_of, refresh
 from tests.api.http import Api
 from tests.api.live import Live, hear, open_live, request
-from tests.kitchen import rows
+from tests.kitchen import eventually, rows
 
 pytestmark = pytest.mark.anyio
 
@@ -52,12 +53,15 @@ def numbers(text: str) -> dict[str, float]:
     return {name: float(value) for name, _, value in pairs}
 
 
-async def test_the_metrics_tell_of_queues_the_log_and_the_committer(api: Api) -> None:
+async def test_the_metrics_tell_of_queues_the_log_and_the_committer(
+    api: Api, database: str
+) -> None:
     await api.order()
     for _ in range(3):
         await api.post("/api/jobs", {"queue": "email", "type": "t"})
     await api.post("/api/jobs/claim", {"queues": ["email"], "workerId": "w"})
     await api.get("/api/nothing-of-this-name")
+    await eventually(lambda: rows(database, "SELECT FROM followers WHERE name = 'finished_orders'"))
     text = (await api.get("/metrics")).body.decode()
     found = numbers(text)
 
@@ -71,6 +75,8 @@ async def test_the_metrics_tell_of_queues_the_log_and_the_committer(api: Api) ->
     assert found["daybook_wait_seconds_count"] == 5
     assert found["daybook_log_position"] == 5
     assert found["daybook_horizon_age_seconds"] >= 0
+    assert found["daybook_log_epoch"] == 1
+    assert found['daybook_follower_ahead{follower="finished_orders"}'] == 0
     assert found["daybook_database_up"] == 1
     assert found['daybook_http_requests_total{route="POST /api/jobs",status="201"}'] == 3
     assert found['daybook_http_requests_total{route="none",status="404"}'] == 1
@@ -243,3 +249,18 @@ async def test_whoever_shows_too_many_bad_keys_is_told_to_wait_everywhere(databa
         assert (await asked(live, good)).status == 200
         assert (await asked(live, bad, address="127.0.0.9")).status == 401
         assert (await live.exchange(request("GET", "/api/orders"))).status == 401
+
+
+async def test_the_metrics_count_bots_by_status(api: Api) -> None:  # SX-01
+    await api.bot()
+    bot = (await api.post("/api/bots", {"failuresMax": 1})).json["bot"]
+    await api.order()
+    order = (await api.post(f"/api/bots/{bot['id']}/claim")).json["order"]
+    failure = {"claimId": order["claimId"], "error": "burnt"}
+    await api.post(f"/api/orders/{order['id']}/fail", failure)
+
+    told = numbers((await api.get("/metrics")).body.decode())
+
+    counts = {status: told[f'daybook_bots{{status="{status}"}}'] for status in BOT_STATUSES}
+    assert counts == {"idle": 1, "processing": 0, "dead": 1}
+    assert told['daybook_events_total{topic="bot.moved_to_dlq"}'] == 1

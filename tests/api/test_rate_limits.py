@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 from uuid import uuid4
@@ -11,11 +12,13 @@ from uuid import uuid4
 import pytest
 from starlette.types import Receive, Scope, Send
 
+import eventlog.admissions
 from api.app import App
 from api.guests import guest_details
 from api.metrics import read_count
-from api.rate_limits import RateLimits
+from api.rate_limits import RateLimits, admission_of
 from api.service import Service
+from eventlog.admissions import Asked, Limit, Standing
 from eventlog.errors import UnavailableError
 from tests.api.counter import LINE, open_restaurant, party
 from tests.api.http import GUEST_KEY, Answer, Api, open_api, some_settings
@@ -109,6 +112,26 @@ async def test_headers_tell_what_is_left_and_how_long_to_wait(api: Api) -> None:
     assert "retry-after" not in third.headers
     assert 3590 < int(refused.headers["retry-after"]) <= 3600
     assert left[2]["per-phone"]["t"] == int(refused.headers["retry-after"])
+
+
+def test_who_is_refused_by_two_limits_hears_of_the_last_that_opens() -> None:  # SEC-16
+    asked = [Asked(Limit("soon", 3, 60), "a"), Asked(Limit("late", 3, 3600), "b")]
+    noted: Any = {"is_admitted": False, "noted_at": datetime(2026, 1, 1, tzinfo=UTC)}
+    for order in ((0, 1), (1, 0)):
+        standings = [
+            Standing(name="soon", has_room=False, remaining=0, seconds=12.2, **noted),
+            Standing(name="late", has_room=False, remaining=0, seconds=1800.5, **noted),
+        ]
+        refused = admission_of(asked, [standings[place] for place in order])
+        assert (refused.limit, refused.retry_after_seconds) == ("late", 1801)
+        assert refused.headers["Retry-After"] == "1801"
+    # A limit with room has no say, however long it is until it has more.
+    standings = [
+        Standing(name="soon", has_room=False, remaining=0, seconds=0.2, **noted),
+        Standing(name="late", has_room=True, remaining=1, seconds=1800.5, **noted),
+    ]
+    refused = admission_of(asked, standings)
+    assert (refused.limit, refused.headers["Retry-After"]) == ("soon", "1")
 
 
 async def test_sending_the_same_join_again_is_free(api: Api, database: str) -> None:
@@ -218,7 +241,12 @@ async def test_restaurants_and_routes_are_limited_each_by_itself(api: Api) -> No
 
     async def ask(place: Any, route: str) -> bool:
         told = await limits.admit(
-            place, pseudonym="ada", address="192.0.2.1", route=route, is_exempt=False
+            place,
+            pseudonym="ada",
+            address="192.0.2.1",
+            route=route,
+            is_exempt=False,
+            command_id=uuid4(),
         )
         return told.is_allowed
 
@@ -226,11 +254,100 @@ async def test_restaurants_and_routes_are_limited_each_by_itself(api: Api) -> No
     assert await ask(other, "join")
     for number in range(16):
         told = await limits.admit(
-            uuid4(), pseudonym=f"{number}", address="192.0.2.1", route="join", is_exempt=False
+            uuid4(),
+            pseudonym=f"{number}",
+            address="192.0.2.1",
+            route="join",
+            is_exempt=False,
+            command_id=uuid4(),
         )
         assert told.is_allowed
     assert not await ask(uuid4(), "join")
     assert await ask(uuid4(), "another route")
+
+
+# As PostgreSQL says it when the disk is full, for as long as the trigger is there.
+REFUSE_EVENTS = """
+CREATE FUNCTION refuse_events() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'no space left' USING ERRCODE = 'disk_full'; END $$;
+CREATE TRIGGER refuse_events BEFORE INSERT ON stored_events
+FOR EACH STATEMENT EXECUTE FUNCTION refuse_events();
+"""
+TAKE_EVENTS = "DROP FUNCTION refuse_events CASCADE"
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_what_is_answered_with_503_uses_up_nothing(own_database: str, keyed: bool) -> None:
+    async with counter(own_database, requests_per_address_max=6) as api:
+        rows(own_database, REFUSE_EVENTS)
+        for number in range(6):
+            key = {"idempotency_key": f"form-{number}"} if keyed else {}
+            refused = await join(api, 1, **key)
+            assert refused.problem == (503, "storage-full")
+        rows(own_database, TAKE_EVENTS)
+        told = [(await join(api, 1)).status for _ in range(4)]
+        assert told == [201, 201, 201, 429]
+        # Nor of the address: three more of six may come from there.
+        assert [(await join(api, 2)).status for _ in range(3)] == [201] * 3
+        assert (await join(api, 3)).status == 429
+
+
+async def test_what_cannot_be_given_back_at_once_is_given_back_later(
+    own_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with counter(own_database) as api:
+        given_back = "api.given_back.give_back"
+        real, is_away = eventlog.admissions.give_back, True
+
+        async def fail_at_first(*arguments: Any, **named: Any) -> None:
+            if is_away:
+                raise UnavailableError("away")
+            await real(*arguments, **named)
+
+        monkeypatch.setattr(given_back, fail_at_first)
+        rows(own_database, REFUSE_EVENTS)
+        for _ in range(3):
+            assert (await join(api, 1)).status == 503
+        rows(own_database, TAKE_EVENTS)
+        assert (await join(api, 1)).status == 429
+        is_away = False
+        charged = "SELECT count(*) FROM admissions, unnest(times) WHERE limit_name = 'per-phone'"
+        await eventually(lambda: rows(own_database, charged) == [(0,)])
+        assert (await join(api, 1)).status == 201
+
+
+async def test_a_request_that_is_sent_again_under_its_key_uses_up_nothing_more(
+    own_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: Any, **__: Any) -> None:
+        """As when the process ended before it could."""
+
+    monkeypatch.setattr("api.given_back.give_back", never)
+    async with counter(own_database) as api:
+        rows(own_database, REFUSE_EVENTS)
+        for _ in range(5):
+            assert (await join(api, 1, idempotency_key="form")).status == 503
+        rows(own_database, TAKE_EVENTS)
+        told = [(await join(api, 1, idempotency_key=key)).status for key in ("form", "b", "c", "d")]
+        assert told == [201, 201, 201, 429]
+
+
+async def test_twins_through_two_instances_use_up_one(database: str) -> None:  # I-31
+    async with counter(database) as one, open_api(database) as other:
+        twins = [join(api, 1, idempotency_key="form") for api in (one, other) * 3]
+        answers = await asyncio.gather(*twins)
+        assert {answer.status for answer in answers} == {HTTPStatus.CREATED}
+        assert tickets_count(database) == 1
+        told = [(await join(api, 1)).status for api in (one, other, one)]
+    assert told == [201, 201, 429]
+
+
+async def test_who_is_refused_by_a_rule_has_taken_no_ticket(api: Api, database: str) -> None:
+    nowhere = "/api/restaurants/nowhere/tickets"
+    for _ in range(4):
+        assert (await api.post(nowhere, party(1))).problem == (404, "not-found")
+    charged = "SELECT limit_name, count(*) FROM admissions, unnest(times) GROUP BY 1"
+    assert rows(database, charged) == [("per-address", 4)]
 
 
 async def test_with_the_database_away_nobody_is_let_in(database: str) -> None:
@@ -254,7 +371,14 @@ async def test_a_limiter_without_its_database_raises_and_does_not_guess() -> Non
     async with Service(nowhere, guest_key=GUEST_KEY, read_models=(), processors=()) as service:
         limits = App(service, some_settings()).rate_limits
         with pytest.raises(UnavailableError):
-            await limits.admit(uuid4(), pseudonym="p", address="a", route="r", is_exempt=False)
+            await limits.admit(
+                uuid4(),
+                pseudonym="p",
+                address="a",
+                route="r",
+                is_exempt=False,
+                command_id=uuid4(),
+            )
 
 
 async def test_what_limits_keep_leads_to_nobody(api: Api, database: str) -> None:

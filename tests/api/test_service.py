@@ -16,6 +16,7 @@ from eventlog.follower import PAUSE_SECONDS
 from eventlog.mapper import FollowedEvent
 from eventlog.origin import Origin
 from tests.api.http import Answer, api_of
+from tests.kitchen import rows
 from tests.proxy import proxy_to
 
 pytestmark = pytest.mark.anyio
@@ -134,3 +135,14 @@ async def test_a_method_that_a_path_does_not_take_is_a_problem() -> None:
     assert answer.headers["content-type"] == "application/problem+json"
     assert "GET" in answer.headers["allow"]
     assert answer.json["code"] == "method_not_allowed"
+
+
+async def test_readiness_names_a_cursor_that_is_ahead_of_the_log(database: str) -> None:
+    left = "INSERT INTO followers (name, position, count, digest) VALUES ('left', 9, 0, '')"
+    async with Service(database) as service:
+        await ready_with(service, 200)
+        rows(database, left)
+        answer = await ready_with(service, 503)
+
+    assert "ahead of the log" in answer.json["detail"]
+    assert "left" in answer.json["detail"]

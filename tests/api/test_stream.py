@@ -75,7 +75,7 @@ class Client:
 
     @property
     def ids(self) -> list[int]:
-        return [int(block["id"]) for block in self.blocks]
+        return [int(block["id"].partition("-")[0]) for block in self.blocks]
 
     async def got(self, position: int) -> None:
         await eventually(lambda: position in self.ids[-1:])
@@ -201,7 +201,7 @@ async def test_a_client_that_leaves_before_the_first_event_knows_where_to_go_on(
 ) -> None:
     await house.kitchen.order()
     client = await connected(house)
-    assert client.text == "retry: 1000\nid: 1\n\n"
+    assert client.text == f"retry: 1000\nid: 1-{house.tail.epoch}\n\n"
     await client.leave()
 
 
@@ -210,20 +210,26 @@ async def test_a_pulse_tells_in_quiet_times_up_to_where_everything_was_told(hous
     client = house.ask(query="pulse=1")
     await eventually(lambda: client.text)
     await house.kitchen.order()
-    await eventually(lambda: 'id: 1\nevent: pulse\ndata: {"position":1}\n\n' in client.text)
+    pulse = f'id: 1-{house.tail.epoch}\nevent: pulse\ndata: {{"position":1}}\n\n'
+    await eventually(lambda: pulse in client.text)
     await client.leave()
 
     assert [block["event"] for block in client.blocks][:2] == ["order", "pulse"]
 
 
-@pytest.mark.parametrize("where", ["header", "parameter", "both"])
+@pytest.mark.parametrize("where", ["header", "parameter", "both", "epoch"])
 async def test_a_stream_goes_on_behind_the_last_event_the_client_has(
     house: House, where: str
 ) -> None:
     for _ in range(5):
         await house.kitchen.order()
+    # Older versions gave ids without an epoch, and clients still come back with them.
     last = None if where == "parameter" else "3"
-    query = {"header": "", "parameter": "after=3", "both": "after=1"}[where]
+    if where == "epoch":
+        last = (await connected(house)).text.partition("id: 5")[2].strip()
+        assert last.startswith("-")
+        last = f"3{last}"
+    query = {"parameter": "after=3", "both": "after=1"}.get(where, "")
     client = house.ask(last, query)
     await client.got(5)
     await house.kitchen.order()
@@ -335,3 +341,20 @@ async def test_a_head_request_does_not_wait_for_events(house: House) -> None:
 
     assert answer.status == 200
     assert answer.body == b""
+
+
+async def test_a_client_whose_position_is_ahead_of_the_log_is_told_and_gets_everything(
+    house: House,
+) -> None:
+    for _ in range(3):
+        await house.kitchen.order()
+    client = await connected(house, last="40")
+    await client.got(3)
+    await house.kitchen.order()
+    await client.got(4)
+    await client.leave()
+
+    rewound, *others = client.blocks
+    assert rewound["event"] == "rewound"
+    assert orjson.loads(rewound["data"]) == {"position": 0, "asked": 40}
+    assert [int(block["id"].partition("-")[0]) for block in others] == [1, 2, 3, 4]

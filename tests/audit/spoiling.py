@@ -78,9 +78,10 @@ def claim_job(story: Story, name: str, attempt: int = 1, claim_id: UUID | None =
     )
 
 
-def fail_job(story: Story, name: str = "held job", **says: Any) -> None:
+def fail_job(story: Story, name: str = "held job", *, actor: str = "open", **says: Any) -> None:
     usual = {"error": "busy", "reason": "error", "retryable": True, "retry_at": None}
-    story.then("job.failed", name, claim_id=held(story, name), **{**usual, **says})
+    claim_id = held(story, name)
+    story.then("job.failed", name, actor=actor, claim_id=claim_id, **{**usual, **says})
 
 
 def create_keyed(story: Story, job_id: UUID, key: str = "k", scope: str = "forever") -> None:

@@ -1,8 +1,10 @@
 """Every invariant finds the good history good, and rejects at least three bad ones."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
+from uuid_utils.compat import uuid7
 
 from audit.invariant import Verdict
 from audit.runner import AFTER, BEFORE, KINDS
@@ -60,3 +62,22 @@ def test_a_bad_history_is_rejected_by_the_invariant_it_breaks(
     assert len(finding.surroundings) <= BEFORE + 1 + AFTER
     place = finding.violation.place
     assert place is None or story.log[place] in finding.surroundings
+
+
+# I-41: up to 0.1.0 `keys create` and `keys rotate` without --reason recorded an empty reason.
+@pytest.mark.parametrize("reason", ["", None, "opening"])
+def test_a_key_may_be_issued_without_a_reason(story: Story, reason: str | None) -> None:
+    issued: dict[str, Any] = {
+        "name": "k3v9q1m8x2ab",
+        "holder": "the till",
+        "scopes": ["client"],
+        "binding": {},
+        "digest": "00",
+        "reason": reason,
+    }
+    key, operator = uuid7(), "operator:ada"
+    at = story.then("key.issued", key, actor=operator, **issued).recorded_at
+    rotated: dict[str, Any] = {"digest": "01", "earlier_until": at, "reason": reason}
+    story.then("key.rotated", key, actor=operator, **rotated)
+
+    assert judge(story.log, "I-41")["I-41"].verdict is Verdict.VALID

@@ -19,11 +19,11 @@ def executable() -> str | None:
 
 
 @contextmanager
-def running_chromium() -> Iterator[Browser]:
+def running_chromium(*more: str) -> Iterator[Browser]:
     path = executable()
     assert path is not None, MISSING
     # Root has no sandbox in a container; a tab of its own process can be killed by itself.
-    arguments = ["--no-sandbox", "--process-per-tab", "--disable-dev-shm-usage"]
+    arguments = ["--no-sandbox", "--process-per-tab", "--disable-dev-shm-usage", *more]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=arguments)
         try:

@@ -1,6 +1,7 @@
 """What is done from the back office: bulk actions, time travel, rebuilds, and all by keyboard."""
 
 import re
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -55,6 +56,97 @@ def test_a_bulk_cancel_goes_through_all_pages_and_takes_no_other(
     assert len(house.events("job.cancelled")) == 230
     assert statuses(house, many[::50]) == {"CANCELLED"}
     assert statuses(house, kept) == {"PENDING"}
+
+
+def click(page: Page, name: str) -> None:
+    page.get_by_role("button", name=name).click()
+
+
+def click_without_leaving_the_field(page: Page, name: str) -> None:
+    """As a screen reader does: the field keeps the focus, so it tells nothing of its change."""
+    page.get_by_role("button", name=name).dispatch_event("click")
+
+
+CLICKS = pytest.mark.parametrize("pressed", [click, click_without_leaving_the_field])
+
+
+@CLICKS
+def test_cancel_all_takes_the_filter_that_is_typed_without_enter(
+    visit: Visit, house: House, pressed: Callable[[Page, str], None]
+) -> None:
+    mails, invoices = enqueue(house, 3), enqueue(house, 4, queue="invoices")
+    page = visit.open("/ops#jobs/status=PENDING")
+    expect(page.locator("tbody tr")).to_have_count(7)
+
+    page.get_by_label("Queue").fill("email")
+    pressed(page, "Cancel all")
+
+    counted(page, "3 jobs match.")
+    counted(page, "Only status PENDING, queue email.")
+    press(page, "Cancel 3 jobs")
+    counted(page, "3 jobs cancelled.")
+    press(page, "Close")
+    expect(page.get_by_text("No job fits.")).to_be_visible()
+    assert page.url.endswith("#jobs/status=PENDING&queue=email")
+    assert statuses(house, mails) == {"CANCELLED"}
+    assert statuses(house, invoices) == {"PENDING"}
+
+
+@CLICKS
+def test_redrive_all_takes_the_filter_that_is_typed_without_enter(
+    visit: Visit, house: House, pressed: Callable[[Page, str], None]
+) -> None:
+    late, wrong = bury(house, 2, "timeout after 30 s"), bury(house, 3, "no such address")
+    page = visit.open("/ops#dead")
+    expect(page.locator(".letter")).to_have_count(5)
+
+    page.get_by_label("Error contains").fill("timeout")
+    pressed(page, "Redrive all")
+
+    counted(page, "2 jobs match.")
+    press(page, "Redrive 2 jobs")
+    counted(page, "2 jobs redriven.")
+    assert statuses(house, late) == {"PENDING"}
+    assert statuses(house, wrong) == {"DEAD"}
+
+
+def test_a_status_that_allows_no_bulk_action_opens_no_dialog(visit: Visit, house: House) -> None:
+    bury(house, 2)
+    page = visit.open("/ops#jobs/status=DEAD")
+    expect(page.locator("tbody tr")).to_have_count(2)
+
+    page.evaluate(
+        """() => {
+          document.querySelector("select").value = "";
+          document.querySelector(".actions button").click();
+        }"""
+    )
+
+    expect(page.get_by_role("button", name="Retry all")).to_be_disabled()
+    expect(page.get_by_role("dialog")).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    ("view", "verb", "done"),
+    [("#jobs/status=DEAD", "Retry", "retried"), ("#dead", "Redrive", "redriven")],
+)
+def test_a_bulk_action_is_refused_and_counted_anew_when_there_are_more_than_were_shown(
+    visit: Visit, house: House, view: str, verb: str, done: str
+) -> None:
+    visit.expected_status = 409
+    seen = bury(house, 3)
+    page = visit.open(f"/ops{view}")
+    press(page, f"{verb} all")
+    counted(page, "3 jobs match.")
+
+    unseen = bury(house, 2)
+    press(page, f"{verb} 3 jobs")
+
+    counted(page, "5 jobs match now, not 3. Nothing has been changed yet.")
+    assert statuses(house, seen + unseen) == {"DEAD"}
+    press(page, f"{verb} 5 jobs")
+    counted(page, f"5 jobs {done}.")
+    assert statuses(house, seen + unseen) == {"PENDING"}
 
 
 def test_what_is_no_longer_dead_when_it_comes_to_it_is_left_alone(
@@ -333,3 +425,50 @@ def tab_to(page: Page, name: str) -> None:
         if page.evaluate("document.activeElement.textContent") == name:
             return
     raise AssertionError(f"{name} cannot be reached with Tab")
+
+
+def fail(house: House, bot: Any, error: str) -> None:
+    house.order()
+    order = house.ask("POST", f"/api/bots/{bot['id']}/claim")["order"]
+    failure = {"claimId": order["claimId"], "error": error, "retryable": False}
+    house.ask("POST", f"/api/orders/{order['id']}/fail", failure)
+
+
+# SX-01
+def test_a_bot_out_of_service_is_shown_with_its_errors_and_restored_with_a_reason(
+    visit: Visit, house: House
+) -> None:
+    bot = house.bot(failuresMax=2, completion="ack")
+    for error in ("burnt", "the fryer is off"):
+        fail(house, bot, error)
+    page = visit.open("/ops#dead")
+    card = page.locator(".letter", has_text="the fryer is off")
+    expect(card).to_contain_text("after 2 failures in a row")
+
+    page.get_by_role("button", name=f"Restore bot {bot['id']}").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Restore").click()
+    # It is not done without a reason.
+    expect(dialog).to_be_visible()
+    dialog.get_by_label("Reason").fill("The fryer is repaired.")
+    dialog.get_by_role("button", name="Restore").click()
+
+    expect(page.get_by_text("No bot is out of service.")).to_be_visible()
+    (restored,) = house.events("bot.restored")
+    assert restored["data"]["because"] == "The fryer is repaired."
+    assert house.get(f"/api/bots/{bot['id']}")["bot"]["status"] == "IDLE"
+
+
+def test_a_bot_out_of_service_is_explained_and_restored_where_it_is_looked_at(
+    visit: Visit, house: House
+) -> None:
+    bot = house.bot(failuresMax=1, completion="ack")
+    fail(house, bot, "the fryer is off")
+    page = visit.open(f"/ops#item/{bot['id']}")
+    expect(page.get_by_text("It is out of service: 1 claim has failed")).to_be_visible()
+
+    press(page, "Restore")
+    page.get_by_label("Reason").fill("Switched on.")
+    page.get_by_role("dialog").get_by_role("button", name="Restore").click()
+
+    expect(page.get_by_text("The bot does not claim by itself")).to_be_visible()

@@ -209,6 +209,9 @@ def test_dead_letters_are_listed_and_redriven(client: Client, standin: StandIn) 
     assert (counted.matched, counted.redriven) == (1, 0)
     assert client.redrive(rate_per_second=10).redriven == 2
     assert standin.seen[-1].body == {"ratePerSecond": 10, "dryRun": False}
+    client.redrive(expected_count=1, limit=1, cursor="c")
+    named = {"expectedCount": 1, "limit": 1, "cursor": "c", "dryRun": False}
+    assert standin.seen[-1].body == named
 
 
 def test_settings_of_a_queue_that_are_not_named_are_left_alone(

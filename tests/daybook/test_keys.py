@@ -2,8 +2,12 @@
 
 import json
 import os
+import pty
 import re
+import select
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +16,18 @@ import httpx2
 import pytest
 
 from daybook import Client, Refused
+from daybook.errors import BadSetup
 from tests.conftest import reachable_directory
 from tests.daybook.conftest import Made
-from tests.processes import SECONDS_MAX, Running, daybook, eventually
+from tests.processes import (
+    ROOT,
+    SECONDS_MAX,
+    Running,
+    command,
+    daybook,
+    environment,
+    eventually,
+)
 
 KEYS = {"DAYBOOK_AUTH": "keys"}
 
@@ -50,12 +63,35 @@ def test_the_first_start_makes_an_admin_key_and_says_how_to_log_in(
 ) -> None:
     url, key = running.url, admin_key(directory)
     assert eventually(lambda: "DAYBOOK_KEY" in running.output)
-    assert f"{url}/login#{key}\n" in running.output
+    # What a program reads is kept in a log: only a terminal is shown the key.
+    assert key not in running.output
+    assert f"The admin's key is in {directory}/admin.key" in running.output
     assert f"export DAYBOOK_KEY=$(cat {directory}/admin.key)" in running.output
     assert stat.S_IMODE(os.stat(directory / "admin.key").st_mode) == 0o600
     assert ask(url, "/api/orders").status_code == 401
     assert ask(url, "/api/orders", key).status_code == 200
     assert ask(url, "/login").status_code == 200
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no terminals of this kind")
+def test_at_a_terminal_the_first_start_says_how_to_log_in(made: Made) -> None:
+    with made.copied() as directory:
+        watching, terminal = pty.openpty()
+        arguments = command("serve", "--port", "0", "--data-dir", directory)
+        process = subprocess.Popen(
+            arguments, cwd=ROOT, env=environment(**KEYS), stdout=terminal, stderr=terminal
+        )
+        os.close(terminal)
+        said = b""
+        try:
+            while b"DAYBOOK_KEY" not in said:
+                assert select.select([watching], [], [], SECONDS_MAX)[0], said
+                said += os.read(watching, 4096)
+            assert f"/login#{admin_key(directory)}" in said.decode()
+        finally:
+            process.terminate()
+            process.wait(SECONDS_MAX)
+            os.close(watching)
 
 
 def test_keys_are_made_listed_changed_and_ended_beside_a_running_service(
@@ -92,7 +128,7 @@ def test_keys_are_made_listed_changed_and_ended_beside_a_running_service(
     told = [(event["topic"], event["data"].get("reason")) for event in log.json()["events"]]
     assert told[-3:] == [
         ("key.issued", "opening"),
-        ("key.rotated", ""),
+        ("key.rotated", None),
         ("key.revoked", "the till was sold"),
     ]
 
@@ -183,3 +219,114 @@ def test_a_file_that_holds_no_key_is_not_taken_for_one(made: Made) -> None:  # S
     assert result.returncode == 2
     assert "holds no key of an admin" in result.stderr
     assert "hunter2" not in result.stderr + result.stdout
+
+
+# I-41: the README makes keys without a reason, and afterwards every check passes.
+def test_a_log_with_keys_made_without_a_reason_passes_every_check(made: Made) -> None:
+    with made.copied() as directory:
+        one = Running("serve", "--port", "0", "--data-dir", directory, **KEYS)
+
+        def passing(*arguments: str) -> str:
+            result = daybook(*arguments, "--data-dir", directory)
+            assert result.returncode == 0, result.stdout + result.stderr
+            return result.stdout
+
+        try:
+            assert one.url
+            key = passing("keys", "create", "--scope", "client", "--for", "the till")
+            passing("keys", "rotate", key.split("_")[2])
+            passing("audit", "check")
+            passing("rebuild", "--all", "--verify-only")
+            passing("doctor")
+        finally:
+            one.end()
+
+
+@pytest.mark.parametrize("reason", ["", "two\nlines", "\x1b[2J", "x" * 501])
+@pytest.mark.parametrize("command", [("create", "--scope", "admin", "--for", "x"), ("revoke", "k")])
+def test_a_reason_is_one_line_of_text_or_is_left_out(
+    tmp_path: Path, command: tuple[str, ...], reason: str
+) -> None:
+    result = daybook("keys", *command, "--reason", reason, "--data-dir", tmp_path)
+    assert result.returncode == 2
+    assert "1 to 500 characters" in result.stderr
+    assert "\x1b" not in result.stderr
+
+
+GREETING = """
+from daybook import Worker
+worker = Worker({arguments}queues=["greetings"])
+@worker.job("greet")
+async def greet(job):
+    return "hello"
+if __name__ == "__main__":
+    worker.run()
+"""
+
+
+def test_worker_and_client_take_address_and_key_from_the_environment(
+    running: Running, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "greeting.py").write_text(GREETING.format(arguments=""))
+    variables = {"DAYBOOK_URL": running.url, "DAYBOOK_KEY": admin_key(directory)}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with Client() as client:
+        job = client.enqueue("greetings", "greet", {})
+        worker = Running("worker", "greeting:worker", **variables, PYTHONPATH=str(tmp_path))
+        try:
+            assert eventually(lambda: client.get(job.id).status == "COMPLETED"), worker.output
+        finally:
+            worker.end()
+        direct = subprocess.Popen(
+            [sys.executable, tmp_path / "greeting.py"], env=environment(**variables), cwd=ROOT
+        )
+        try:
+            again = client.enqueue("greetings", "greet", {})
+            assert eventually(lambda: client.get(again.id).status == "COMPLETED")
+        finally:
+            direct.terminate()
+            direct.wait(SECONDS_MAX)
+
+
+def test_a_key_of_the_environment_goes_to_the_address_of_the_environment_only(
+    running: Running, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAYBOOK_KEY", admin_key(directory))
+    with Client(running.url) as client, pytest.raises(Refused):
+        client.enqueue("greetings", "greet", {})
+    with pytest.raises(BadSetup, match="DAYBOOK_URL"):
+        Client()
+
+
+@pytest.mark.parametrize("how", ["command", "program"])
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("dbk_worker_k3v9q1m8x2ab_" + "x" * 43 + "_abcdef", "good key"),
+        ("hunter2", "not one of Daybook's"),
+    ],
+)
+def test_a_bad_key_ends_a_worker_with_one_sentence(
+    running: Running, tmp_path: Path, how: str, key: str, said: str
+) -> None:
+    module = tmp_path / "greeting.py"
+    module.write_text(GREETING.format(arguments=""))
+    variables = {"DAYBOOK_URL": running.url, "DAYBOOK_KEY": key, "PYTHONPATH": str(tmp_path)}
+    if how == "command":
+        ended = daybook("worker", "greeting:worker", **variables)
+    else:
+        ended = subprocess.run(
+            [sys.executable, module],
+            env=environment(**variables),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+    assert ended.returncode == 2, ended.stderr
+    sentences = [line for line in ended.stderr.splitlines() if not line.startswith("{")]
+    assert len(sentences) == 1, ended.stderr
+    assert said in sentences[0]
+    assert key not in ended.stderr

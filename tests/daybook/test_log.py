@@ -13,6 +13,7 @@ import pytest
 from msgspec import Raw
 
 from daybook.pretty import Pretty, summary
+from projections.log_search import TOPICS
 from tests.daybook.conftest import Serving
 from tests.daybook.history import fill, fill_many, run
 from tests.kitchen import open_kitchen, rows
@@ -252,3 +253,30 @@ def test_nobody_moves_the_cursor_of_a_terminal_with_his_data() -> None:
 
     assert row.isprintable()
     assert "subject=''" in row
+
+
+@pytest.mark.parametrize("columns", [72, 80, 120, 200])
+def test_an_event_fits_the_terminal_with_its_whole_id(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    line = {
+        "position": 123456789,
+        "aggregate": ID,
+        "version": 12,
+        "topic": max(TOPICS, key=len),
+        "recordedAt": "2026-01-01T12:00:00.123456Z",
+        "actor": "client:vip:k3v9q1m8x2ab",
+        "commandId": ID,
+        "correlationId": ID,
+        "causationId": None,
+        "data": {"payload": "x" * 300, "subject": "y" * 300},
+    }
+
+    shown = Pretty().row(json.dumps(line).encode()).splitlines()
+
+    assert max(map(len, shown)) <= columns
+    assert ID in "".join(shown)
+    assert len(shown) == (1 if columns == 200 else 2)

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from eventlog.epochs import READ_EPOCH
 from tests.kitchen import open_kitchen, rows
 from tests.processes import daybook
 from tests.workshop import Workshop
@@ -132,3 +133,70 @@ async def test_the_doctor_mentions_what_was_begun_and_never_ended(database: str)
     assert "daybook import FILE" in told.stdout
     assert "A rebuild of orders bots was cut off" in told.stdout
     assert "Go on: daybook rebuild orders bots." in told.stdout
+
+
+async def test_the_doctor_names_cursors_that_are_ahead_of_the_log(database: str) -> None:
+    # I-34
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+    follow = "INSERT INTO followers (name, position, count, digest) VALUES ('seen', %s, 0, '')"
+    rows(database, follow % 1)
+    assert "None is ahead of the log." in doctor(database)
+    rows(database, "UPDATE followers SET position = 41")
+    assert "seen is 40 positions ahead of the log" in doctor(database)
+
+
+async def test_the_doctor_tells_of_a_failover(database: str) -> None:
+    begin = "INSERT INTO log_epochs (number, epoch, position) VALUES (%s, '%s', %s)"
+    rows(database, begin % (1, "a.1", 0))
+    assert "no service has run since" in doctor(database)
+    ((here,),) = rows(database, READ_EPOCH)
+    rows(database, begin % (2, here, 7))
+    told = doctor(database)
+    assert "This is epoch 2" in told
+    assert "behind position 7" in told
+    assert "audit check" in told
+    rows(database, "UPDATE log_epochs SET began_at = now() - interval '8 days'")
+    assert "audit check" not in doctor(database)
+
+
+@pytest.mark.parametrize("kind", ["orders", "jobs"])
+async def test_as_of_the_future_says_that_it_is_the_present(database: str, kind: str) -> None:
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+    told = daybook("as-of", "2100-01-01T00:00:00Z", "--kind", kind, DATABASE_URL=database)
+    assert told.returncode == 0
+    assert "2100-01-01T00:00:00Z is in the future" in told.stderr
+    past = daybook("as-of", "1", "--kind", kind, DATABASE_URL=database)
+    assert "future" not in past.stderr
+
+
+async def test_the_doctor_s_findings_can_be_had_as_json(database: str) -> None:
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+    rows(database, "UPDATE orders SET attempts = 7")
+    told = daybook("doctor", "--json", DATABASE_URL=database)
+    assert told.returncode == 1
+    findings = json.loads(told.stdout)["findings"]
+    assert {tuple(one) for one in findings} == {("what", "health", "sentence", "nextStep")}
+    (orders,) = [one for one in findings if one["what"] == "table orders"]
+    assert orders["health"] == "bad"
+    assert "differs in attempts" in orders["sentence"]
+
+
+# At 60 and 80 columns nothing is lost or cut in the middle of a word.
+@pytest.mark.parametrize("columns", [60, 80, 132])
+async def test_the_doctor_fits_the_terminal(database: str, columns: int) -> None:
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+    rows(database, "UPDATE orders SET attempts = 7")
+    terminal = {"COLUMNS": str(columns), "FORCE_COLOR": "1"}
+    told = daybook("doctor", DATABASE_URL=database, **terminal).stdout
+    long = [line for line in told.splitlines() if len(line) > columns]
+    # Only a single word may be wider than its column: an id or the words of a command.
+    assert [line for line in long if len(line.split()[-1]) < columns - 45] == []
+    findings = json.loads(daybook("doctor", "--json", DATABASE_URL=database).stdout)["findings"]
+    one_line = " ".join(told.split())
+    for finding in findings:
+        if "seconds" not in finding["sentence"] and "free at" not in finding["sentence"]:
+            assert " ".join(finding["sentence"].split()) in one_line

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
+from uuid_utils.compat import uuid7
 
 from eventlog.admissions import (
     FORGET_ADMISSIONS,
@@ -21,6 +22,7 @@ from eventlog.admissions import (
     Standing,
     admit,
     forget_admissions,
+    give_back,
 )
 from eventlog.database import connect, noting_conninfo, owner_conninfo, reader_conninfo
 from tests.kitchen import rows
@@ -134,6 +136,83 @@ async def test_the_wait_that_is_told_is_the_wait_that_it_takes(database: str) ->
         assert not await ask(connection, "ada")
         rows(database, GROW_OLDER, {"seconds": 5})
         assert await ask(connection, "ada")
+
+
+async def test_attempts_at_one_command_count_once(database: str) -> None:
+    async with await connect(noting_conninfo(database)) as connection:
+        first, *others = [uuid7() for _ in range(4)]
+        for _ in range(5):
+            assert is_admitted(await admit(connection, asked(), first))
+        assert [is_admitted(await admit(connection, asked(), one)) for one in others] == [
+            True,
+            True,
+            False,
+        ]
+        # Sent again, it is still one of the three that there may be.
+        (phone, _) = sorted(await admit(connection, asked(), first), key=lambda one: -len(one.name))
+        assert is_admitted([phone])
+
+
+async def test_an_attempt_counts_from_its_latest_on(database: str) -> None:
+    # I-31: its effect is as late as the last attempt.
+    async with await connect(noting_conninfo(database)) as connection:
+        command = uuid7()
+        assert is_admitted(await admit(connection, asked(), command))
+        rows(database, GROW_OLDER, {"seconds": 3000})
+        assert is_admitted(await admit(connection, asked(), command))
+        rows(database, GROW_OLDER, {"seconds": 3000})
+        told = [await ask(connection, "ada") for _ in range(3)]
+    assert told == [True, True, False]
+
+
+async def test_what_is_given_back_is_there_again(database: str) -> None:
+    async with await connect(noting_conninfo(database)) as connection:
+        for _ in range(5):
+            command = uuid7()
+            told = await admit(connection, asked(), command)
+            assert is_admitted(told)
+            await give_back(connection, asked(), command_id=command, noted_at=told[0].noted_at)
+        assert {count for _, _, count in rows(database, TIMES)} == {0}
+        for _ in range(2):
+            await give_back(connection, asked(), command_id=uuid7(), noted_at=None)
+        assert [await ask(connection, "ada") for _ in range(4)] == [True] * 3 + [False]
+
+
+async def test_an_attempt_that_is_given_back_leaves_its_twin(database: str) -> None:
+    # I-31: the twin may have taken effect.
+    async with await connect(noting_conninfo(database)) as connection:
+        command = uuid7()
+        for turn in (0, 1):
+            twins = [await admit(connection, asked(str(turn)), command) for _ in range(2)]
+            noted_at = twins[turn][0].noted_at
+            await give_back(connection, asked(str(turn)), command_id=command, noted_at=noted_at)
+            assert ("per-phone", str(turn), 1) in rows(database, TIMES)
+
+
+async def test_an_instance_of_an_earlier_version_counts_along(database: str) -> None:
+    earlier = """
+    SELECT is_admitted FROM admit('{per-phone}', '{ada}', '{3}', '{3600}')
+    """
+    async with await connect(noting_conninfo(database)) as connection:
+        command = uuid7()
+        assert rows(database, earlier) == [(True,)]
+        told = await admit(connection, asked(), command)
+        assert rows(database, earlier) == [(True,)]
+        assert not await ask(connection, "ada")
+        await give_back(connection, asked(), command_id=command, noted_at=told[0].noted_at)
+        assert await ask(connection, "ada")
+        assert rows(database, earlier) == [(False,)]
+
+
+async def test_rows_from_before_belong_to_no_command(database: str) -> None:
+    async with await connect(noting_conninfo(database)) as connection:
+        for _ in range(2):
+            await ask(connection, "ada")
+        rows(database, "UPDATE admissions SET commands = '{}'")
+        command = uuid7()
+        assert is_admitted(await admit(connection, asked(), command))
+        assert is_admitted(await admit(connection, asked(), command))
+        assert not await ask(connection, "ada")
 
 
 async def test_a_limit_that_was_lowered_counts_those_that_were_let_in_before(

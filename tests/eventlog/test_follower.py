@@ -14,6 +14,7 @@ from domain.event import Event
 from domain.order import Order
 from eventlog import follower as follower_module
 from eventlog.database import follower_conninfo, owner_conninfo
+from eventlog.errors import CursorAheadError
 from eventlog.follower import PAUSE_SECONDS, READ_EVENTS_OF_TOPICS, Cursor, Follower
 from eventlog.mapper import FollowedEvent
 from eventlog.wakeups import Wakeups
@@ -112,7 +113,8 @@ async def test_a_follower_killed_between_effect_and_cursor_repeats_nothing(
 
     async with following(seen_database, follower):
         await eventually(lambda: all_seen(seen_database, 500))
-        await assert_proven(follower)
+    await assert_proven(follower)
+    await follower.close()
     assert projection.fail_once_after is None
 
 
@@ -123,7 +125,8 @@ async def test_two_instances_of_one_follower_share_the_work_and_double_nothing(
     async with following(seen_database, *followers):
         await write_orders(seen_database, 800)
         await eventually(lambda: all_seen(seen_database, 800))
-        await assert_proven(followers[0])
+    await assert_proven(followers[0])
+    await followers[0].close()
 
 
 async def test_a_follower_wants_only_its_topics_and_still_moves_past_the_others(
@@ -189,7 +192,8 @@ async def test_a_follower_that_hears_nothing_comes_to_the_end_of_the_log_by_its_
         async with open_kitchen(seen_database) as kitchen:
             await kitchen.bot()
         await eventually(lambda: rows(seen_database, "SELECT position FROM followers") == [(4,)], 3)
-        await assert_proven(follower)
+    await assert_proven(follower)
+    await follower.close()
 
 
 async def test_a_follower_waits_for_those_who_wrote_when_it_looked_and_not_for_ever_others(
@@ -243,7 +247,65 @@ async def test_a_follower_heals_itself_when_its_connections_are_cut(seen_databas
             proxy.drop_all()
             await write_orders(seen_database, 10)
             await eventually(lambda: all_seen(seen_database, 20))
-            await assert_proven(follower)
+        await assert_proven(follower)
+        await follower.close()
+
+
+def left_ahead(database: str, position: int) -> None:
+    """As an earlier version left a cursor when the server crashed: where nothing is any more."""
+    rows(database, f"UPDATE followers SET position = {position}")
+
+
+async def test_a_cursor_ahead_of_the_log_goes_back_to_what_it_has_processed(
+    seen_database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    # I-34
+    follower = Follower(seen_database, Seen(), MAPPER)
+    await write_orders(seen_database, 10)
+    assert await follower.catch_up() == 10
+    await follower.close()
+    left_ahead(seen_database, 40)
+    # Those that have reused its positions since are not skipped, nor are the others repeated.
+    await write_orders(seen_database, 15)
+
+    assert await follower.catch_up() == 15
+    assert all_seen(seen_database, 25)
+    await assert_proven(follower)
+    assert "went back from position 40 to 10" in caplog.text
+    await follower.close()
+
+
+async def test_a_cursor_ahead_of_the_log_whose_proof_is_of_another_log_is_not_moved(
+    seen_database: str,
+) -> None:
+    follower = Follower(seen_database, Seen(), MAPPER)
+    await write_orders(seen_database, 10)
+    await follower.catch_up()
+    await follower.close()
+    rows(seen_database, "UPDATE followers SET position = 40, count = 9")
+
+    with pytest.raises(CursorAheadError, match="daybook rebuild seen"):
+        await follower.catch_up()
+    assert rows(seen_database, "SELECT position, count FROM followers") == [(40, 9)]
+
+
+async def test_a_new_epoch_begins_where_the_furthest_follower_was(seen_database: str) -> None:
+    follower = Follower(seen_database, Seen(), MAPPER)
+    await write_orders(seen_database, 10)
+    await follower.catch_up()
+    await follower.close()
+    ((epoch,),) = rows(seen_database, "SELECT epoch FROM followers")
+    assert rows(seen_database, "SELECT number, epoch, position FROM log_epochs") == [(1, epoch, 0)]
+    # As on a standby that has just been promoted.
+    rows(seen_database, "UPDATE log_epochs SET epoch = 'a.1'")
+    rows(seen_database, "UPDATE followers SET epoch = 'a.1'")
+    await write_orders(seen_database, 5)
+
+    assert await follower.catch_up() == 5
+    known = rows(seen_database, "SELECT number, epoch, position FROM log_epochs ORDER BY number")
+    assert known == [(1, "a.1", 0), (2, epoch, 10)]
+    assert rows(seen_database, "SELECT epoch, position FROM followers") == [(epoch, 15)]
+    await follower.close()
 
 
 def test_the_proof_tells_skipped_repeated_and_swapped_positions_apart() -> None:

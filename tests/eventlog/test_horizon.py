@@ -3,8 +3,8 @@
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 from uuid import UUID
 
@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.conninfo import make_conninfo
+from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid4, uuid7
 
 from eventlog.database import connect_in_thread, owner_conninfo, writer_conninfo
@@ -202,22 +203,136 @@ def test_a_writer_that_rolled_back_is_not_waited_for(
         assert Horizon().look_in_thread(connection) == 2
 
 
+class Interrupted:
+    """A connection on which others get a turn after every statement of a look."""
+
+    def __init__(
+        self, connection: "psycopg.Connection[Any]", turns: list[Callable[[], None]]
+    ) -> None:
+        self._connection = connection
+        self._turns = turns
+
+    def cursor(self, **_: Any) -> "Interrupted":
+        return self
+
+    def execute(self, query: str) -> "psycopg.Cursor[Any]":
+        found = self._connection.execute(query.encode())
+        if self._turns:
+            self._turns.pop(0)()
+        return found
+
+
+class InterruptedAsync(psycopg.AsyncConnection[TupleRow]):
+    """The same; in a pipeline the server might already be further."""
+
+    turns: list[Callable[[], None]]
+
+    @asynccontextmanager
+    async def pipeline(self) -> AsyncIterator[Any]:
+        yield None
+
+    async def execute(self, *arguments: Any, **options: Any) -> Any:
+        found = await super().execute(*arguments, **options)
+        if self.turns:
+            self.turns.pop(0)()
+        return found
+
+
+@contextmanager
+def interrupting(database: str, statement: int) -> Iterator[tuple[list[Callable[[], None]], Any]]:
+    """After that statement one writer draws the first position and keeps it; another draws the
+    second and commits."""
+    with psycopg.connect(owner_conninfo(database)) as slow:
+
+        def write() -> None:
+            _append(slow, uuid7(), 1)
+            with psycopg.connect(owner_conninfo(database)) as quick:
+                _append(quick, uuid7(), 1)
+
+        yield [*[lambda: None] * statement, write], slow
+
+
+@pytest.mark.parametrize("statement", range(4))
+def test_writers_that_come_between_the_statements_of_a_look_are_not_overlooked(
+    database: str, statement: int
+) -> None:
+    horizon = Horizon()
+    with (
+        interrupting(database, statement) as (turns, slow),
+        connect_in_thread(owner_conninfo(database)) as connection,
+    ):
+        interrupted: Any = Interrupted(connection, turns)
+        assert horizon.look_in_thread(interrupted) == 0
+        assert horizon.look_in_thread(interrupted) == 0
+        slow.commit()
+        assert horizon.look_in_thread(interrupted) == 2
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("statement", range(4))
+async def test_nor_are_they_where_the_service_looks(database: str, statement: int) -> None:
+    horizon = Horizon()
+    with interrupting(database, statement) as (turns, slow):
+        connection = await InterruptedAsync.connect(owner_conninfo(database), autocommit=True)
+        async with connection:
+            connection.turns = turns
+            assert await horizon.look(connection) == 0
+            assert await horizon.look(connection) == 0
+            slow.commit()
+            assert await horizon.look(connection) == 2
+
+
+def test_what_was_seen_on_one_connection_says_nothing_on_the_next(database: str) -> None:
+    horizon = Horizon()
+    owner = owner_conninfo(database)
+    with psycopg.connect(owner) as writer, psycopg.connect(owner) as another:
+        _append(writer, uuid7(), 1)
+        with connect_in_thread(owner) as connection:
+            _append(connection, uuid7(), 1)
+            assert horizon.look_in_thread(connection) == 0
+        # The writer that was awaited is gone, as after a crash, and another holds a position.
+        writer.rollback()
+        _append(another, uuid7(), 1)
+        with connect_in_thread(owner) as connection:
+            assert horizon.look_in_thread(connection) == 0
+            assert horizon.is_waiting
+
+
+def test_positions_that_were_drawn_for_nothing_are_no_horizon(database: str) -> None:
+    """A crash gives back what was drawn behind the newest event."""
+    with connect_in_thread(owner_conninfo(database)) as connection:
+        _append(connection, uuid7(), 1)
+        for _ in range(40):
+            connection.execute("SELECT nextval('stored_events_notification_id_seq')")
+        horizon = Horizon()
+        assert horizon.look_in_thread(connection) == 1
+        assert not horizon.is_waiting
+
+
 class Transactions:
-    """A model of writers: each draws some positions, and commits or not, in any order."""
+    """A model of writers: each draws some positions, and commits or not, in any order. What is
+    committed is durable, and what was drawn may not be."""
 
     def __init__(self) -> None:
         self.drawn = 0
         self.open: dict[str, list[int]] = {}
         self.visible: set[int] = set()
 
+    @property
+    def newest(self) -> int:
+        return max(self.visible, default=0)
 
-@given(
-    st.lists(
-        st.tuples(st.sampled_from(["begin", "draw", "commit", "abort", "look"]), st.integers(0, 5)),
-        max_size=60,
-    )
-)
-def test_no_history_of_writers_makes_a_settled_position_incomplete(
+    def crash(self, kept: int) -> None:
+        """The sequence goes back, no further than to the newest event; writers vanish."""
+        self.drawn = min(self.drawn, self.newest + kept)
+        self.open.clear()
+
+
+ACTIONS = ["begin", "draw", "commit", "abort", "look", "crash"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 5)), max_size=60))
+def test_no_history_of_writers_and_crashes_makes_a_settled_position_incomplete(
     steps: list[tuple[str, int]],
 ) -> None:
     log, horizon, seen_at = Transactions(), Horizon(), dict[int, set[int]]()
@@ -226,8 +341,11 @@ def test_no_history_of_writers_makes_a_settled_position_incomplete(
         if action == "begin":
             log.open[name] = []
         elif action == "look":
-            settled = horizon.observe(log.drawn, log.open)
+            settled = horizon.observe(log.drawn, log.open, log.newest)
             seen_at[settled] = {position for position in log.visible if position <= settled}
+        elif action == "crash":
+            log.crash(kept=who)
+            horizon.reset()
         elif name in log.open and action == "draw":
             log.drawn += 1
             log.open[name].append(log.drawn)

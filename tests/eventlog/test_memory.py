@@ -14,7 +14,7 @@ from domain.errors import ClaimLostError, NotFoundError
 from domain.foreman import CancelJob
 from domain.job import Job, JobStatus
 from domain.workshop import ExpireLease, FinishJobs, Outcome
-from eventlog.database import owner_conninfo
+from eventlog.database import connect, owner_conninfo, reader_conninfo
 from eventlog.memory import Memory
 from projections.jobs import REMEMBERED_BYTES_MAX, LiveJobs
 from tests.kitchen import rows
@@ -148,6 +148,47 @@ async def test_nothing_is_decided_from_what_a_failover_has_taken_back(database: 
     assert [topics(database, job) for job in claimed] == [["created"], ["created"]]
 
 
+def lose_claims(database: str) -> None:
+    """As an asynchronous standby does that is promoted before it has heard of them."""
+    with psycopg.connect(owner_conninfo(database), autocommit=True) as owner:
+        owner.execute(FORGET_CLAIM)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.DONE, Outcome.RETRY])
+async def test_a_claim_lost_in_a_failover_completes_nothing_of_the_one_that_came_after(
+    database: str, outcome: Outcome
+) -> None:
+    """The row is of the version that is remembered, and under another claim."""
+    # I-23
+    async with open_workshop(database) as one, open_workshop(database) as other:
+        await one.jobs(2)
+        lost = await one.claim(2)
+        lose_claims(database)
+        held = await other.claim(2)
+        results = [one.result(job, outcome) for job in lost]
+        receipt = await one.submit(FinishJobs(results=results, jitter=0))
+        assert not any(told_done(told) for told in receipt.answer)
+        for job in held:
+            await other.finish(job)
+
+    assert [topics(database, job) for job in held] == [["created", "claimed", "completed"]] * 2
+
+
+async def test_whatever_is_remembered_is_dropped_when_a_connection_is_made_anew(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be that of another server, whose log is not the one that was remembered."""
+    async with open_workshop(database) as workshop:
+        await workshop.jobs(2)
+        first, second = await workshop.claim(2)
+        with no_looking(monkeypatch):
+            await workshop.finish(first)
+            await (await connect(reader_conninfo(database))).close()
+            with pytest.raises(psycopg.errors.InvalidTextRepresentation):
+                await workshop.finish(second)
+        await workshop.finish(second)
+
+
 async def test_a_refusal_from_memory_is_as_sure_as_any_other(database: str) -> None:
     async with open_workshop(database) as workshop:
         first, second = await workshop.jobs(2)
@@ -179,7 +220,7 @@ async def test_of_more_than_can_be_remembered_the_oldest_are_forgotten(database:
     async with open_workshop(database) as workshop:
         await workshop.jobs(5)
         claimed = await workshop.claim(5)
-    memory.note([Left(job) for job in claimed])
+    memory.note([Left(job) for job in claimed], memory.life)
     keys = [job.id.int for job in claimed]
 
     assert memory.recall(keys[2:]) == claimed[2:]

@@ -17,6 +17,7 @@ import eventlog.tail
 from domain.order import Order, OrderKind
 from eventlog.committer import Committer
 from eventlog.database import reader_conninfo, writer_conninfo
+from eventlog.epochs import Place
 from eventlog.errors import UnavailableError
 from eventlog.mapper import RecordedEvent
 from eventlog.subscription import Subscription, SubscriptionEndedError
@@ -110,7 +111,7 @@ async def test_a_subscriber_that_comes_back_gets_what_it_missed_and_then_goes_on
 ) -> None:
     async with open_tail(database) as (tail, kitchen):
         await write(kitchen, 1200)
-        async with tail.subscription(after=5) as subscription:
+        async with tail.subscription(Place(5)) as subscription:
             assert await take(subscription, 1200) == [*range(6, 1201)]
             await write(kitchen, 10)
             assert await take(subscription, 1210) == [*range(1201, 1211)]
@@ -123,7 +124,7 @@ async def test_coming_and_going_under_load_nobody_misses_or_repeats_an_event(
         """Leaves after a few events, over and over."""
         taken: list[int] = []
         while not taken or taken[-1] < 4000:
-            async with tail.subscription(after=taken[-1] if taken else 0) as subscription:
+            async with tail.subscription(Place(taken[-1] if taken else 0)) as subscription:
                 for _ in range(1 + name):
                     taken += [event.position for event in await subscription.next(0.2)]
         return taken
@@ -144,12 +145,16 @@ async def test_a_subscriber_that_knows_more_than_this_process_gets_nothing_twice
     async with (
         open_tail(database) as (tail, kitchen),
         tail.subscription() as first,
-        tail.subscription(after=15) as ahead,
+        await late_writer(database) as late,
     ):
-        assert await ahead.next(0.05) == []
         await write(kitchen, 20)
-        assert await take(first, 20) == [*range(1, 21)]
-        assert await take(ahead, 20) == [*range(16, 21)]
+        # This process waits for the writer, and the one that served the client before did not.
+        async with tail.subscription(tail.place(15)) as ahead:
+            assert ahead.asked is None
+            assert await ahead.next(0.05) == []
+            await late.commit()
+            assert await take(first, 21) == [*range(1, 22)]
+            assert await take(ahead, 21) == [*range(16, 22)]
 
 
 async def test_a_subscriber_that_falls_behind_is_ended_and_reads_on_when_it_comes_back(
@@ -166,7 +171,7 @@ async def test_a_subscriber_that_falls_behind_is_ended_and_reads_on_when_it_come
             assert await reading == [*range(1, 101)]
             with pytest.raises(SubscriptionEndedError, match="fell behind"):
                 await slow.next(1)
-        async with tail.subscription(after=slow.position) as again:
+        async with tail.subscription(tail.place(slow.position)) as again:
             assert await take(again, 100) == [*range(1, 101)]
 
 
@@ -268,3 +273,65 @@ async def test_when_the_tail_ends_so_do_its_subscriptions_at_once(database: str)
                 await asyncio.wait_for(waiting, 1)
         with pytest.raises(UnavailableError):
             await tail.subscription().__aenter__()
+
+
+@pytest.mark.parametrize(
+    ("place", "start"),
+    [
+        (Place(7, "current"), 7),  # nothing has happened
+        (Place(7, "a.1"), 5),  # a later epoch differs behind 5
+        (Place(3, "a.1"), 3),
+        (Place(8, "a.2"), 6),
+        (Place(2, "f.9"), 0),  # of another log
+        (Place(7), 7),  # from an older version
+        (Place(12), 6),  # the same, ahead of the log: the last epoch is gone through again
+        (Place(12, "current"), 6),
+    ],
+)
+async def test_a_subscriber_goes_on_from_where_its_log_and_this_one_are_the_same(
+    database: str, place: Place, start: int
+) -> None:
+    async with open_tail(database) as (tail, kitchen), tail.subscription():
+        current = tail.epoch
+        rows(database, "DELETE FROM log_epochs")
+        rows(
+            database,
+            "INSERT INTO log_epochs (number, epoch, position)"
+            f" VALUES (1, 'a.1', 0), (2, 'a.2', 5), (3, '{current}', 6)",
+        )
+        await write(kitchen, 10)
+        asked = Place(place.position, current if place.epoch == "current" else place.epoch)
+        async with tail.subscription(asked) as subscription:
+            assert subscription.position == start
+            assert subscription.asked == (None if start == place.position else place.position)
+            assert await take(subscription, 10) == [*range(start + 1, 11)]
+
+
+async def test_streams_end_when_the_database_has_failed_over(database: str) -> None:
+    async with (
+        proxy_to(database) as proxy,
+        open_tail(proxy.conninfo) as (tail, kitchen),
+        tail.subscription() as subscription,
+    ):
+        await write(kitchen, 10)
+        assert await take(subscription, 10) == [*range(1, 11)]
+        # What this process knew is of another server than the one it finds next.
+        tail._epoch = "a.1"
+        proxy.drop_all()
+        with pytest.raises(SubscriptionEndedError, match="failed over"):
+            await take(subscription, 99)
+
+
+async def test_streams_end_when_the_log_has_become_shorter(database: str) -> None:
+    """As after a restored snapshot of the disk, which no timeline tells of."""
+    async with (
+        proxy_to(database) as proxy,
+        open_tail(proxy.conninfo) as (tail, kitchen),
+        tail.subscription() as subscription,
+    ):
+        await write(kitchen, 10)
+        assert await take(subscription, 10) == [*range(1, 11)]
+        tail._position = 30
+        proxy.drop_all()
+        with pytest.raises(SubscriptionEndedError, match="restored"):
+            await take(subscription, 99)

@@ -15,6 +15,7 @@ from domain.order import Order
 from processors import runtime
 from processors.qstash import QStash
 from processors.runtime import Processor
+from processors.scheduling import GRACE_SECONDS
 from tests.kitchen import Kitchen, fold_of_the_log, live_rows, rows
 
 READ_EVENTS = """
@@ -39,10 +40,16 @@ async def running(
     delay_seconds: float = 10,
     qstash: QStash | None = None,
     processors: Sequence[Processor] | None = None,
+    callback_grace_seconds: float = GRACE_SECONDS,
 ) -> AsyncIterator[Kitchen]:
     kitchen = runtime.Kitchen(delay_seconds=delay_seconds)
     service = Service(
-        conninfo, kitchen=kitchen, qstash=qstash, read_models=(), processors=processors
+        conninfo,
+        kitchen=kitchen,
+        qstash=qstash,
+        read_models=(),
+        processors=processors,
+        callback_grace_seconds=callback_grace_seconds,
     )
     async with service:
         yield Kitchen(service.committer)

@@ -6,19 +6,15 @@ import json
 import pytest
 
 from domain.claim import CompletionMode
-from processors import registry
+from processors.scheduling import GRACE_SECONDS
+from tests.api.http import some_settings
 from tests.kitchen import eventually
 from tests.processors.scene import claim_of, claimed, completed, lateness, running
 from tests.processors.test_qstash import client, upstash_server
 
 pytestmark = pytest.mark.anyio
 
-GRACE_SECONDS = 0.5
-
-
-@pytest.fixture(autouse=True)
-def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "GRACE_SECONDS", GRACE_SECONDS)
+SHORT_SECONDS = 0.4
 
 
 async def test_a_claim_is_scheduled_once_for_the_time_that_is_left(database: str) -> None:
@@ -72,14 +68,21 @@ async def test_a_publish_that_failed_is_repeated(
     assert caplog.text.count("could not be scheduled") == 1
 
 
-async def test_what_is_never_called_back_is_completed_after_the_grace(database: str) -> None:
+@pytest.mark.parametrize("grace_seconds", [GRACE_SECONDS, SHORT_SECONDS])
+async def test_what_is_never_called_back_is_completed_after_the_grace(
+    database: str, grace_seconds: float
+) -> None:
     # S0-23 fault 2, S0-24 fault 3, S0-74, S0-80 scenario 5
-    nowhere = "http://127.0.0.1:9"
-    async with running(database, qstash=client(nowhere)) as kitchen:
+    nowhere, grace = client("http://127.0.0.1:9"), grace_seconds
+    async with running(database, qstash=nowhere, callback_grace_seconds=grace) as kitchen:
         order = await claimed(kitchen, seconds=0.3)
         await eventually(lambda: completed(database) == [order.id])
 
-    assert GRACE_SECONDS <= lateness(database)[order.id] < GRACE_SECONDS + 0.5
+    assert grace_seconds <= lateness(database)[order.id] < grace_seconds + 0.5
+
+
+def test_one_second_is_waited_for_a_callback() -> None:
+    assert GRACE_SECONDS == some_settings().qstash_grace_seconds == 1.0
 
 
 async def test_a_scheduler_that_hangs_holds_up_no_claim_and_no_end(database: str) -> None:

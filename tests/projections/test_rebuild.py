@@ -69,6 +69,7 @@ NO_PROJECTIONS = {
     "idempotency_keys": "what was answered",
     "spent_keys": "what was answered once",
     "imports": "how far an import is",
+    "log_epochs": "on which servers and timelines the log has been",
     "queue_paces": "losing it costs one burst",
     "lanes": "only ever locked",
     "upstream_checks": "what polls found is no event",

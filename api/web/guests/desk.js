@@ -90,7 +90,8 @@ function rowOf(ticket, actions) {
 /** @param {Element} row @param {Ticket} ticket */
 function describe(row, ticket) {
   sayToken(find(".token", row), ticket.tokenNumber);
-  const name = ticket.guest?.name ?? "Erased";
+  // Auditors are not told who a guest is.
+  const name = ticket.guest === undefined ? "Guest" : (ticket.guest?.name ?? "Erased");
   const party = ticket.partySize === 1 ? "1 person" : `${ticket.partySize} people`;
   const wish = ticket.seatingType === null ? "" : ` · ${ticket.seatingType}`;
   say(find(".guest", row), `${name} · ${party}${wish}`);

@@ -13,11 +13,12 @@ const BUSY = new Set([429, 503]);
 
 /** The service answered, and did not do what it was asked; the message is for people. */
 export class Problem extends Error {
-  /** @param {number} status @param {{code?: string, detail?: string}} told */
+  /** @param {number} status @param {Record<string, any>} told */
   constructor(status, told) {
     super(told.detail ?? `The service answered with ${status}.`);
     this.status = status;
     this.code = told.code ?? "unknown";
+    this.told = told;
   }
 }
 

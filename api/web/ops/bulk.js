@@ -2,10 +2,11 @@
  * `<bulk-dialog>`: does something with all jobs of a filter, after it has said how many there are.
  *
  * The jobs are changed a page at a time, so it can be watched and stopped; what was not changed is
- * told with its reason. It changes no more jobs than the dry run has counted.
+ * told with its reason. It changes no more jobs than the dry run has counted, and the service
+ * refuses it when there are more by then: those nobody has decided about.
  */
 
-import { write } from "../kit/client.js";
+import { Problem, write } from "../kit/client.js";
 import { element, say } from "../kit/element.js";
 import { count } from "../kit/time.js";
 import { takesReason } from "./reasons.js";
@@ -99,17 +100,18 @@ export class BulkDialog extends HTMLElement {
       takesReason(work.path),
     ]);
     this.#reasonField.hidden = !hasReason;
-    this.#matched = counted.matched;
-    this.#isExact = !counted.more;
-    this.#tellCounted();
+    this.#tellCounted(counted.matched, !counted.more);
   }
 
-  #tellCounted() {
-    const amount = `${this.#isExact ? "" : "At least "}${jobs(this.#matched)}`;
-    const words = `${amount} ${this.#matched === 1 ? "matches" : "match"}. Nothing has been changed yet.`;
-    say(this.#told, this.#matched === 0 ? "No job matches: there is nothing to do." : words);
-    say(this.#go, `${this.#work?.verb} ${this.#isExact ? jobs(this.#matched) : "all of them"}`);
-    this.#go.disabled = this.#matched === 0;
+  /** @param {number} matched @param {boolean} isExact @param {string} [unlike] what was told before */
+  #tellCounted(matched, isExact, unlike = "") {
+    this.#matched = matched;
+    this.#isExact = isExact;
+    const amount = `${isExact ? "" : "At least "}${jobs(matched)}`;
+    const words = `${amount} ${matched === 1 ? "matches" : "match"}${unlike}. Nothing has been changed yet.`;
+    say(this.#told, matched === 0 ? "No job matches: there is nothing to do." : words);
+    say(this.#go, `${this.#work?.verb} ${isExact ? "" : "the first "}${jobs(matched)}`);
+    this.#go.disabled = matched === 0;
     if (this.#matched > 0) this.#go.focus();
   }
 
@@ -121,6 +123,8 @@ export class BulkDialog extends HTMLElement {
     this.#progress.removeAttribute("value");
     if (this.#isExact) this.#progress.max = this.#matched;
     let [looked, changed, trouble] = [0, 0, ""];
+    /** @type {Problem | null} */
+    let grown = null;
     try {
       for await (const told of this.#pages()) {
         looked += told.matched;
@@ -130,23 +134,29 @@ export class BulkDialog extends HTMLElement {
         this.#tellRefused(told.results ?? []);
       }
     } catch (error) {
+      if (error instanceof Problem && error.code === "count_grown") grown = error;
       trouble = ` ${/** @type {Error} */ (error).message}`;
     }
     this.#isRunning = false;
     say(this.#close, "Close");
     this.#progress.hidden = true;
+    if (grown !== null) return this.#tellCounted(grown.told.count, !grown.told.more, ` now, not ${count(this.#matched)}`);
     this.#tellDone(looked, changed, trouble);
     this.#close.focus();
     this.dispatchEvent(new CustomEvent("done", { bubbles: true }));
   }
 
-  /** Page after page, until there is no more, or as many were looked at as were counted. */
+  /**
+   * Page after page, until there is no more, or as many were looked at as were counted. The first one carries the
+   * count: jobs that come while the others are under way are behind it, or in the place of one that has moved on.
+   */
   async *#pages() {
     const work = /** @type {Work} */ (this.#work);
     let cursor = null;
-    let left = this.#isExact ? this.#matched : Infinity;
+    let left = this.#matched;
     while (left > 0 && !this.#isStopped) {
-      const told = await write("POST", work.path, { ...this.#body(work, left), ...(cursor && { cursor }) });
+      const where = cursor === null ? this.#expected : { cursor };
+      const told = await write("POST", work.path, { ...this.#body(work, left), ...where });
       yield told;
       left -= told.matched;
       cursor = told.nextCursor;
@@ -154,12 +164,17 @@ export class BulkDialog extends HTMLElement {
     }
   }
 
+  /** Nobody knows whether more than "at least so many" have grown. */
+  get #expected() {
+    return this.#isExact ? { expectedCount: this.#matched } : {};
+  }
+
   /** @param {Work} work @param {number} left */
   #body(work, left) {
     const reason = this.#reason.value.trim();
     return {
       filter: work.filter,
-      ...(work.isPaced ? {} : { limit: Math.min(PAGE, left) }),
+      limit: work.isPaced ? left : Math.min(PAGE, left),
       ...(work.isPaced && this.#pace.value !== "" ? { ratePerSecond: Number(this.#pace.value) } : {}),
       ...(!this.#reasonField.hidden && reason !== "" ? { reason } : {}),
     };

@@ -11,25 +11,34 @@ export class Filters {
   chosen = {};
   /** @type {string | undefined} */
   #shown;
+  #view;
 
   /**
    * @param {string} view whose address it is
    * @param {Record<string, {label: string, choices?: Record<string, string>}>} fields by their names
    */
   constructor(view, fields) {
+    this.#view = view;
     for (const [name, { label, choices }] of Object.entries(fields)) {
       const control = choices === undefined ? text() : select(choices);
       this.#controls[name] = control;
       this.form.append(field(label, control));
     }
-    const go = () => {
-      location.hash = `#${view}/${queryOf(this.#entered)}`;
-    };
-    this.form.addEventListener("change", go);
+    this.form.addEventListener("change", () => this.apply());
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
-      go();
+      this.apply();
     });
+  }
+
+  /**
+   * Chooses what stands in the fields, at once: an action on all jobs that fit applies it first, so that no job is
+   * changed that the fields leave out. The list follows when the address does.
+   */
+  apply() {
+    this.chosen = this.#entered;
+    const query = queryOf(this.chosen);
+    location.hash = query === "" ? `#${this.#view}` : `#${this.#view}/${query}`;
   }
 
   /** What stands in the fields, which may not be finished. */

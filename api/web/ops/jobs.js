@@ -77,13 +77,8 @@ export class JobsView extends View {
 
   async show() {
     this.#filters.read(this.argument);
+    this.#allow();
     const chosen = this.#filters.chosen;
-    const status = chosen.status ?? "";
-    this.#retry.disabled = !RETRIED.includes(status);
-    this.#cancel.disabled = !CANCELLED.includes(status);
-    const canAny = status === "" ? "Choose a status to retry or cancel all that fit." : "";
-    fill(this.#hint, canAny);
-    this.#hint.hidden = canAny === "";
     const { jobs, nextCursor } = await read(`/api/jobs?${queryOf({ ...chosen, limit: String(this.#limit) })}`);
     this.#empty.hidden = jobs.length > 0;
     this.#table.box.hidden = jobs.length === 0;
@@ -91,20 +86,26 @@ export class JobsView extends View {
     arrange(this.#table.body, /** @type {Job[]} */ (jobs), (job) => job.id, rowOf, describe);
   }
 
+  /** Only what the chosen status allows can be pressed. */
+  #allow() {
+    const status = this.#filters.chosen.status ?? "";
+    this.#retry.disabled = !RETRIED.includes(status);
+    this.#cancel.disabled = !CANCELLED.includes(status);
+    const hint = status === "" ? "Choose a status to retry or cancel all that fit." : "";
+    fill(this.#hint, hint);
+    this.#hint.hidden = hint === "";
+  }
+
   /** @param {HTMLButtonElement} button @param {string} verb @param {string} done @param {string} path */
   #onPress(button, verb, done, path) {
-    button.addEventListener("click", () =>
-      find("daybook-notices").attempt(button, () =>
-        this.#dialog.ask({
-          verb,
-          done,
-          path,
-          filter: this.#filters.chosen,
-          which: this.#filters.words,
-          isDangerous: verb === "Cancel",
-        }),
-      ),
-    );
+    button.addEventListener("click", () => {
+      this.#filters.apply();
+      this.#allow();
+      if (button.disabled) return;
+      const { chosen: filter, words: which } = this.#filters;
+      const work = { verb, done, path, filter, which, isDangerous: verb === "Cancel" };
+      void find("daybook-notices").attempt(button, () => this.#dialog.ask(work));
+    });
   }
 }
 

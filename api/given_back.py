@@ -1,0 +1,68 @@
+"""Gives back what a request has used up of its limits when nothing came of it.
+
+The database may be what failed. So it is tried at once, for as long as a client should wait, and
+then again until the database is there; by then the limit is what it was before.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from datetime import datetime
+from functools import partial
+from uuid import UUID
+
+from msgspec import Struct
+
+from api.guests import Note
+from eventlog.admissions import Asked, give_back
+from eventlog.errors import UnavailableError
+
+_log = logging.getLogger("daybook")
+
+AT_ONCE_SECONDS = 0.5
+AGAIN_SECONDS = 1.0
+# Those that have waited longest are forgotten beyond that; their windows end by themselves.
+WAITING_MAX = 10_000
+
+
+class Charge(Struct, frozen=True, kw_only=True):
+    """What one attempt at a command has used up."""
+
+    asked: tuple[Asked, ...]
+    command_id: UUID
+    noted_at: datetime | None
+    """None when it is not known whether it was noted at all."""
+
+
+class GivenBack:
+    def __init__(self, note: Note) -> None:
+        self._note = note
+        self._waiting: deque[Charge] = deque(maxlen=WAITING_MAX)
+        self._task: asyncio.Task[None] | None = None
+
+    async def give_back(self, charge: Charge) -> None:
+        self.give_back_later(charge)
+        assert self._task is not None
+        await asyncio.wait({self._task}, timeout=AT_ONCE_SECONDS)
+
+    def give_back_later(self, charge: Charge) -> None:
+        self._waiting.append(charge)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while self._waiting:
+            charge = self._waiting.popleft()
+            undo = partial(
+                give_back,
+                asked=charge.asked,
+                command_id=charge.command_id,
+                noted_at=charge.noted_at,
+            )
+            try:
+                await self._note(undo)
+            except UnavailableError:
+                self._waiting.appendleft(charge)
+                await asyncio.sleep(AGAIN_SECONDS)
+            except Exception:
+                _log.exception("An admission could not be given back; its window ends by itself.")

@@ -1,0 +1,92 @@
+"""The database's clock: what it jumps by is no time that has passed."""
+
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from audit.invariant import Case, Invariant
+from audit.world import Step
+from domain.clock import Clock
+from domain.job import FailureReason, Job
+
+# Clocks are read to the microsecond, but not at the same moment; a jump is measured to the time
+# that an answer of the database took.
+TOLERANCE = timedelta(milliseconds=300)
+
+
+class Moment(Struct, frozen=True, gc=False):
+    """Of an event: when it was decided, and how many events are before it."""
+
+    at: datetime
+    place: int
+
+
+class Jumps:
+    """All jumps so far. Between the jump and the event that says so, others were recorded."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[int, Clock.Jumped]] = []
+
+    def see(self, step: Step) -> None:
+        self._known.append((step.place, step.event))
+
+    def elapsed(self, began: Moment, ended: Moment) -> tuple[timedelta, int]:
+        """How much time passed at most, and how many jumps may lie between the two."""
+        elapsed, count = ended.at - began.at, 0
+        for place, jump in self._known:
+            may_have_ended = ended.place > place or _is_near(ended.at, jump)
+            if began.place > place or not may_have_ended:
+                continue
+            count += 1
+            seconds = timedelta(seconds=jump.seconds)
+            # An event before it, with a time of the new clock, may be on either side of the jump.
+            is_between = ended.place > place and not _is_near(began.at, jump)
+            elapsed -= seconds if is_between else min(seconds, timedelta(0))
+        return elapsed, count
+
+
+def _is_near(at: datetime, jump: Clock.Jumped) -> bool:
+    within = timedelta(seconds=jump.within_seconds) + TOLERANCE
+    return jump.at - within <= at <= jump.at + TOLERANCE
+
+
+class Leases(Invariant):
+    """Heartbeats are no events. A lease that was measured says how long it lasted since the last of
+    them; of one that was not, only its beginning is known, and what the clock jumped by since."""
+
+    id = "I-44"
+    statement = "A jump of the clock ends no lease before its time has elapsed."
+    kinds = (Clock.Jumped, Job.Claimed, Job.Failed)
+    is_picky = True
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self._jumps = Jumps()
+        self._claims: dict[int, Moment] = {}
+
+    def see(self, step: Step) -> str | None:
+        event = step.event
+        if isinstance(event, Clock.Jumped):
+            self._jumps.see(step)
+            return None
+        one = step.entry.aggregate.int
+        if isinstance(event, Job.Claimed):
+            self._claims[one] = Moment(event.at, step.place)
+            return None
+        began = self._claims.pop(one, None)
+        lease = step.before.lease
+        if event.reason is not FailureReason.LEASE_EXPIRED or began is None or lease is None:
+            return None
+        self.seen = True
+        elapsed, jumps = self._jumps.elapsed(began, Moment(event.at, step.place))
+        length = lease.until - lease.started_at
+        if event.lease_seconds is not None:
+            length = timedelta(seconds=event.lease_seconds)
+        elif not jumps:
+            return None
+        if elapsed + TOLERANCE >= length:
+            return None
+        return f"its lease of {length} ended after {elapsed}, with {jumps} jumps of the clock"
+
+
+INVARIANTS = (Leases,)

@@ -1,0 +1,101 @@
+"""Clock jumps: when the database's clock has jumped, the log says so, and nothing waits for times
+that the clock before it had set.
+
+Leases and timers take care of themselves. A retry rests for some time after its failure, and a rate
+spreads starts over some time: when the clock went back, both are moved along with it. Times that
+somebody chose, of delayed jobs, snoozes and schedules, stay as they are.
+"""
+
+from time import monotonic
+from typing import Any, ClassVar
+from uuid import UUID
+
+from uuid_utils.compat import uuid7
+
+from domain.clock import RecordJump
+from domain.desk import Command
+from domain.job import JOB
+from domain.workshop import RescheduleRetry
+from eventlog.origin import Origin
+from processors.database_clock import Jump
+from processors.runtime import (
+    AGAIN_SECONDS,
+    BATCH_MAX,
+    POLL_SECONDS,
+    Hears,
+    Processor,
+    Runtime,
+    Session,
+)
+
+ACTOR = "system:clock"
+# The process that takes over when the leader dies has noticed the jump, too, and records it then.
+# Whoever only stands by leaves it to the leader.
+UNRECORDED_SECONDS_MAX = 2.0
+
+READ_CLOCK = "SELECT clock_timestamp()"
+# Failed in the future, by a clock that was ahead. Only after a jump: it walks through all delayed
+# jobs. The job's last event tells a retry from a time that somebody chose.
+FIND_STRANDED_RETRIES = """
+SELECT jobs.id, jobs.version, extract(epoch FROM run_at - updated_at)::float8
+FROM jobs
+JOIN stored_events AS last
+    ON (last.originator_id, last.originator_version) = (jobs.id, jobs.version)
+WHERE status = 'PENDING' AND run_at IS NOT NULL
+  AND updated_at > clock_timestamp() + interval '1 second'
+  AND split_part(last.topic, '/', 1) = 'job.failed'
+ORDER BY jobs.number
+LIMIT %(limit)s
+"""
+MOVE_PACES = "UPDATE queue_paces SET due_at = due_at + %(seconds)s * interval '1 second'"
+
+
+class ClockJumps(Processor):
+    name: ClassVar[str] = "clock"
+    hears: ClassVar[Hears] = (JOB,)
+    pause_seconds: ClassVar[float] = 0.1
+    # Nothing that happens makes a clock jump.
+    deaf_seconds: ClassVar[float] = POLL_SECONDS
+
+    def __init__(self) -> None:
+        self._may_be_stranded = True
+        """Also at first: the clock may have jumped before this process began."""
+
+    async def work(self, runtime: Runtime, session: Session) -> float:
+        began = monotonic()
+        ((now,),) = await (await session.connection.execute(READ_CLOCK)).fetchall()
+        look = session.clock.look(now, began=began)
+        if not session.on_duty:
+            session.clock.forget(before=look.ended - UNRECORDED_SECONDS_MAX)
+            self._may_be_stranded = True
+            return POLL_SECONDS
+        for jump in session.clock.take_unrecorded():
+            if not await runtime.send([_record(runtime, jump)]):
+                session.clock.keep(jump, look.ended)
+                return AGAIN_SECONDS
+            await self._mend(session, jump)
+        return await self._reschedule(runtime, session) if self._may_be_stranded else POLL_SECONDS
+
+    async def _mend(self, session: Session, jump: Jump) -> None:
+        if jump.seconds < 0:
+            self._may_be_stranded = True
+            await session.connection.execute(MOVE_PACES, {"seconds": jump.seconds})
+
+    async def _reschedule(self, runtime: Runtime, session: Session) -> float:
+        found = await session.connection.execute(FIND_STRANDED_RETRIES, {"limit": BATCH_MAX})
+        stranded = await found.fetchall()
+        taken = await runtime.send(_move(runtime, *one) for one in stranded)
+        self._may_be_stranded = len(stranded) == BATCH_MAX or not taken
+        return AGAIN_SECONDS if self._may_be_stranded else POLL_SECONDS
+
+
+def _record(runtime: Runtime, jump: Jump) -> tuple[Command[Any], Origin]:
+    command = RecordJump(seconds=jump.seconds, within_seconds=jump.within_seconds)
+    return command, runtime.origin(ACTOR, uuid7(), "jump")
+
+
+def _move(
+    runtime: Runtime, job_id: UUID, version: int, rest_seconds: float
+) -> tuple[Command[Any], Origin]:
+    command = RescheduleRetry(job_id=job_id, version=version, rest_seconds=rest_seconds)
+    return command, runtime.origin(ACTOR, job_id, f"move {version}")

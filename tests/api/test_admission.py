@@ -1,0 +1,96 @@
+"""Admission by itself: what becomes of pushes while accepted ones are still to be carried out."""
+
+from typing import Any
+
+import pytest
+from msgspec import Struct
+
+from api.admission import DRAINED, Admission, Thresholds, Verdict
+from projections.operations import Numbers
+
+pytestmark = pytest.mark.anyio
+
+PLACES = 100
+
+
+class IdleCommitter(Struct):
+    """The figures of a committer that admission looks at."""
+
+    waiting_seconds: float = 0.0
+    answer_seconds: float = 0.0
+    urgent_seconds: float = 0.0
+    last_count: int = 0
+    patient_count: int = 0
+
+
+def admission_of(committer: IdleCommitter, **thresholds: Any) -> Admission:
+    readers: Any = None
+    given: Any = committer
+    return Admission(given, readers, Thresholds(push_depth_max=PLACES, **thresholds))
+
+
+def left(count: int) -> Numbers:
+    return Numbers(1, count, None, None) if count else Numbers(None, 0, None, None)
+
+
+async def test_once_all_places_are_taken_nearly_all_are_emptied_first() -> None:
+    admission = admission_of(IdleCommitter())
+    for _ in range(PLACES):
+        assert admission.of_push() is Verdict.EXECUTE
+        admission.note_queued()
+    assert admission.depth == PLACES
+    assert admission.of_push() is Verdict.REJECT
+    for count in (PLACES - 1, PLACES // 2, int(DRAINED * PLACES) + 1):
+        admission._numbers, admission._queued_since = left(count), 0
+        assert admission.depth == count
+        assert admission.of_push() is Verdict.REJECT, count
+    admission._numbers = left(int(DRAINED * PLACES))
+    assert admission.of_push() is Verdict.EXECUTE
+
+
+async def test_who_is_turned_away_while_places_are_emptied_hears_when_they_are() -> None:
+    admission = admission_of(IdleCommitter())
+    admission.per_second = 10.0
+    for _ in range(50):  # As many as are carried out in push_wait_seconds_max.
+        admission.note_queued()
+    assert admission.of_push() is Verdict.REJECT
+    assert admission.retry_seconds == 5  # (50 - 0.05 * 50) / 10 = 4.75
+
+
+async def test_after_a_burst_whoever_finds_too_many_under_way_is_turned_away() -> None:
+    admission = admission_of(IdleCommitter())
+    for _ in range(PLACES):
+        admission.note_queued()
+    assert admission.of_push() is Verdict.REJECT
+    admission._numbers, admission._queued_since = left(0), 0
+    assert admission.of_push() is Verdict.EXECUTE
+    while not admission.pushes.is_full:
+        admission.pushes.begin()
+    # Not accepted for later, which would fill the places again.
+    assert admission.of_push() is Verdict.REJECT
+
+
+async def test_a_load_above_the_threshold_is_busy_until_half_of_it_is_left() -> None:
+    committer = IdleCommitter()
+    admission = admission_of(committer, busy_seconds=1.0, push_load_max=0.5)
+    for waiting, verdict in ((0.5, "execute"), (0.51, "queue"), (0.26, "queue"), (0.24, "execute")):
+        committer.waiting_seconds = waiting
+        assert admission.of_push() == verdict, waiting
+
+
+async def test_late_answers_turn_away_more_than_can_be_answered_in_time() -> None:
+    committer = IdleCommitter(answer_seconds=0.2, last_count=200, patient_count=100)
+    admission = admission_of(committer, busy_seconds=0.1, push_load_max=1000)
+    assert admission.of_push() is Verdict.EXECUTE
+    committer.patient_count = 101
+    assert admission.of_push() is Verdict.REJECT
+    committer.answer_seconds = 0.1
+    assert admission.of_push() is Verdict.EXECUTE
+
+
+async def test_pops_are_turned_away_by_what_is_as_urgent_alone() -> None:
+    committer = IdleCommitter(waiting_seconds=100.0)
+    admission = admission_of(committer, busy_seconds=0.1, pop_load_max=10.0)
+    assert admission.of_pop() is Verdict.EXECUTE
+    committer.urgent_seconds = 1.01
+    assert admission.of_pop() is Verdict.REJECT

@@ -1,0 +1,194 @@
+"""The database's clock jumps beneath a living service: leases and timers last as long as they
+would have, nothing waits for a day, and the log says what happened. I-44"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from shutil import rmtree
+
+import pytest
+
+from api.service import Service
+from domain.claim import CompletionMode
+from domain.foreman import ConfigureQueue
+from domain.queue import Rate
+from domain.workshop import Outcome
+from eventlog.migrate import migrate
+from processors.clock_jumps import ClockJumps
+from processors.completions import Completions
+from processors.dispatch import Dispatch
+from processors.leases import Leases
+from processors.recovery import Recovery
+from processors.runtime import Kitchen as Rules
+from projections.leases import Heartbeat, extend_leases
+from projections.registry import MIGRATIONS
+from tests.conftest import empty, fresh_database, reachable_directory
+from tests.faketime import FakeClock, needs_faketime, server_with_fake_clock
+from tests.kitchen import Kitchen, eventually, fold_of_the_log, live_rows, rows
+from tests.processors.scene import auto_bot, claimed, completed
+from tests.workshop import Workshop
+
+pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.alone, needs_faketime]
+
+READ_JUMPS = """
+SELECT (data ->> 'seconds')::float8 FROM log WHERE topic = 'clock.jumped' ORDER BY position
+"""
+HOUR, DAY = 3600.0, 86400.0
+JUMPS = [pytest.param(HOUR, id="+1h"), pytest.param(-HOUR, id="-1h"), pytest.param(DAY, id="+1d")]
+
+
+@pytest.fixture(scope="module")
+def faked() -> Iterator[tuple[str, str, FakeClock]]:
+    """A server whose clock can be moved, a migrated database on it, and the clock."""
+    directory = reachable_directory()
+    with (
+        server_with_fake_clock(directory) as (conninfo, clock),
+        fresh_database(conninfo, "template0") as database,
+    ):
+        migrate(database, MIGRATIONS)
+        yield conninfo, database, clock
+    rmtree(directory)
+
+
+@pytest.fixture
+def clock(faked: tuple[str, str, FakeClock]) -> FakeClock:
+    return faked[2]
+
+
+@pytest.fixture
+def database(faked: tuple[str, str, FakeClock]) -> Iterator[str]:
+    server, database, clock = faked
+    yield database
+    clock.set(0)
+    empty(server, database)
+
+
+@pytest.fixture
+async def service(database: str) -> AsyncIterator[Service]:
+    processors = (ClockJumps(), Leases(), Completions(), Recovery(), Dispatch())
+    rules = Rules(delay_seconds=1)
+    async with Service(database, kitchen=rules, read_models=(), processors=processors) as running:
+        # The leader has looked at the clock before it jumps.
+        await asyncio.sleep(1.2)
+        yield running
+
+
+def failures(database: str) -> int:
+    ((count,),) = rows(database, "SELECT count(*) FROM log WHERE topic = 'job.failed'")
+    assert isinstance(count, int)
+    return count
+
+
+def jumps(database: str) -> list[float]:
+    return [row[0] for row in rows(database, READ_JUMPS)]
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+async def test_a_jump_ends_no_lease_that_lasts(
+    service: Service, database: str, clock: FakeClock, seconds: float
+) -> None:
+    workshop = Workshop(Kitchen(service.committer))
+    await workshop.jobs(20)
+    held = await workshop.claim(20, lease_seconds=4)
+    clock.set(seconds)
+    await asyncio.sleep(2.5)
+    assert failures(database) == 0
+    beats = [Heartbeat(job.id, job.lease.id, 4) for job in held if job.lease]
+    assert len(await service.read(lambda reader: extend_leases(reader, beats))) == 20
+    await asyncio.sleep(2.5)
+    assert failures(database) == 0
+    for job in held:
+        await workshop.finish(job)
+    (noticed,) = jumps(database)
+    assert noticed == pytest.approx(seconds, abs=1)
+    assert live_rows(database) == fold_of_the_log(database)
+
+
+@pytest.mark.parametrize("seconds", JUMPS)
+async def test_a_lost_worker_is_noticed_in_time_although_the_clock_jumped(
+    service: Service, database: str, clock: FakeClock, seconds: float
+) -> None:
+    workshop = Workshop(Kitchen(service.committer))
+    await workshop.job()
+    await workshop.claim(lease_seconds=3)
+    clock.set(seconds)
+    await asyncio.sleep(2)
+    assert failures(database) == 0
+    # Two leases and a sweep of one second: F-19.
+    await eventually(lambda: failures(database) == 1, 5)
+
+
+async def test_three_jumps_make_no_dead_letter_of_a_healthy_job(
+    service: Service, database: str, clock: FakeClock
+) -> None:
+    workshop = Workshop(Kitchen(service.committer))
+    await workshop.job(attempts_max=3)
+    (job,) = await workshop.claim(lease_seconds=4)
+    assert job.lease is not None
+    beat = Heartbeat(job.id, job.lease.id, 4)
+    for count in (1, 2, 3):
+        clock.set(count * HOUR)
+        await asyncio.sleep(1.5)
+        assert await service.read(lambda reader: extend_leases(reader, [beat]))
+    assert (await workshop.finish(job)).attempts == 1
+    assert len(jumps(database)) == 3
+
+
+@pytest.mark.parametrize("mode", list(CompletionMode))
+async def test_claims_of_orders_last_as_long_as_they_would_have(
+    service: Service, database: str, clock: FakeClock, mode: CompletionMode
+) -> None:
+    kitchen = Kitchen(service.committer)
+    ended = "order.completed" if mode is CompletionMode.TIMER else "order.released"
+    query = f"SELECT aggregate_id FROM log WHERE topic = '{ended}'"
+    for seconds in (DAY, 0):
+        before = len(rows(database, query))
+        await claimed(kitchen, 3, mode)
+        clock.set(seconds)
+        await asyncio.sleep(2)
+        assert len(rows(database, query)) == before
+        await eventually(lambda n=before: len(rows(database, query)) == n + 1, 4)
+
+
+async def test_orders_go_on_after_a_day_and_back(
+    service: Service, database: str, clock: FakeClock
+) -> None:
+    """1,790 orders waited for a day when bots and claims of the future came back with it."""
+    kitchen = Kitchen(service.committer)
+    for _ in range(5):
+        await auto_bot(kitchen)
+    clock.set(DAY)
+    await asyncio.sleep(1.2)
+    for _ in range(20):
+        await kitchen.order()
+    await asyncio.sleep(1.5)
+    clock.set(0)
+    await eventually(lambda: len(completed(database)) == 20, 12)
+
+
+async def test_a_retry_of_the_future_comes_when_its_rest_is_over(
+    service: Service, clock: FakeClock
+) -> None:
+    workshop = Workshop(Kitchen(service.committer))
+    clock.set(DAY)
+    await asyncio.sleep(1.2)
+    await workshop.job()
+    (job,) = await workshop.claim()
+    await workshop.finish(job, Outcome.RETRY, error="not now", rest_seconds=2)
+    clock.set(0)
+    await asyncio.sleep(1)
+    assert await workshop.claim() == []
+    await asyncio.sleep(4)
+    (again,) = await workshop.claim()
+    assert again.id == job.id
+
+
+async def test_a_rate_goes_on_after_a_day_and_back(service: Service, clock: FakeClock) -> None:
+    workshop = Workshop(Kitchen(service.committer))
+    await workshop.submit(ConfigureQueue(name="email", rate=Rate(5, 2)))
+    await workshop.jobs(20)
+    clock.set(DAY)
+    await asyncio.sleep(1.2)
+    assert len(await workshop.claim(20)) == 5
+    clock.set(0)
+    await asyncio.sleep(4)
+    assert len(await workshop.claim(20)) == 5
