@@ -23,6 +23,7 @@ from daybook.errors import BadSetup, DaybookError
 from daybook.history import COMMANDS as HISTORY_COMMANDS
 from daybook.keys import keys_group
 from daybook.looking import COMMANDS
+from daybook.pg import pg_command
 from daybook.rebuild import rebuild_command
 from daybook.terminal import echo, say
 from daybook.worker import Worker
@@ -224,6 +225,8 @@ for keeping in keys_group.commands.values():
 cli.add_command(keys_group)
 check_command.params += DATABASE_OPTIONS
 cli.add_command(audit_group)
+pg_command.params += DATABASE_OPTIONS
+cli.add_command(pg_command)
 rebuild_command.params += DATABASE_OPTIONS
 cli.add_command(rebuild_command)
 
