@@ -5,6 +5,7 @@ looks. All else is the same for every write and stands here: reading the body, i
 refusals, and the headers that say which command it was and where in the log it ended.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 from asyncio import Future
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Generic, TypeVar
 from uuid import UUID, uuid5
 
 import orjson
+import psycopg
 from msgspec import Meta, Struct
 from msgspec.json import Decoder, encode
 from msgspec.structs import fields, replace
@@ -25,7 +27,14 @@ from api.access import ADMIN, Caller, unknown_key
 from api.happenings import happened
 from api.limit_settings import BODY_BYTES_MAX, LimitSettings
 from api.parameters import NoParameters, Parameters, read_parameters
-from api.problems import KNOWN_ERRORS, BadInputError, Problem, defect, problem_of
+from api.problems import (
+    KNOWN_ERRORS,
+    BadInputError,
+    Problem,
+    defect,
+    problem_of,
+    unavailable,
+)
 from api.request_context import COMMAND_ID
 from api.requests import (
     Headers,
@@ -60,6 +69,7 @@ CORRELATION = b"daybook-correlation-id"
 REASON = b"daybook-reason"
 IF_MATCH = b"if-match"
 PREFER = b"prefer"
+AWAY = "The database cannot be read at the moment; nothing was done, so send it again."
 REPLAYED = (b"idempotent-replayed", b"true")
 
 
@@ -120,6 +130,14 @@ class Call:
         keyring = self.service.keyring
         if keyring is not None and not keyring.knows(self.caller):
             raise unknown_key()
+
+    async def until_unknown(self) -> None:
+        """Returns once the key that was shown is good no longer; never, where none is needed."""
+        keyring = self.service.keyring
+        if keyring is None:
+            await asyncio.Event().wait()
+        else:
+            await keyring.gone(self.caller)
 
     def submit(
         self, command: Command[A], origin: Origin, key: IdempotencyKey | None = None
@@ -201,6 +219,10 @@ class Endpoint(ABC, Generic[B]):
             return
         except KNOWN_ERRORS as error:
             await problem_of(error)(scope, receive, send)
+            return
+        except (psycopg.OperationalError, OSError):
+            # What it had to look at before its command: the database was away, or too slow.
+            await unavailable(AWAY)(scope, receive, send)
             return
         except Exception:
             await defect()(scope, receive, send)

@@ -2,18 +2,19 @@
 
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 from uuid import UUID
 
 import orjson
 from msgspec import Raw, Struct
 
 from api.shapes import Moment, moment
-from eventlog.mapper import RecordedEvent
+from eventlog.mapper import RecordedEvent, UnreadableEvent
 
 
 class EventJSON(TypedDict):
-    """`data` are the members of the event of that topic."""
+    """`data` is the event in its rendered form: its members in camelCase, as this version reads
+    them. Lines of NDJSON have the stored form."""
 
     position: int
     topic: str
@@ -24,9 +25,19 @@ class EventJSON(TypedDict):
     correlationId: UUID
     causationId: int | None
     data: dict[str, Any]
+    unreadable: NotRequired[str]
+    """Why this version cannot read the event; `data` is empty then."""
 
 
 def event_json(recorded: RecordedEvent) -> EventJSON:
+    told = _event_json(recorded)
+    if isinstance(recorded.event, UnreadableEvent):
+        # An event that cannot be read is told by what was recorded beside it.
+        return {**told, "topic": recorded.topic, "data": {}, "unreadable": recorded.event.error}
+    return told
+
+
+def _event_json(recorded: RecordedEvent) -> EventJSON:
     return {
         "position": recorded.position,
         "topic": recorded.event.topic,

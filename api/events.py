@@ -5,11 +5,12 @@ Only what is settled is told, so that nothing is added later to a part that some
 
 import asyncio
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Annotated, Any, ClassVar, TypedDict
 from uuid import UUID
 
 import psycopg
-from msgspec import Meta, field
+from msgspec import DecodeError, Meta, field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -20,11 +21,20 @@ from api.line_stream import LineStream
 from api.parameters import Parameters
 from api.problems import unavailable
 from api.queries import AWAY, NDJSON, DatabaseRead
-from api.requests import Id, bad_request
+from api.requests import Id, bad_request, unprocessable
 from api.service import Service
-from eventlog.lines import PAGE_BYTES, POSITION_MAX, Line, Walk, Wanted, read_line, read_page
+from eventlog.lines import (
+    PAGE_BYTES,
+    POSITION_MAX,
+    Line,
+    Walk,
+    Wanted,
+    read_head,
+    read_line,
+    read_page,
+)
 from eventlog.mapper import EventMapper, RecordedEvent
-from projections.log_search import BadSearchError, Span, find_span, wanted_of
+from projections.log_search import BadRangeError, BadSearchError, Span, find_span, wanted_of
 from projections.registry import DECIDERS
 
 PAGE_USUAL = 1000
@@ -66,7 +76,8 @@ class EventPageAnswer(TypedDict):
 
 
 class LineJSON(TypedDict):
-    """As `daybook export` writes it: `data` is the event as it is stored."""
+    """As `daybook export` writes it: `data` is the event in its stored form, byte for byte, with
+    members in snake_case."""
 
     position: int
     aggregate: UUID
@@ -146,9 +157,16 @@ def _walk(wanted: Wanted, span: Span, positions_max: int) -> Walk:
 async def _shaped(lines: list[bytes]) -> list[LogEventJSON]:
     shaped: list[LogEventJSON] = []
     for first in range(0, len(lines), SHAPED_MAX):
-        shaped += [_event_json(read_line(line)) for line in lines[first : first + SHAPED_MAX]]
+        shaped += [_event_json(_line_of(line)) for line in lines[first : first + SHAPED_MAX]]
         await asyncio.sleep(0)
     return shaped
+
+
+def _line_of(text: bytes) -> Line:
+    try:
+        return read_line(text)
+    except (DecodeError, UnicodeDecodeError):
+        return read_head(text)
 
 
 def _event_json(line: Line) -> LogEventJSON:
@@ -157,7 +175,7 @@ def _event_json(line: Line) -> LogEventJSON:
         originator_id=line.aggregate,
         originator_version=line.version,
         topic=line.topic,
-        event=_MAPPER.decode(line.topic, bytes(line.data)),
+        event=_MAPPER.readable(line.topic, bytes(line.data), line.recorded_at),
         recorded_at=line.recorded_at,
         actor=line.actor,
         command_id=line.command_id,
@@ -172,6 +190,10 @@ class EventsRead(DatabaseRead):
 
     headers: ClassVar[Mapping[str, Any]] = {}
     lines: ClassVar[Any] = LineJSON
+
+    @property
+    def problems(self) -> list[HTTPStatus]:
+        return [*super().problems, HTTPStatus.UNPROCESSABLE_ENTITY]
 
     async def respond(self, request: Request) -> Response:
         if not _wants_lines(request.headers.get("accept", "")):
@@ -212,6 +234,8 @@ def _wanted(asked: EventListing) -> Wanted:
             since=asked.since,
             until=asked.until,
         )
+    except BadRangeError as error:
+        raise unprocessable("bad_range", str(error)) from None
     except BadSearchError as error:
         raise bad_request("bad_parameter", str(error)) from None
 

@@ -137,6 +137,14 @@ def _of_log(readings: Readings) -> Iterable[Metric]:
     )
     age.add_metric([], readings.horizon_age_seconds)
     yield age
+    quarantined = GaugeMetricFamily(
+        "daybook_quarantined",
+        "Aggregates with an event that cannot be read: detected, or set aside by an operator.",
+        labels=["status"],
+    )
+    quarantined.add_metric(["detected"], readings.detected_count)
+    quarantined.add_metric(["set_aside"], readings.set_aside_count)
+    yield quarantined
 
 
 def _of_queues(readings: Readings) -> Iterable[Metric]:

@@ -4,7 +4,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, TypedDict
 from uuid import UUID
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
@@ -49,6 +49,8 @@ class OrderChange(Stated, frozen=True, kw_only=True):
     status: OrderStatus
     bot_id: Id | None = None
     claim_id: Id | None = None
+    deleted_at: UnsetType | None = UNSET
+    """Null with the status PENDING takes back that the order was deleted."""
 
 
 class Failure(Body, frozen=True):
@@ -90,7 +92,10 @@ def create_batch(new: NewOrders, call: Call) -> Together:
 
 
 def change(to: OrderChange, call: Call) -> Command[Any]:
-    """Give an order to a bot, put it back into the queue, or complete it."""
+    """Give an order to a bot, put it back into the queue, or complete it; or, as staff, take back
+    that it was deleted."""
+    if to.deleted_at is None:
+        return _restore_by_change(to, call)
     match to:
         case OrderChange(
             status=OrderStatus.PROCESSING, bot_id=str(bot_id), claim_id=None, reason=None
@@ -113,6 +118,16 @@ def change(to: OrderChange, call: Call) -> Command[Any]:
         "{status: COMPLETE}, the last two with a claimId if only that claim is meant, and a reason "
         "only with PENDING.",
     )
+
+
+def _restore_by_change(to: OrderChange, call: Call) -> RestoreOrder:
+    if to.status is not OrderStatus.PENDING or to.bot_id is not None or to.claim_id is not None:
+        raise unprocessable(
+            "schema",
+            "The body does not fit: deletedAt can only be null, and only with {status: PENDING}.",
+        )
+    call.caller.must_have(STAFF)
+    return RestoreOrder(order_id=call.id, because=to.reason)
 
 
 def fail(failure: Failure, call: Call) -> FailOrder:

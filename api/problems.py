@@ -50,6 +50,7 @@ from domain.errors import (
     OrderTakenError,
     PollOvertakenError,
     QueueOutOfReachError,
+    ReadableAggregateError,
     RebuildRunningError,
     Refusal,
     RestaurantExistsError,
@@ -60,6 +61,7 @@ from domain.errors import (
     TicketNotWaitingError,
     TicketOverError,
     UnknownTimeZoneError,
+    UnreadableAggregateError,
     VersionConflictError,
 )
 from eventlog.errors import (
@@ -118,6 +120,8 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     SameRestaurantError: HTTPStatus.CONFLICT,
     GraceNotOverError: HTTPStatus.CONFLICT,
     RebuildRunningError: HTTPStatus.CONFLICT,
+    UnreadableAggregateError: HTTPStatus.CONFLICT,
+    ReadableAggregateError: HTTPStatus.CONFLICT,
 }
 
 

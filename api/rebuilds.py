@@ -39,12 +39,14 @@ class NewRebuild(Stated, frozen=True):
 
 
 class TableJSON(TypedDict):
-    """How many rows the log says there are, and how many of the running table were different."""
+    """How many rows the log says there are, and how many of the running table were different.
+    `leftOut` names aggregates that cannot be read, which are in no table made from the log."""
 
     name: str
     rowsCount: int
     differencesCount: int
     differences: list[str]
+    leftOut: list[str]
 
 
 class RebuildJSON(TypedDict):
@@ -122,6 +124,7 @@ def _table_json(compared: Compared) -> TableJSON:
         "rowsCount": compared.rows_count,
         "differencesCount": compared.differences_count,
         "differences": [*compared.differences],
+        "leftOut": [*compared.left_out],
     }
 
 

@@ -112,5 +112,9 @@ def bot_status(bot: Bot) -> Literal["IDLE", "PROCESSING", "DEAD"]:
 @lru_cache(maxsize=4096)
 def moment(at: datetime) -> str:
     if at.tzinfo is not UTC:
-        at = at.astimezone(UTC)
+        try:
+            at = at.astimezone(UTC)
+        except OverflowError:
+            # An older version took instants that UTC has no day for: told as they were written.
+            return at.isoformat(timespec="milliseconds")
     return at.isoformat(timespec="milliseconds")[:-6] + "Z"

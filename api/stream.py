@@ -35,12 +35,13 @@ from domain.bot import BOT
 from domain.event import Event
 from domain.job import JOB, Job, JobStatus
 from domain.order import ORDER
+from domain.patterns import whole
 from domain.queue import QUEUE
 from domain.restaurant import RESTAURANT
 from domain.ticket import TICKET, Ticket, TicketStatus
 from eventlog.epochs import Place, epoch_of
 from eventlog.errors import UnavailableError
-from eventlog.mapper import EventMapper, RecordedEvent
+from eventlog.mapper import EventMapper, RecordedEvent, UnreadableEvent
 from eventlog.subscription import Subscription, SubscriptionEndedError
 from eventlog.tail import Tail, TooManySubscriptionsError
 from eventlog.wakeups import Wakeups
@@ -57,7 +58,7 @@ Position = Annotated[
 LastEventId = Annotated[
     str,
     Meta(
-        pattern=r"^[0-9]{1,19}(-[0-9a-f]{1,16}\.[0-9A-F]{1,8})?$",
+        pattern=whole(r"[0-9]{1,19}(-[0-9a-f]{1,16}\.[0-9A-F]{1,8})?"),
         description="The id of the last event that was received: only changes behind it. Ids that "
         "are positions alone are of older versions.",
     ),
@@ -143,7 +144,7 @@ def change_json(recorded: RecordedEvent, labels: Mapping[UUID, JobLabel]) -> Cha
     event = recorded.event
     return {
         "position": recorded.position,
-        "topic": event.topic,
+        "topic": recorded.topic if isinstance(event, UnreadableEvent) else event.topic,
         "id": recorded.originator_id,
         "version": recorded.originator_version,
         "recordedAt": moment(recorded.recorded_at),
@@ -154,10 +155,14 @@ def change_json(recorded: RecordedEvent, labels: Mapping[UUID, JobLabel]) -> Cha
 def _data(event: Event, label: JobLabel | None) -> dict[str, Any]:
     if ticket_status := _TICKET_STATUSES.get(type(event)):
         return {"status": ticket_status}
+    if isinstance(event, UnreadableEvent):
+        return {"unreadable": event.error}
     status = _STATUSES.get(type(event))
     if status is None:
         return members_json(event)
-    assert label is not None, "every job was created as something"
+    if label is None:
+        # The event that created the job cannot be read.
+        return {"status": status}
     return {"queue": label.queue, "type": label.type, "status": status}
 
 
@@ -170,7 +175,7 @@ async def render(
     return [
         _block(
             Place(recorded.position, epoch),
-            _NAMES[type(recorded.event)],
+            _NAMES.get(type(recorded.event)) or recorded.topic.partition(".")[0],
             change_json(recorded, labels),
         )
         for recorded in events

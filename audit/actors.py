@@ -11,6 +11,7 @@ from domain.job import JOB, FailureReason, Job
 from domain.key import KEY
 from domain.operation import OPERATION, Operation
 from domain.order import ORDER, Order, OrderKind
+from domain.quarantine import QUARANTINE, Quarantine
 from domain.queue import QUEUE
 from domain.rebuild import REBUILD
 from domain.restaurant import RESTAURANT, Restaurant
@@ -44,6 +45,7 @@ PROCESSORS: dict[str, tuple[type[Event], ...]] = {
         Operation.GivenUp,
         Job.Created,
     ),
+    "system:quarantine": (Quarantine.Detected,),
     "system:upstreams": (*UPSTREAM.events, *UPSTREAM_RECORD.events, Job.Created),
 }
 TOPICS = {actor: {kind.topic for kind in kinds} for actor, kinds in PROCESSORS.items()}
@@ -51,6 +53,8 @@ TOPICS = {actor: {kind.topic for kind in kinds} for actor, kinds in PROCESSORS.i
 # What each scope of a key may bring about; an actor is a scope and the name of a key. An admin may
 # do everything, and only whoever works on the machine itself deals with keys.
 COOKING = (Order.Completed, Order.Failed, Order.Released, Order.MovedToDLQ, Order.Claimed)
+# Who enqueues may also ask that a dead job of the same unique key is started over.
+ENQUEUING = (Job.Created, Job.Requeued, Job.Cancelled)
 LINE = (
     Restaurant.GuestJoined,
     Restaurant.GuestCalled,
@@ -60,8 +64,8 @@ LINE = (
 SCOPES: dict[str, tuple[type[Event], ...]] = {
     # Guests, who need no key.
     "public": (Ticket.Created, Ticket.Cancelled, Restaurant.GuestJoined, Restaurant.GuestLeft),
-    "client": (Order.Created, Job.Created, Job.Cancelled, Operation.Created),
-    "client:vip": (Order.Created, Job.Created, Job.Cancelled, Operation.Created),
+    "client": (Order.Created, *ENQUEUING, Operation.Created),
+    "client:vip": (Order.Created, *ENQUEUING, Operation.Created),
     "bot": (*COOKING, Bot.Claimed, Bot.Completed, Bot.Failed, Bot.Released, Bot.MovedToDLQ),
     "worker": (*JOB.events, Operation.Created),
     "staff": (
@@ -81,9 +85,10 @@ SCOPES: dict[str, tuple[type[Event], ...]] = {
         *SUBJECT.events,
         *OPERATION.events,
         *REBUILD.events,
+        *QUARANTINE.events,
     ),
     "callback": (Order.Completed, Bot.Completed),
-    "operator": (*KEY.events, *REBUILD.events),
+    "operator": (*KEY.events, *REBUILD.events, *QUARANTINE.events),
 }
 SCOPE_TOPICS = {scope: {kind.topic for kind in kinds} for scope, kinds in SCOPES.items()}
 # What needs no key, whoever comes with one may do too.

@@ -50,6 +50,9 @@ class Invariant:
     is_picky: ClassVar[bool] = False
     """Whether not all that it sees is what it is about: then it sets `seen` itself."""
 
+    sees_set_aside: ClassVar[bool] = False
+    """Whether it judges what operators have set aside, too: by what was recorded beside it."""
+
     def __init__(self, case: Case) -> None:
         self.case = case
         self.seen = False

@@ -11,6 +11,7 @@ from audit.invariant import Case, Invariant
 from audit.world import Step
 from domain.event import Reasoned
 from domain.key import Key
+from domain.quarantine import Quarantine
 from domain.queue import Queue
 
 # A key is made without a reason if the operator gives none. Up to 0.1.0 that was recorded as an
@@ -23,6 +24,7 @@ class AppendOnly(Invariant):
     id = "I-01"
     statement = "An earlier export is, event by event, the beginning of this log."
     kinds = None
+    sees_set_aside = True
     is_picky = True
 
     def see(self, step: Step) -> str | None:
@@ -53,6 +55,7 @@ class Positions(Invariant):
     id = "I-03"
     statement = "Positions only rise, and nothing appears below a position that was exported."
     kinds = None
+    sees_set_aside = True
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
@@ -96,6 +99,7 @@ class Causes(Invariant):
     id = "I-06"
     statement = "What an event names as its cause is an event before it."
     kinds = None
+    sees_set_aside = True
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
@@ -165,27 +169,38 @@ class Outcomes(Invariant):
             self.accuse("the same process manager had acted on the same thing before", *clash)
 
 
-class Quarantine(Invariant):
-    """There is no quarantine yet: an event that nobody can project stays in everybody's way."""
+class Quarantined(Invariant):
+    """The service records what it cannot read; an operator sets it aside, and then it is named
+    beside the verdicts."""
 
     id = "I-40"
-    statement = "What cannot be projected is put aside within ten seconds."
+    statement = "An aggregate that cannot be read is put into quarantine within ten seconds."
     kinds = None
     is_picky = True
+    sees_set_aside = True
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self._first: Step | None = None
+        self._open: dict[int, Step] = {}
+        """The first event of each aggregate that cannot be read and is not in quarantine."""
+
+        self._known: set[int] = set()
 
     def see(self, step: Step) -> str | None:
-        if step.fault is not None:
-            self.seen, self._first = True, self._first or step
+        if step.fault is not None or step.is_set_aside:
+            self.seen = True
+            if step.entry.aggregate.int not in self._known:
+                self._open.setdefault(step.entry.aggregate.int, step)
+        elif isinstance(step.event, Quarantine.Detected):
+            self.seen = True
+            self._known.add(step.event.fault.aggregate_id.int)
+            self._open.pop(step.event.fault.aggregate_id.int, None)
         return None
 
     def end(self) -> None:
-        first, now = self._first, self.case.world.now
-        if first is not None and now > first.entry.recorded_at + QUARANTINE_SECONDS_MAX:
-            self.accuse_step(first, f"nobody put it aside: {first.fault}")
+        for step in self._open.values():
+            if self.case.world.now > step.entry.recorded_at + QUARANTINE_SECONDS_MAX:
+                self.accuse_step(step, f"nothing put it into quarantine: {step.fault}")
 
 
 class Authors(Invariant):
@@ -215,5 +230,5 @@ def _marks(state: Any) -> dict[str, Any]:
 
 INVARIANTS = (
     *(AppendOnly, Versions, Positions, Readable, Commands),
-    *(Causes, Actors, Sealed, Outcomes, Quarantine, Authors),
+    *(Causes, Actors, Sealed, Outcomes, Quarantined, Authors),
 )

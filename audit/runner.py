@@ -9,6 +9,7 @@ from audit import acknowledgements, clock, derived, jobs, kitchen, log, tickets
 from audit.entries import Entry, Source, UnreadableError
 from audit.invariant import Case, Invariant, Verdict, Violation
 from domain.event import Event
+from domain.quarantine import Quarantine
 
 GROUPS = (log, acknowledgements, kitchen, jobs, tickets, clock, derived)
 KINDS: tuple[type[Invariant], ...] = tuple(
@@ -40,6 +41,7 @@ def check(
     if unknown := set(only) - {kind.id for kind in KINDS}:
         raise UnreadableError(f"There is no invariant {', '.join(sorted(unknown))} to check.")
     invariants = [kind(case) for kind in KINDS if not only or kind.id in only]
+    case.world.learn_set_aside(source.of_topic(Quarantine.SetAside.topic))
     _pass_by(source, case, invariants, tick)
     case.world.end()
     for invariant in invariants:
@@ -56,6 +58,8 @@ def _pass_by(source: Source, case: Case, invariants: Sequence[Invariant], tick: 
         if kind not in judges:
             judges[kind] = _judges(invariants, kind)
         for invariant in judges[kind]:
+            if step.is_set_aside and not invariant.sees_set_aside:
+                continue
             try:
                 reason = invariant.see(step)
             except Exception as error:

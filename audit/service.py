@@ -8,7 +8,7 @@ import psycopg
 from msgspec import Raw, Struct
 from psycopg import Connection
 from psycopg.rows import TupleRow
-from psycopg.sql import SQL, Identifier
+from psycopg.sql import SQL, Composable, Composed, Identifier
 
 from audit.entries import Entry, UnreadableError
 from domain.event import Decider, Event
@@ -22,6 +22,7 @@ SELECT notification_id, originator_id, originator_version, topic, state,
 FROM stored_events
 ORDER BY notification_id
 """
+READ_TOPIC = READ_LOG.replace("ORDER BY", "WHERE topic = %(topic)s\nORDER BY")
 # Live tables as they were copied at earlier positions, where nothing was just being written. Where
 # a copy is listed says whether it is in JSON.
 READ_COPIES = """
@@ -35,6 +36,7 @@ FROM (
     SELECT data AS copied_data FROM checkpoint_rows
     WHERE position = {position} AND kind = {kind}
 ) AS copied, jsonb_populate_record(NULL::{table}, copied_data) AS {table}
+WHERE true
 """
 READ_KEYED_SUBJECTS = "SELECT subject_id FROM guest_keys"
 READ_CURSORS = "SELECT name, position, count, digest FROM followers"
@@ -48,6 +50,17 @@ NO_HURRY = "SET idle_in_transaction_session_timeout = 0"
 # Says what a table holds, whatever the order of its rows.
 DIGEST = "SELECT count(*), sum(hashtextextended(one::text, 0)) FROM {table} AS one"
 FETCHED_MAX = 5000
+# Rows that cannot be loaded: instants outside the calendar, numbers that are none.
+READ_COLUMNS = """
+SELECT attname, atttypid = 'timestamptz'::regtype
+FROM pg_attribute
+WHERE attrelid = %(table)s::regclass AND attnum > 0 AND NOT attisdropped
+  AND atttypid IN ('timestamptz'::regtype, 'float8'::regtype)
+"""
+UNREADABLE_INSTANT = """
+coalesce({} NOT BETWEEN '0001-01-01Z' AND '9999-12-31 23:59:59.999999Z'::timestamptz, false)"""
+UNREADABLE_NUMBER = "coalesce(abs({}) > 1e11, false)"
+FIND_ROWS = SQL("SELECT id FROM {table} WHERE {condition} ORDER BY id")
 
 
 class LiveTable(Protocol):
@@ -123,6 +136,9 @@ class Service:
             self.size = self._one(COUNT_EVENTS)
             self.cursors = self._read_cursors()
             self.copies = self._find_copies()
+            self._unreadable = {one.name: self._condition(one.name) for one in kept.tables}
+            self.unloadable = self._find_unloadable()
+            """Rows that no version can load, by kind and id."""
         except psycopg.Error as error:
             raise UnreadableError(
                 f"The database cannot be read: {error}. Is it up, and migrated by this version?"
@@ -139,19 +155,48 @@ class Service:
 
     def rows(self) -> Iterator[Any]:
         """Every row of the live tables, as the state that it holds."""
-        return (table.load(row) for table in self.kept.tables for row in self._stream(table.select))
+        return (
+            table.load(row)
+            for table in self.kept.tables
+            for row in self._stream(self._readable(table, SQL(table.select), "WHERE"))
+        )
 
     def copied(self, copy: TableCopy) -> Iterator[Any]:
         """The same of one table, as it was then."""
         table = copy.table
         select, _, _ = table.select.rpartition("FROM")
-        query = SQL(select) + SQL(READ_JSON_COPY if copy.is_json else READ_COPY).format(
+        query: Composed = SQL(select) + SQL(READ_JSON_COPY if copy.is_json else READ_COPY).format(
             twin=Identifier(PAST, table.name),
             table=Identifier(table.name),
             position=copy.position,
             kind=table.name,
         )
+        query = self._readable(table, query, "AND")
         return (table.load(row) for row in self._connection.execute(query, binary=True))
+
+    def _readable(self, table: LiveTable, query: SQL | Composed, word: str) -> Composed:
+        """Leaves out what cannot be loaded: one such value spoils a whole result."""
+        return query + SQL(f" {word} NOT ") + self._unreadable[table.name]
+
+    def _condition(self, table: str) -> Composable:
+        tests = [
+            SQL(UNREADABLE_INSTANT if is_instant else UNREADABLE_NUMBER).format(Identifier(name))
+            for name, is_instant in self._connection.execute(READ_COLUMNS, {"table": table})
+        ]
+        return SQL("({})").format(SQL(" OR ").join(tests)) if tests else SQL("(false)")
+
+    def _find_unloadable(self) -> list[str]:
+        found: list[str] = []
+        for table in self.kept.tables:
+            condition = self._unreadable[table.name]
+            query = FIND_ROWS.format(table=Identifier(table.name), condition=condition)
+            rows = self._connection.execute(query).fetchall()
+            found += [f"{table.decider.name} {row[0]}" for row in rows]
+        return found
+
+    def of_topic(self, topic: str) -> Iterator[Entry]:
+        rows = self._connection.execute(READ_TOPIC, {"topic": topic}, binary=True)
+        return map(_entry, rows.fetchall())
 
     def keyed_subjects(self) -> Iterator[Any]:
         """Every guest whose data can still be read."""
@@ -189,10 +234,11 @@ class Service:
         rows = self._connection.execute(READ_CURSORS, binary=True)
         return {name: Cursor(*rest) for name, *rest in rows if name in known}
 
-    def _stream(self, query: str) -> Iterator[TupleRow]:
+    def _stream(self, query: str | Composed) -> Iterator[TupleRow]:
+        statement = query.encode() if isinstance(query, str) else query
         with self._connection.cursor("auditor", binary=True) as cursor:
             cursor.itersize = FETCHED_MAX
-            yield from cursor.execute(query.encode())
+            yield from cursor.execute(statement)
 
     def _one(self, query: str) -> Any:
         ((value,),) = self._connection.execute(query.encode()).fetchall()

@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -13,7 +14,9 @@ from audit.entries import Entry
 from audit.memory import Memory, Standing
 from domain.clock import CLOCK
 from domain.event import Decider, Event
-from eventlog.mapper import EventMapper
+from domain.quarantine import Quarantine
+from domain.soundness import fault_in
+from eventlog.mapper import EventMapper, UnreadableEvent
 
 NOTHING = Standing()
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,6 +43,9 @@ class Step(Struct, frozen=True, gc=False):
     before: Any
     after: Any
     fault: str | None = None
+    is_set_aside: bool = False
+    """Whether it is, or follows, an event that cannot be read, of an aggregate that an operator has
+    set aside."""
 
 
 class World:
@@ -58,6 +64,12 @@ class World:
         self.jumped_at = LONG_AGO
         """When its last jump was noticed: what is promised to happen soon, is from then on."""
 
+        self.set_aside: dict[int, Quarantine.SetAside] = {}
+        """What operators have set aside, by the integers of ids, as of the end of the log."""
+
+        self._broken: set[int] = set()
+        """Those of them of which an event that cannot be read has come."""
+
         self._deciders = {kind: one for one in deciders.values() for kind in one.events}
         self._command: tuple[Any, ...] = ()
         self._command_end = (0, 0)
@@ -72,6 +84,13 @@ class World:
         self.now = max(self.now, entry.recorded_at)
         standing = self.live.get(entry.aggregate.int) or self._recall(place, entry)
         version, before = standing.version, standing.state
+        if (
+            self.set_aside
+            and entry.aggregate.int in self.set_aside
+            and self._breaks(entry, version)
+        ):
+            self.live.pop(entry.aggregate.int, None)
+            return Step(place, entry, version, None, None, None, is_set_aside=True)
         try:
             event = self.mapper.decode(entry.topic, entry.data)
             decider = self._deciders[type(event)]
@@ -86,6 +105,23 @@ class World:
         self._put(entry, decider, after)
         self._follow_command(place, entry, event.at)
         return Step(place, entry, version, event, before, after)
+
+    def _breaks(self, entry: Entry, version_before: int) -> bool:
+        """Whether it cannot be read, or one before it could not."""
+        key = entry.aggregate.int
+        if key not in self._broken:
+            event = self.mapper.readable(entry.topic, bytes(entry.data), entry.recorded_at)
+            is_readable = not isinstance(event, UnreadableEvent) and fault_in(event) is None
+            if not is_readable or entry.version != version_before + 1:
+                self._broken.add(key)
+        return key in self._broken
+
+    def learn_set_aside(self, entries: Iterable[Entry]) -> None:
+        """Before the log is read: what operators have set aside in it."""
+        for entry in entries:
+            event = self.mapper.readable(entry.topic, bytes(entry.data), entry.recorded_at)
+            if isinstance(event, Quarantine.SetAside):
+                self.set_aside[event.aggregate_id.int] = event
 
     def end(self) -> None:
         """After the last event: what was noted can be asked for."""

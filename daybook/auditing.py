@@ -83,6 +83,10 @@ def _check(source: "Source", service: "Service | None", **options: Any) -> int:
     else:
         for line in as_text(findings, case.world.count):
             echo(line)
+    for one in case.world.set_aside.values():
+        # Beside the JSON, of which every line is a verdict.
+        tell = say if options["as_json"] else echo
+        tell(f"Set aside: {one.aggregate_id} ({one.reason})")
     return exit_code(findings, strict=options["strict"])
 
 
@@ -138,9 +142,11 @@ async def _derive(conninfo: str, wanted: "Derivation") -> "TupleRow":
     from psycopg.sql import SQL, Identifier
 
     from audit.service import DIGEST
+    from eventlog.careful import apply_readable
     from eventlog.database import connect
     from eventlog.follower import READ_EVENTS, READ_EVENTS_OF_TOPICS
     from eventlog.mapper import EventMapper
+    from projections.quarantines import set_aside_ids
     from projections.registry import DECIDERS, READ_MODELS, WRITTEN_MODELS
 
     mapper = EventMapper(DECIDERS)
@@ -154,13 +160,15 @@ async def _derive(conninfo: str, wanted: "Derivation") -> "TupleRow":
         await connection.execute(ENTER_MOMENT)
         await connection.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(wanted.moment))
         await connection.execute(SQL(MAKE_SHADOW).format(table=table))
+        set_aside = await set_aside_ids(connection)
         after = 0
         while True:
             found = await connection.execute(query, {**limits, "after": after}, binary=True)
             events = mapper.followed(await found.fetchall())
             if not events:
                 break
-            await model.apply(connection, events)
+            told = [event for event in events if event.originator_id not in set_aside]
+            await apply_readable(connection, model, told, mapper)
             after = events[-1].position
         digest = await connection.execute(SQL(DIGEST).format(table=table))
         return await digest.fetchone() or ()

@@ -23,6 +23,7 @@ from daybook.errors import BadSetup, DaybookError
 from daybook.history import COMMANDS as HISTORY_COMMANDS
 from daybook.keys import keys_group
 from daybook.looking import COMMANDS
+from daybook.quarantine import quarantine_group
 from daybook.rebuild import rebuild_command
 from daybook.terminal import echo, say
 from daybook.worker import Worker
@@ -222,6 +223,9 @@ for looking in (*COMMANDS, *HISTORY_COMMANDS):
 for keeping in keys_group.commands.values():
     keeping.params += DATABASE_OPTIONS
 cli.add_command(keys_group)
+for one in quarantine_group.commands.values():
+    one.params += DATABASE_OPTIONS
+cli.add_command(quarantine_group)
 check_command.params += DATABASE_OPTIONS
 cli.add_command(audit_group)
 rebuild_command.params += DATABASE_OPTIONS

@@ -48,6 +48,7 @@ ORDER BY count(*) DESC, topic
 """
 
 _MAPPER = EventMapper(DECIDERS)
+UNREADABLE = "unreadable"
 
 Connection = AsyncConnection[TupleRow]
 
@@ -88,6 +89,7 @@ async def difference(connection: Connection, first: str, second: str, limit: int
     touched = await (await connection.execute(READ_TOUCHED, span)).fetchall()
     shown: list[UUID] = [row[0] for row in touched[:limit]]
     ended = await fold_histories(connection, _MAPPER, shown, upto=upto)
+    kinds = {one: type(ended[one]).__name__.lower() if one in ended else "?" for one in shown}
     topics = await (await connection.execute(COUNT_TOPICS, span)).fetchall()
     return {
         "from": then_json(await moment_of(connection, after)),
@@ -96,9 +98,9 @@ async def difference(connection: Connection, first: str, second: str, limit: int
         "changes": [
             {
                 "id": aggregate_id,
-                "kind": type(ended[aggregate_id]).__name__.lower(),
+                "kind": kinds[aggregate_id],
                 "before": standing(before.get(aggregate_id)),
-                "after": standing(ended[aggregate_id]),
+                "after": standing(ended[aggregate_id]) if aggregate_id in ended else UNREADABLE,
             }
             for aggregate_id in shown
         ],

@@ -98,6 +98,8 @@ def _tell_back(rebuilt: "Sequence[Rebuilt]") -> None:
 
 def _tell(comparison: "Comparison", *, right: str, wrong: str) -> None:
     name, count = comparison.name, comparison.rows_count
+    for one in comparison.left_out:
+        say(f"{name}: left out {one}: see 'daybook quarantine list'")
     if comparison.is_equal:
         echo(f"{name}: {count:,} rows, {right}")
         return
@@ -112,7 +114,7 @@ def _run(choice: "Choice", reason: str | None, act: "Callable[[Rebuild], Awaitab
     """Everything that keeps it from its end is said in a sentence, with exit code 2."""
     from api.database import clear_sentences, prepare
     from eventlog.collector import spare_the_collector
-    from eventlog.errors import SetupError, UnknownTopicError
+    from eventlog.errors import SetupError
     from projections.rebuild.errors import RebuildError
     from projections.rebuild.logbook import Operator
     from projections.rebuild.rebuild import rebuilding
@@ -130,8 +132,6 @@ def _run(choice: "Choice", reason: str | None, act: "Callable[[Rebuild], Awaitab
             spare_the_collector()
             with clear_sentences(conninfo):
                 return asyncio.run(work(conninfo))
-    except UnknownTopicError as error:
-        raise SetupError(f"{error} A newer Daybook has written it: use that version.") from error
     except RebuildError as error:
         raise SetupError(str(error)) from error
     except asyncio.CancelledError:

@@ -348,3 +348,25 @@ class RebuildRunningError(Refusal):
 
     def __init__(self) -> None:
         super().__init__("A rebuild is under way: wait until it has ended, or stop it.")
+
+
+class UnreadableAggregateError(Refusal):
+    code = "unreadable"
+    # A newer version may be able to read it.
+    is_kept = False
+
+    def __init__(self, aggregate_id: UUID, error: str) -> None:
+        super().__init__(
+            f"The events of {aggregate_id} cannot be read ({error}), so nothing can be decided "
+            f"about it. An operator sets it aside: daybook quarantine set-aside {aggregate_id}."
+        )
+
+
+class ReadableAggregateError(Refusal):
+    code = "readable"
+    is_kept = False
+
+    def __init__(self, aggregate_id: UUID) -> None:
+        super().__init__(
+            f"Every event of {aggregate_id} can be read, so there is no reason to set it aside."
+        )

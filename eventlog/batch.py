@@ -19,7 +19,7 @@ from domain.event import State
 from eventlog.appending import Appending
 from eventlog.arrays import uuids
 from eventlog.desk import BatchDesk, Entry
-from eventlog.history import fold_rows
+from eventlog.folding import READ_AGGREGATES, fold_aggregates
 from eventlog.kept_answers import KeptAnswers
 from eventlog.link import Answer, Connection, Link
 from eventlog.live import LiveTable, Statements
@@ -37,14 +37,6 @@ DRAW_NUMBERS = """
 SELECT nextval(sequence)
 FROM (SELECT %(sequence)b::text::regclass AS sequence OFFSET 0) AS named,
      generate_series(1, %(count)b::bigint)
-"""
-
-# Aggregates that have left their live table are folded from the log instead.
-READ_AGGREGATES = """
-SELECT originator_id, topic, state
-FROM stored_events
-WHERE originator_id = ANY(%(ids)b::uuid[])
-ORDER BY originator_id, originator_version
 """
 
 Told = Receipt | Exception
@@ -65,6 +57,9 @@ class Batch:
         self.outcome: list[Told | None] = [None] * len(submissions)
         self.again: set[int] = set()
         """Places of commands that must decide anew, since others were in their way."""
+
+        self.defects: set[int] = set()
+        """Places of commands that failed by no rule: a row that they met may be to blame."""
 
         self.commit_sent = False
         self.position: int | None = None
@@ -101,7 +96,7 @@ class Batch:
         self._hold_recalled(link, rows)
         for one in around:
             _queue(link, one.first)
-        self._appending = appending = Appending(self.submissions, self._mapper)
+        self._appending = appending = Appending(self.submissions)
         appending.queue(link)
         for of_table in rows.values():
             of_table.write(link)
@@ -165,6 +160,7 @@ class Batch:
         ready = {(one.table.decider.name, one.among): one.states for one in picks}
         desk = BatchDesk(
             now=now,
+            seal=self._mapper.seal,
             held=states,
             absent=[*absent, *needs.seen],
             ready=ready,
@@ -194,7 +190,7 @@ class Batch:
     async def _fold(self, link: Link, ids: Sequence[UUID]) -> list[State]:
         events = link.queue(READ_AGGREGATES, ids=uuids(ids))
         await link.sync()
-        return [*fold_rows(self._mapper, events.rows()).values()]
+        return [*fold_aggregates(self._mapper, events.rows()).values()]
 
     def _decide(self, desk: BatchDesk) -> list[int]:
         """Lets every command decide; returns the places of those that found nothing ready."""
@@ -226,6 +222,7 @@ class Batch:
         if isinstance(error, NotOnDeskError):
             self.again.add(place)
         elif not isinstance(error, Refusal):
+            self.defects.add(place)
             error.add_note(f"while deciding {submission.command}")
         elif submission.key is not None and error.is_kept:
             self._kept.keep(submission, submission.key, error)

@@ -2,7 +2,7 @@
 it decided. A command that is refused leaves the desk as it found it."""
 
 from collections import deque
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -11,7 +11,9 @@ from uuid import UUID
 from msgspec import Struct
 
 from domain.desk import NotOnDeskError
+from domain.errors import UnreadableAggregateError
 from domain.event import Decider, Event, S, State
+from eventlog.gate import Sealed
 
 Source = tuple[str, Hashable]
 """A kind of aggregate, and among which of the ready ones they are taken."""
@@ -33,12 +35,22 @@ class Entry:
         then."""
 
 
+class Unreadable(Struct, frozen=True, gc=False):
+    """Lies on the desk in place of an aggregate whose events cannot be read."""
+
+    id: UUID
+    error: str
+    version: int = 0
+
+
 class Decided(Struct, frozen=True, gc=False):
     """An event as it will be appended."""
 
     originator_id: UUID
     originator_version: int
     event: Event
+    topic: str
+    state: bytes
 
 
 class BatchDesk:
@@ -46,6 +58,7 @@ class BatchDesk:
         self,
         *,
         now: datetime,
+        seal: Callable[[Event], Sealed],
         held: Iterable[State],
         absent: Iterable[UUID],
         ready: Mapping[Source, Sequence[State]],
@@ -54,9 +67,11 @@ class BatchDesk:
         seen_all: Collection[str] = (),
         tied: Mapping[tuple[str, int], int] = MappingProxyType({}),
     ) -> None:
-        """`seen_all` are kinds of which all lie here: any other there is not. `tied` says of kinds,
-        and the integers of ids, how many of them are tied to it."""
+        """`seal` encodes an event and refuses one that could not be read back. `seen_all` are kinds
+        of which all lie here: any other there is not. `tied` says of kinds, and the integers of
+        ids, how many of them are tied to it."""
         self.now = now
+        self._seal = seal
         self._drawn = drawn
         self._seen_all = seen_all
         self._tied = dict(tied)
@@ -98,8 +113,12 @@ class BatchDesk:
             if decider.name in self._seen_all:
                 return None
             raise NotOnDeskError(f"{decider.name} {aggregate_id}")
+        if isinstance(entry.state, decider.state):
+            return entry.state
+        if isinstance(entry.state, Unreadable):
+            raise UnreadableAggregateError(aggregate_id, entry.state.error)
         # A caller may have given one kind's id for another's: there is no such order then.
-        return entry.state if isinstance(entry.state, decider.state) else None
+        return None
 
     def tied_count(self, decider: Decider[Any], to: UUID) -> int:
         return self._tied.get((decider.name, to.int), 0)
@@ -132,6 +151,7 @@ class BatchDesk:
         return next(self._drawn[sequence])
 
     def record(self, decider: Decider[S], aggregate_id: UUID, event: Event) -> S:
+        topic, state = self._seal(event)
         key = aggregate_id.int
         entry = self._entries.get(key)
         if entry is None:
@@ -147,7 +167,7 @@ class BatchDesk:
         entry.state, entry.decider = after, decider
         if decider.ties is not None:
             self._tie(decider, before, after)
-        self._events.append(Decided(aggregate_id, after.version, event))
+        self._events.append(Decided(aggregate_id, after.version, event, topic, state))
         return after
 
     def _tie(self, decider: Decider[Any], before: State | None, after: State | None) -> None:

@@ -7,7 +7,7 @@ repeated or reordered, however often it was killed.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from domain.event import Event
+from eventlog.careful import apply_readable
 from eventlog.database import connect, follower_conninfo
 from eventlog.epochs import enter_epoch
 from eventlog.errors import CursorAheadError, StandbyError
@@ -80,6 +81,9 @@ WHERE position > CASE WHEN is_called THEN last_value ELSE 0 END
 ORDER BY name
 """
 READ_CURSOR = "SELECT position, count, digest FROM followers WHERE name = %(name)s"
+
+
+Apply = Callable[[AsyncConnection[TupleRow], Sequence[FollowedEvent]], Awaitable[None]]
 
 
 class Derivable(Protocol):
@@ -168,9 +172,25 @@ class Follower:
         if looks_anew:
             self._wanted_position = self._horizon.last_position
         total = 0
-        while count := await self._step(connection, horizon):
+        while count := await self._carefully(connection, horizon):
             total += count
         return total
+
+    async def _carefully(self, connection: AsyncConnection[TupleRow], horizon: int) -> int:
+        """A batch that cannot be applied as a whole is applied without the events to blame."""
+        try:
+            return await self._step(connection, horizon, self._projection.apply)
+        except (psycopg.OperationalError, OSError):
+            raise
+        except Exception:
+            if connection.closed:
+                raise
+            return await self._step(connection, horizon, self._apply_readable)
+
+    async def _apply_readable(
+        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
+    ) -> None:
+        await apply_readable(connection, self._projection, events, self._mapper)
 
     @property
     def is_settling(self) -> bool:
@@ -233,7 +253,7 @@ class Follower:
             await self._move(connection, proof)
         _log.warning(WENT_BACK, name, ahead.position, proof.position)
 
-    async def _step(self, connection: AsyncConnection[TupleRow], horizon: int) -> int:
+    async def _step(self, connection: AsyncConnection[TupleRow], horizon: int, apply: Apply) -> int:
         name = self._projection.name
         async with connection.transaction():
             held = await connection.execute(HOLD_CURSOR, {"name": name}, binary=True)
@@ -242,7 +262,7 @@ class Follower:
                 return 0
             events = await self._read(connection, cursor.position, horizon)
             if events:
-                await self._projection.apply(connection, events)
+                await apply(connection, events)
             whole = len(events) < self._batch_max
             upto = horizon if whole else events[-1].position
             moved = cursor.past([event.position for event in events], upto=upto)

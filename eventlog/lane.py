@@ -3,8 +3,10 @@ when that connection breaks, the server crashes, or somebody else is in the way.
 
 import asyncio
 import random
+import re
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
+from uuid import UUID
 
 import psycopg
 from psycopg import errors
@@ -21,12 +23,15 @@ from eventlog.errors import (
 from eventlog.horizon import refuse_standby
 from eventlog.link import Connection, Link
 from eventlog.origin import Origin
+from eventlog.unreadable_rows import UnreadableRows, is_unloadable
 
 RETRY_SECONDS = 0.05
 CONFLICTS_MAX = 3
 # A batch that hangs is cut off when this part of its time has passed, so that some is left to
 # find out what became of it.
 CUT_AFTER = 0.8
+# As PostgreSQL writes the key that is there already.
+UUID_TEXT = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 IDENTIFY_BACKEND = """
 SELECT pid, backend_start::text AS started FROM pg_stat_activity WHERE pid = pg_backend_pid()
@@ -73,16 +78,25 @@ class Caller(Protocol):
 C = TypeVar("C", bound=Caller)
 
 
+def _tell_nobody(_trouble: UnavailableError) -> None:
+    pass
+
+
 class Lane(Generic[C]):
     def __init__(
         self,
         conninfo: str,
         new_batch: Callable[[Sequence[C]], Batch],
         settle: Callable[[Sequence[C], Batch], None],
+        unreadable_rows: UnreadableRows,
+        *,
+        cannot_write: Callable[[UnavailableError], None] = _tell_nobody,
     ) -> None:
+        self._cannot_write = cannot_write
         self._conninfo = conninfo
         self._new_batch = new_batch
         self._settle = settle
+        self._unreadable_rows = unreadable_rows
         self._link: Link | None = None
         self._backend: dict[str, object] = {}
         self._conflicts_count = 0
@@ -98,8 +112,15 @@ class Lane(Generic[C]):
                 await self._attempt(batch, min(caller.deadline for caller in callers))
             except (psycopg.Error, OSError) as error:
                 callers = await self._after_failure(error, batch, callers)
+            except Exception as defect:
+                if batch.commit_sent:
+                    raise
+                await self._after_defect(defect, callers)
+                return
             else:
                 self._conflicts_count = 0
+                if batch.defects and await self._take_rows():
+                    batch.again |= batch.defects
                 self._settle(callers, batch)
                 return
 
@@ -120,6 +141,8 @@ class Lane(Generic[C]):
         self, error: psycopg.Error | OSError, batch: Batch, callers: Sequence[C]
     ) -> Sequence[C]:
         """Deals with a failed attempt; returns the callers for whom it must be repeated."""
+        if is_unloadable(error):
+            return await self._after_unloadable(error, callers)
         if self._is_lost(error):
             return await self._after_loss(batch, callers)
         assert self._link is not None
@@ -131,16 +154,47 @@ class Lane(Generic[C]):
             # A server that has become a standby never writes again: the next try connects anew.
             await self._disconnect()
             kind = StorageFullError if isinstance(error, errors.DiskFull) else UnavailableError
-            return _tell(callers, kind(f"The database cannot write: {error}"))
+            trouble = kind(f"The database cannot write: {error}")
+            self._cannot_write(trouble)
+            return _tell(callers, trouble)
         if len(callers) > 1:
-            # One command spoils it for the others: find it by halves.
-            middle = len(callers) // 2
-            await self.commit(callers[:middle])
-            await self.commit(callers[middle:])
+            await self._find_by_halves(callers)
             return []
-        return self._after_own_fault(error, callers)
+        return await self._after_own_fault(error, callers)
 
-    def _after_own_fault(self, error: psycopg.Error | OSError, callers: Sequence[C]) -> Sequence[C]:
+    async def _after_defect(self, defect: Exception, callers: Sequence[C]) -> None:
+        """A row that no column holds, say: it is found out while it is packed. What was sent until
+        then is rolled back with the connection."""
+        await self._disconnect()
+        if len(callers) > 1:
+            await self._find_by_halves(callers)
+        else:
+            _tell(callers, defect)
+
+    async def _find_by_halves(self, callers: Sequence[C]) -> None:
+        """One command spoils it for the others."""
+        middle = len(callers) // 2
+        await self.commit(callers[:middle])
+        await self.commit(callers[middle:])
+
+    async def _after_unloadable(
+        self, error: psycopg.Error | OSError, callers: Sequence[C]
+    ) -> Sequence[C]:
+        """A row that no version can load stood in the way of all. Nothing was decided yet."""
+        assert self._link is not None
+        await self._link.roll_back()
+        return callers if await self._take_rows() else _tell(callers, error)
+
+    async def _take_rows(self, suspects: Sequence[UUID] = ()) -> bool:
+        try:
+            return await self._unreadable_rows.take(suspects)
+        except (psycopg.Error, OSError):
+            # The answer to whoever waits is the same as without the attempt.
+            return False
+
+    async def _after_own_fault(
+        self, error: psycopg.Error | OSError, callers: Sequence[C]
+    ) -> Sequence[C]:
         """A single command failed. If another writer was quicker, it decides anew."""
         if not isinstance(error, errors.UniqueViolation):
             return _tell(callers, error)
@@ -148,6 +202,11 @@ class Lane(Generic[C]):
         if self._conflicts_count <= CONFLICTS_MAX:
             return callers
         self._conflicts_count = 0
+        # Nobody is quicker every time: maybe the row is of another version than the log.
+        detail = str(error.diag.message_detail)
+        suspects = [UUID(found) for found in UUID_TEXT.findall(detail)]
+        if await self._take_rows(suspects):
+            return callers
         return _tell(callers, ConflictError(str(error.diag.message_detail or error)))
 
     def _is_lost(self, error: psycopg.Error | OSError) -> bool:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from msgspec import Meta, Raw, Struct
 from msgspec.json import Decoder
+from msgspec.structs import replace
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import TupleRow
 
@@ -42,6 +43,15 @@ class Line(Struct, frozen=True, kw_only=True, gc=False, rename="camel", forbid_u
 
 
 read_line = Decoder(Line).decode
+_DATA = b',"data":'
+
+
+def read_head(text: bytes) -> Line:
+    """From a line whose data is no JSON, all but the data: what stands before it the database
+    wrote, and in no text of that can an unescaped quotation mark stand."""
+    head, _, data = text.partition(_DATA)
+    return replace(read_line(head + b',"data":null}'), data=Raw(data.removesuffix(b"}")))
+
 
 # The session's time zone is UTC. As bytes, so that data which is no text is still told.
 READ_LINES = """

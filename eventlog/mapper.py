@@ -6,7 +6,8 @@ event of an older version is brought up to date by its class's upcasts when it i
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 from eventsourcing.persistence import Mapper, StoredEvent
@@ -15,6 +16,7 @@ from msgspec.json import Decoder, Encoder
 
 from domain.event import Decider, Event
 from eventlog.errors import UnknownTopicError
+from eventlog.gate import Sealed, sealing
 
 Decode = Callable[[bytes], Event]
 E = TypeVar("E", bound=Event)
@@ -46,6 +48,15 @@ class RecordedEvent(Struct, frozen=True, kw_only=True, gc=False):
     causation_id: int | None
 
 
+class UnreadableEvent(Event, frozen=True, kw_only=True, gc=False):
+    """Stands for an event that cannot be decoded, where a history is told. It is never stored."""
+
+    topic: ClassVar[str] = "unreadable"
+    error: str
+    state: bytes
+    """As it is stored."""
+
+
 class FollowedEvent(Struct, frozen=True, gc=False):
     """An event as followers read it: what happened to what, and not who asked for it. It is
     decoded for those who look at it: most read models know enough from the topic of most events."""
@@ -73,6 +84,7 @@ class EventMapper(Mapper[UUID]):
     def __init__(self, deciders: Iterable[Decider[Any]]) -> None:
         self._topics: dict[type[Event], str] = {}
         self._decoders: dict[str, Decode] = {}
+        self._seals: dict[type[Event], Callable[[Any], Sealed]] = {}
         self._deciders: dict[str, Decider[Any]] = {}
         for decider in deciders:
             for kind in decider.events:
@@ -103,10 +115,10 @@ class EventMapper(Mapper[UUID]):
     def encode(self, event: Event) -> tuple[str, bytes]:
         return self._topics[type(event)], _encoder.encode(event)
 
-    def encode_all(self, events: Sequence[Event]) -> tuple[list[str], list[bytes]]:
-        """Their topics and their states."""
-        topics, encode = self._topics, _encoder.encode
-        return [topics[type(event)] for event in events], [encode(event) for event in events]
+    def seal(self, event: Event) -> Sealed:
+        """Its topic and state, once it is certain that they can be read back. Raises
+        UnreadableEventError."""
+        return self._seals[type(event)](event)
 
     def decode(self, topic: str, state: bytes) -> Event:
         return self._decoder(topic)(state)
@@ -118,7 +130,7 @@ class EventMapper(Mapper[UUID]):
             originator_id=row[1],
             originator_version=row[2],
             topic=row[3],
-            event=self.decode(row[3], row[4]),
+            event=self.readable(row[3], row[4], row[5]),
             recorded_at=row[5],
             actor=row[6],
             command_id=row[7],
@@ -126,12 +138,24 @@ class EventMapper(Mapper[UUID]):
             causation_id=row[9],
         )
 
+    def readable(self, topic: str, state: bytes, recorded_at: datetime) -> Event:
+        """A history is told to its end, whatever one of its events holds."""
+        try:
+            return self.decode(topic, state)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            return UnreadableEvent(at=recorded_at, error=reason, state=state)
+
     def followed(self, rows: Iterable[Sequence[Any]]) -> list[FollowedEvent]:
         """Events from rows of the log, in the order of FollowedEvent's first fields."""
         return [
-            FollowedEvent(position, aggregate_id, version, topic, state, self._decoder(topic))
+            FollowedEvent(position, aggregate_id, version, topic, state, self._decoding(topic))
             for position, aggregate_id, version, topic, state in rows
         ]
+
+    def _decoding(self, topic: str) -> Decode:
+        """Of an unknown topic only the event itself cannot be decoded."""
+        return self._decoders.get(topic) or partial(self.decode, topic)
 
     def _decoder(self, topic: str) -> Decode:
         try:
@@ -157,6 +181,7 @@ class EventMapper(Mapper[UUID]):
         assert topic not in self._decoders, f"two events have the topic {topic}"
         self._topics[kind] = topic
         self._decoders[topic] = Decoder(kind).decode
+        self._seals[kind] = sealing(topic, kind, Decoder(kind).decode)
         for version in range(1, kind.schema_version):
             older = kind.topic if version == 1 else f"{kind.topic}/{version}"
             self._decoders[older] = _upcasting(kind, version)

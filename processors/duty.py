@@ -18,6 +18,7 @@ from psycopg.rows import TupleRow
 
 from eventlog.database import connect, cut_off, reader_conninfo
 from eventlog.tasks import end
+from eventlog.unreadable_rows import is_unloadable
 from eventlog.wakeups import COURTESY_SECONDS, Wake
 from processors.database_clock import DatabaseClock
 from processors.runtime import POLL_SECONDS, Processor, Runtime, Session
@@ -89,7 +90,9 @@ class Duty:
         try:
             with _limited(session.connection):
                 seconds = await processor.work(self._runtime, session)
-        except (psycopg.Error, OSError):
+        except (psycopg.Error, OSError) as error:
+            if is_unloadable(error) and await self._runtime.committer.unreadable_rows.take():
+                return
             await self._leave(session.connection)
             raise
         pause_seconds = processor.pause_seconds if session.on_duty else STANDBY_SECONDS

@@ -11,6 +11,7 @@ from processors.no_shows import NoShows
 from processors.notifications import Notifications
 from processors.operations import Operations
 from processors.qstash import QStash
+from processors.quarantine import QuarantineScan
 from processors.recovery import Recovery
 from processors.runtime import Processor
 from processors.schedules import Schedules
@@ -36,6 +37,7 @@ def all_processors(
         NoShows(),
         Forgetting(),
         Checkpoints(),
+        QuarantineScan(),
     ]
     if upstreams:
         built_in.append(upstreams)

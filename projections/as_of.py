@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import psycopg
 from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
@@ -18,6 +19,7 @@ from domain.event import Decider, State
 from eventlog.history import fold_histories
 from eventlog.live import LiveTable
 from eventlog.mapper import EventMapper
+from eventlog.unreadable_rows import unreadable_condition
 from projections.checkpoints import Checkpoint, latest_checkpoint, twin_of
 from projections.registry import DECIDERS, LIVE_TABLES
 
@@ -40,6 +42,7 @@ FROM (
     SELECT data AS copied_data FROM checkpoint_rows
     WHERE position = %(position)s AND kind = %(kind)s
 ) AS copied, jsonb_populate_record(NULL::{table}, copied_data) AS {table}
+WHERE true
 """
 READ_EVENTS = """
 SELECT notification_id, originator_id, originator_version, topic, state
@@ -65,6 +68,7 @@ class Past:
 
     def __init__(self, connection: Connection) -> None:
         self.states: dict[UUID, Any] = {}
+        self._unreadable: set[UUID] = set()
         self._connection = connection
 
     @classmethod
@@ -103,13 +107,18 @@ class Past:
         states = self.states
         finished: set[UUID] = set()
         for _, aggregate_id, _, topic, stored in rows:
-            decider = _MAPPER.decider_of(topic)
-            after = decider.evolve(states.get(aggregate_id), _MAPPER.decode(topic, stored))
+            try:
+                decider = _MAPPER.decider_of(topic)
+                after = decider.evolve(states.get(aggregate_id), _MAPPER.decode(topic, stored))
+            except Exception:
+                # From here on nothing is known of it; all others are told.
+                self._unreadable.add(aggregate_id)
+                continue
             states[aggregate_id] = after
             (finished.add if decider.finished(after) else finished.discard)(aggregate_id)
         # Not earlier: what is finished may come back within the chunk.
-        for aggregate_id in finished:
-            del states[aggregate_id]
+        for aggregate_id in finished | self._unreadable:
+            states.pop(aggregate_id, None)
 
     async def _bring_back(self, rows: list[TupleRow]) -> None:
         """Aggregates that were finished, and to which something happens all the same."""
@@ -161,5 +170,12 @@ async def _copied(
     query = SQL(select) + rows.format(twin=twin_of(table), table=Identifier(table.name))
     where = {"position": start.position, "kind": table.name}
     found = await connection.execute(query, where, binary=True)
-    for row in await found.fetchall():
+    try:
+        rows_found = await found.fetchall()
+    except psycopg.DataError:
+        # A row that no version can load was copied with the others.
+        unreadable = await unreadable_condition(connection, table.name)
+        query = SQL("{} AND NOT {}").format(query, unreadable)
+        rows_found = await (await connection.execute(query, where, binary=True)).fetchall()
+    for row in rows_found:
         yield table.load(row)

@@ -14,7 +14,7 @@ from psycopg.rows import TupleRow
 from domain.bot import Bot
 from domain.job import Job
 from domain.order import Order
-from eventlog.history import fold_histories
+from eventlog.history import fold_histories, refuse_unreadable
 from eventlog.live import LiveTable
 from eventlog.mapper import EventMapper
 from projections.bots import SELECT_BOTS, LiveBots
@@ -61,6 +61,7 @@ async def _one(
     row = await (await connection.execute(query, {"id": wanted}, binary=True)).fetchone()
     if row is not None:
         return table.load(row)
-    found = (await fold_histories(connection, _MAPPER, [wanted])).get(wanted)
+    folded = await fold_histories(connection, _MAPPER, [wanted], on_unreadable=refuse_unreadable)
+    found = folded.get(wanted)
     # A bot that is asked for as an order is no order.
     return found if isinstance(found, table.decider.state) else None

@@ -13,6 +13,7 @@ from domain.claim import CompletionMode
 from domain.job import Job, JobStatus
 from domain.operation import OperationStatus
 from domain.order import Order, OrderKind, OrderStatus
+from domain.quarantine import Fault
 from domain.ticket import Ticket
 from eventlog.mapper import RecordedEvent
 from projections import reasons
@@ -153,6 +154,8 @@ async def explain(connection: Connection, aggregate_id: UUID) -> Explanation | N
     history = await read_history(connection, aggregate_id)
     assert history is not None, "what has a first event has a history"
     state, events = history.state, history.events
+    if history.fault is not None:
+        return _unreadable(history.fault, decider.name, events)
     match state:
         case Order():
             status, why, following = await _order(connection, state, events)
@@ -165,6 +168,14 @@ async def explain(connection: Connection, aggregate_id: UUID) -> Explanation | N
         case _:
             raise AssertionError(f"nobody explains {state}")
     return Explanation(aggregate_id, history.kind, status, why, following, events[-EVENTS_MAX:])
+
+
+def _unreadable(fault: Fault, kind: str, events: list[RecordedEvent]) -> Explanation:
+    why = reasons.Unreadable(
+        topic=fault.topic, position=fault.position, version=fault.version, error=fault.error
+    )
+    step = Next("An operator sets it aside: daybook quarantine set-aside {id} --reason TEXT.")
+    return Explanation(fault.aggregate_id, kind, "UNREADABLE", [why], step, events[-EVENTS_MAX:])
 
 
 Answer = tuple[str, list[Reason], Next]

@@ -8,6 +8,8 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from domain.event import Decider
+from domain.quarantine import Fault
+from eventlog.faults import fault_of, kind_of
 from eventlog.mapper import EventMapper, RecordedEvent
 from projections.registry import DECIDERS
 
@@ -33,20 +35,27 @@ LIMIT 1
 """
 
 _MAPPER = EventMapper(DECIDERS)
+_BY_NAME = {decider.name: decider for decider in DECIDERS}
 
 
 class History(Struct, frozen=True):
     kind: str
     state: Any
+    """None when the events cannot be folded."""
+
     events: list[RecordedEvent]
+    fault: Fault | None = None
 
 
 async def read_history(connection: AsyncConnection[TupleRow], aggregate_id: UUID) -> History | None:
     """None when there never was such a thing."""
-    rows = await connection.execute(READ_HISTORY, {"id": aggregate_id}, binary=True)
-    events = [_MAPPER.recorded(row) for row in await rows.fetchall()]
+    found = await connection.execute(READ_HISTORY, {"id": aggregate_id}, binary=True)
+    rows = await found.fetchall()
+    events = [_MAPPER.recorded(row) for row in rows]
     if not events:
         return None
+    if fault := fault_of(_MAPPER, [row[:5] for row in rows]):
+        return History(fault.kind, None, events, fault)
     decider = _MAPPER.decider_of(events[0].topic)
     return History(decider.name, decider.fold(event.event for event in events), events)
 
@@ -54,10 +63,13 @@ async def read_history(connection: AsyncConnection[TupleRow], aggregate_id: UUID
 async def decider_of(
     connection: AsyncConnection[TupleRow], aggregate_id: UUID
 ) -> Decider[Any] | None:
-    """What kind of thing it is; None when there never was one."""
+    """What kind of thing it is; None when there never was one, or of no known kind."""
     first = await connection.execute(READ_FIRST_TOPIC, {"id": aggregate_id})
     topic = await first.fetchone()
-    return None if topic is None else _MAPPER.decider_of(topic[0])
+    if topic is None:
+        return None
+    # By its first word, if the rest is unknown.
+    return _BY_NAME.get(kind_of(_MAPPER, topic[0]))
 
 
 async def read_history_page(

@@ -1,9 +1,10 @@
 """What a job was created as, without its payload: enough to find it by, and cheaper than a fold."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
@@ -45,5 +46,7 @@ async def read_labels(
     rows = await connection.execute(READ_CREATIONS, wanted, binary=True)
     labels: dict[UUID, JobLabel] = {}
     for job_id, topic, state in await rows.fetchall():
-        labels[job_id] = label_in(_MAPPER.decode(topic, state))
+        # One that cannot be read has no label; its events are told without.
+        with suppress(DecodeError):
+            labels[job_id] = label_in(_MAPPER.decode(topic, state))
     return labels

@@ -13,6 +13,7 @@ from datetime import datetime
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
@@ -102,7 +103,15 @@ class _Reading:
         return load_jobs(await self._walk(place, limit))
 
     async def _finished(self, place: Place, limit: int) -> list[Job]:
-        return await self._fold([job_id for _, job_id in await self._walk(place, limit)])
+        """Jobs that cannot be read are left out, and do not end the page."""
+        jobs: list[Job] = []
+        while missing := limit - len(jobs):
+            walked = await self._walk(place, missing)
+            jobs += await self._fold([job_id for _, job_id in walked])
+            if len(walked) < missing:
+                break
+            place = replace(place, number=walked[-1][0])
+        return jobs
 
     async def _walk(self, place: Place, limit: int) -> list[TupleRow]:
         statements = OF_SOURCES if self._wanted.subject is None else OF_SUBJECT
@@ -126,4 +135,4 @@ class _Reading:
             chunk = ids[start : start + FOLD_MAX]
             folded |= await fold_histories(self._connection, _MAPPER, chunk)
             await asyncio.sleep(0)
-        return [folded[job_id] for job_id in ids]
+        return [folded[job_id] for job_id in ids if job_id in folded]

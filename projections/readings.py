@@ -11,7 +11,9 @@ from eventlog.epochs import READ_LAST_EPOCH
 from eventlog.follower import UNREAD_SECONDS
 from eventlog.horizon import READ_HORIZON_AGE, READ_LAST_POSITION, READ_NEWEST_POSITION
 from projections.operations import Failed, Numbers, count_failed, read_numbers
+from projections.quarantines import COUNT_QUARANTINES
 from projections.queue_standings import QueueStanding, read_standings
+from projections.registry import FOLLOWERS
 
 COUNT_MAX = 1000
 
@@ -64,14 +66,22 @@ class Readings(Struct, frozen=True, kw_only=True):
     queues: list[QueueStanding]
     operations: Numbers
     failed_operations: Failed
+    detected_count: int
+    """Aggregates that cannot be read, and are not set aside."""
+
+    set_aside_count: int
 
 
 async def take_readings(connection: AsyncConnection[TupleRow]) -> Readings:
     # Before the end of the log: nobody can then be ahead of it.
-    followers = await (await connection.execute(READ_FOLLOWERS)).fetchall()
+    rows = await (await connection.execute(READ_FOLLOWERS)).fetchall()
+    # One that this version has no more is behind for ever, and no reason to ring.
+    followers = [row for row in rows if row[0] in FOLLOWERS]
     ((position,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
     epoch = await (await connection.execute(READ_LAST_EPOCH)).fetchone()
     ((age,),) = await (await connection.execute(READ_HORIZON_AGE)).fetchall()
+    quarantined = await connection.execute(COUNT_QUARANTINES)
+    ((detected, set_aside),) = await quarantined.fetchall()
     orders = await connection.execute(READ_ORDERS, {"limit": COUNT_MAX})
     ((pending, oldest_at),) = await orders.fetchall()
     (bots,) = await (await connection.execute(COUNT_BOTS)).fetchall()
@@ -88,4 +98,6 @@ async def take_readings(connection: AsyncConnection[TupleRow]) -> Readings:
         queues=await read_standings(connection, count_max=COUNT_MAX),
         operations=await read_numbers(connection),
         failed_operations=await count_failed(connection, limit=COUNT_MAX),
+        detected_count=detected,
+        set_aside_count=set_aside,
     )

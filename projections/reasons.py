@@ -32,6 +32,22 @@ def said_why(recorded: RecordedEvent) -> str | None:
     return getattr(recorded.event, "because", None)
 
 
+class Unreadable(Reason, frozen=True, kw_only=True, tag=True):
+    """The first of its events that cannot be read."""
+
+    topic: str
+    position: int
+    version: int
+    error: str
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"Its event {self.topic} at position {self.position} (version {self.version}) cannot "
+            f"be read: {self.error}. Nothing can be decided about it."
+        )
+
+
 class NoIdleBot(Reason, frozen=True, kw_only=True, tag=True):
     bots: int
     next_free_at: datetime | None

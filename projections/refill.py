@@ -12,7 +12,9 @@ from eventlog.database import SCHEMA
 from eventlog.epochs import enter_epoch
 from eventlog.follower import ENROL_FOLLOWER, MOVE_CURSOR
 from eventlog.import_log import end_import
+from projections.quarantines import set_aside_ids
 from projections.rebuild.copies import Copy, find_copies, forget_cursor
+from projections.rebuild.errors import RebuildError
 from projections.rebuild.replay import replay_chunk, settle
 from projections.rebuild.targets import TARGETS, Connection
 
@@ -32,11 +34,29 @@ async def refill(connection: Connection, upto: int, tick: Callable[[int], None])
         tick(reached)
         copies = await replay_chunk(connection, copies, goals)
     await settle(connection, copies)
+    await _refuse_unreadable(connection, copies)
     async with connection.transaction():
         for copy in copies:
             await _hand_over(connection, copy)
         await end_import(connection)
     await _learn(connection, copies)
+
+
+async def _refuse_unreadable(connection: Connection, copies: Sequence[Copy]) -> None:
+    """An import brings nothing into a log that cannot be read, unless an operator has set it aside
+    there."""
+    set_aside = [str(one) for one in await set_aside_ids(connection)]
+    left_out = [
+        one
+        for copy in copies
+        for one in copy.left_out
+        if not any(aggregate in one for aggregate in set_aside)
+    ]
+    if left_out:
+        raise RebuildError(
+            f"The import holds what does not follow from the events before it: {left_out[0]}. "
+            "'daybook audit check --export FILE' says more."
+        )
 
 
 async def _copies(connection: Connection) -> list[Copy]:

@@ -15,6 +15,7 @@ from domain.job import JOB
 from domain.key import KEY
 from domain.operation import OPERATION
 from domain.order import ORDER
+from domain.quarantine import QUARANTINE
 from domain.queue import QUEUE
 from domain.rebuild import REBUILD
 from domain.restaurant import RESTAURANT
@@ -35,6 +36,7 @@ from projections.jobs import LiveJobs
 from projections.keys import LiveKeys
 from projections.operations import LiveOperations
 from projections.orders import LiveOrders
+from projections.quarantines import LiveQuarantines
 from projections.queues import LiveQueues
 from projections.restaurants import LiveRestaurants
 from projections.running_rebuilds import RunningRebuilds
@@ -58,12 +60,13 @@ DECIDERS: tuple[Decider[Any], ...] = (
     SUBJECT,
     OPERATION,
     CLOCK,
+    QUARANTINE,
 )
 
 # This order is the order in which every batch of every process locks rows. Two processes with
 # different orders would deadlock: append, and never swap while old processes still run. Lanes are
 # held after all of them, in the second round trip: see `projections/lanes.py`.
-LIVE_TABLES: tuple[LiveTable[Any], ...] = (
+_READABLE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveOrders(),
     LiveBots(),
     LiveQueues(),
@@ -79,6 +82,17 @@ LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveOperations(),
 )
 
+# Wherever an aggregate that is set aside may be listed by its id.
+_LISTED_IN = (
+    *(table.name for table in _READABLE_TABLES),
+    *(model.name for model in (FinishedJobs, FinishedOrders, FinishedTickets)),
+)
+
+LIVE_TABLES: tuple[LiveTable[Any], ...] = (
+    *_READABLE_TABLES,
+    LiveQuarantines(_LISTED_IN, LiveJobs().settle()),
+)
+
 # Written by live tables beside their own rows, and so as current as these.
 WRITTEN_MODELS: tuple[Derivable, ...] = (FinishedJobs(),)
 
@@ -88,6 +102,10 @@ READ_MODELS: tuple[Projection, ...] = (
     FinishedTickets(),
     EndedOperations(),
 )
+
+# All who keep a cursor; the last follows the log where guests are notified. Another name in the
+# table of cursors is that of a follower which this version has no more.
+FOLLOWERS: frozenset[str] = frozenset([*(model.name for model in READ_MODELS), "notifications"])
 
 # In the order of the layers: tables that are derived come after what they are derived from.
 MIGRATIONS: tuple[ModuleType, ...] = (eventlog.migrations, projections.migrations)

@@ -16,7 +16,7 @@ from psycopg.rows import TupleRow
 
 from domain.restaurant import Restaurant, Wait, wait_at
 from domain.ticket import ID_VERSION, Ticket, TicketStatus
-from eventlog.history import fold_histories
+from eventlog.history import fold_histories, refuse_unreadable
 from eventlog.mapper import EventMapper
 from projections.finished_tickets import (
     READ_FINISHED_TICKETS,
@@ -118,7 +118,8 @@ async def one_ticket(connection: Connection, ticket_id: UUID) -> Standing | None
     if row is not None:
         *_, position, slug, minutes_per_party = row
         return Standing(_load(row), slug, minutes_per_party, position)
-    found = (await fold_histories(connection, _MAPPER, [ticket_id])).get(ticket_id)
+    folded = await fold_histories(connection, _MAPPER, [ticket_id], on_unreadable=refuse_unreadable)
+    found = folded.get(ticket_id)
     # An order that is asked for as a ticket is no ticket.
     if not isinstance(found, Ticket):
         return None

@@ -19,7 +19,7 @@ from eventlog.collector import spare_the_collector
 from eventlog.database import connect, reader_conninfo
 from eventlog.errors import SetupError, UnknownTopicError
 from projections.doctor import examine
-from projections.rebuild.comparison import Comparison
+from projections.rebuild.comparison import NAMED_MAX, Comparison
 from projections.rebuild.errors import RebuildError
 from projections.rebuild.logbook import Operator
 from projections.rebuild.rebuild import rebuilding
@@ -73,7 +73,11 @@ def _targets(names: Sequence[str]) -> list[Target]:
 def _compared(comparison: Comparison) -> Compared:
     differences = tuple(map(str, comparison.differences))
     return Compared(
-        comparison.name, comparison.rows_count, comparison.differences_count, differences
+        comparison.name,
+        comparison.rows_count,
+        comparison.differences_count,
+        differences,
+        tuple(comparison.left_out[:NAMED_MAX]),
     )
 
 

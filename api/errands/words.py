@@ -40,6 +40,8 @@ class Compared(Word, frozen=True, tag=True):
     rows_count: int
     differences_count: int
     differences: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    """Aggregates that cannot be read; not all are told."""
 
 
 class Found(Word, frozen=True, tag=True):

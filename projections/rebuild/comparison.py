@@ -90,6 +90,9 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
     differences_count: int = 0
 
+    left_out: Sequence[str] = ()
+    """Aggregates that cannot be read, and why: they are in no table that is made from the log."""
+
     @property
     def is_equal(self) -> bool:
         return self.differences_count == 0
@@ -126,6 +129,7 @@ async def compare(connection: Connection, copy: Copy, followed: Cursor | None) -
         digest=f"{rows_count}:{total}",
         differences=found[:NAMED_MAX],
         differences_count=found_count,
+        left_out=copy.left_out,
     )
 
 

@@ -97,6 +97,8 @@ class Copy(Struct, frozen=True):
     schema: str
     target: Target
     cursor: Cursor = Cursor()
+    left_out: tuple[str, ...] = ()
+    """Aggregates that cannot be read, as far as this process has come upon them."""
 
     @property
     def position(self) -> int:

@@ -1,4 +1,4 @@
-"""Why a projection could not be rebuilt, and what to do. The running one is as it was."""
+"""Why a projection could not be rebuilt, and what to do. The running one is as it was then."""
 
 from eventlog.mapper import FollowedEvent
 
@@ -7,10 +7,11 @@ class RebuildError(Exception):
     pass
 
 
-class UnfoldableEventError(RebuildError):
-    def __init__(self, recorded: FollowedEvent) -> None:
+class UnfoldableEventError(Exception):
+    """Its aggregate is left out of the tables, and named."""
+
+    def __init__(self, recorded: FollowedEvent, error: str) -> None:
         super().__init__(
-            f"The event at position {recorded.position} ({recorded.topic}, version "
-            f"{recorded.originator_version} of {recorded.originator_id}) does not follow from "
-            "those before it: 'daybook audit check' says more."
+            f"{recorded.originator_id}: the event at position {recorded.position} "
+            f"({recorded.topic}, version {recorded.originator_version}) cannot be read ({error})"
         )

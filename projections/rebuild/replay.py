@@ -4,7 +4,8 @@ A chunk and the note of how far it goes are one transaction, so a replay that is
 where it was. Only what a chunk touches is held in memory.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from uuid import UUID
 
 from msgspec.structs import replace
 from psycopg.sql import SQL, Composed, Identifier
@@ -12,6 +13,7 @@ from psycopg.sql import SQL, Composed, Identifier
 from eventlog.database import SCHEMA
 from eventlog.follower import READ_CURSOR, READ_EVENTS, READ_EVENTS_OF_TOPICS, Cursor
 from eventlog.mapper import FollowedEvent
+from projections.quarantines import set_aside_ids
 from projections.rebuild.copies import Copy, store_cursor
 from projections.rebuild.targets import MAPPER, Connection, Events, Target
 
@@ -68,10 +70,11 @@ async def replay_chunk(connection: Connection, copies: Sequence[Copy], goals: Go
     async with connection.transaction():
         await _enter(connection, behind)
         events = await _read(connection, behind, after=after, upto=horizon)
+        set_aside = await set_aside_ids(connection)
         reached = horizon if len(events) < CHUNK else events[-1].position
         moved = {
             copy.target.name: await _take(
-                connection, copy, events, upto=min(reached, goals[copy.target.name])
+                connection, copy, events, set_aside, upto=min(reached, goals[copy.target.name])
             )
             for copy in behind
         }
@@ -107,13 +110,20 @@ async def _read(
     return MAPPER.followed(await rows.fetchall())
 
 
-async def _take(connection: Connection, copy: Copy, events: Events, *, upto: int) -> Copy:
+async def _take(
+    connection: Connection, copy: Copy, events: Events, set_aside: Collection[UUID], *, upto: int
+) -> Copy:
+    """What operators have set aside is in no table, though it was read."""
     target, after = copy.target, copy.position
     if upto <= after:
         return copy
     own = [one for one in events if one.topic in target.topics and after < one.position <= upto]
-    if own:
-        await target.apply(connection, own, after=after)
-    moved = replace(copy, cursor=target.passed(copy.cursor, own, upto=upto))
+    told = [one for one in own if one.originator_id not in set_aside] if set_aside else own
+    left_out = await target.apply(connection, told, after=after) if told else []
+    moved = replace(
+        copy,
+        cursor=target.passed(copy.cursor, own, upto=upto),
+        left_out=(*copy.left_out, *left_out),
+    )
     await store_cursor(connection, moved)
     return moved

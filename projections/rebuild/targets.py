@@ -13,7 +13,10 @@ from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Composed, Identifier
 
 from domain.event import State
+from domain.soundness import fault_in
 from eventlog.arrays import uuids
+from eventlog.careful import apply_readable
+from eventlog.faults import described
 from eventlog.follower import Cursor, Derivable
 from eventlog.history import fold_histories
 from eventlog.live import LiveTable
@@ -46,8 +49,9 @@ class Target:
     unrecorded: Mapping[str, str] = {}
     """As of a LiveTable."""
 
-    async def apply(self, connection: Connection, events: Events, *, after: int) -> None:
-        """Brings the tables from the position `after` to that of the last of these events."""
+    async def apply(self, connection: Connection, events: Events, *, after: int) -> list[str]:
+        """Brings the tables from the position `after` to that of the last of these events; returns
+        what was left out because it cannot be read."""
         raise NotImplementedError
 
     async def settle(self, connection: Connection) -> None:
@@ -69,9 +73,12 @@ class DerivedTarget(Target):
         self.topics = frozenset(MAPPER.known_topics if kinds is None else MAPPER.topics_of(kinds))
 
     # A read model needs no `after`, which the base has for live tables.
-    async def apply(self, connection: Connection, events: Events, *, after: int) -> None:  # noqa: ARG002
+    async def apply(self, connection: Connection, events: Events, *, after: int) -> list[str]:  # noqa: ARG002
+        left_out: list[str] = []
         for first in range(0, len(events), READ_MODEL_BATCH):
-            await self._projection.apply(connection, events[first : first + READ_MODEL_BATCH])
+            some = events[first : first + READ_MODEL_BATCH]
+            left_out += await apply_readable(connection, self._projection, some, MAPPER)
+        return left_out
 
 
 class FollowedTarget(DerivedTarget):
@@ -89,15 +96,21 @@ class LiveTarget(Target):
         self.topics = frozenset(MAPPER.topics_of(table.decider.events))
         self.unrecorded = table.unrecorded
 
-    async def apply(self, connection: Connection, events: Events, *, after: int) -> None:
+    async def apply(self, connection: Connection, events: Events, *, after: int) -> list[str]:
         histories: dict[int, list[FollowedEvent]] = {}
         for event in events:
             histories.setdefault(event.originator_id.int, []).append(event)
         firsts = [history[0] for history in histories.values()]
         stored = await self._stored(connection, firsts)
         before = {**stored, **await self._folded(connection, firsts, stored, upto=after)}
-        states = [self._fold(before, history) for history in histories.values()]
+        states, left_out = list[State](), list[str]()
+        for history in histories.values():
+            try:
+                states.append(self._fold(before, history))
+            except UnfoldableEventError as error:
+                left_out.append(f"{self._table.decider.name} {error}")
         await self._write(connection, stored, states)
+        return left_out
 
     async def settle(self, connection: Connection) -> None:
         for query, given in self._table.settle():
@@ -133,10 +146,12 @@ class LiveTarget(Target):
             try:
                 state = evolve(state, recorded.event)
             except Exception as error:
-                raise UnfoldableEventError(recorded) from error
+                raise UnfoldableEventError(recorded, described(error)) from error
             if state.version != recorded.originator_version:
-                raise UnfoldableEventError(recorded)
+                raise UnfoldableEventError(recorded, f"it folds to version {state.version}")
         assert state is not None, "a history has events"
+        if fault := fault_in(state):
+            raise UnfoldableEventError(history[-1], fault)
         return state
 
     async def _write(

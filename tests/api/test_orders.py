@@ -275,6 +275,21 @@ async def test_a_deleted_order_frees_its_bot_and_can_be_restored(
     assert live_rows(database) == fold_of_the_log(database)
 
 
+async def test_a_deleted_order_is_restored_by_the_body_that_the_source_prints(api: Api) -> None:
+    # S0-60
+    order = await api.order()
+    path = f"/api/orders/{order['id']}"
+    recovery = {"deletedAt": None, "status": "PENDING"}
+    assert (await api.patch(path, recovery)).problem == (409, "order-not-deleted")
+    await api.delete(path)
+    assert (await api.patch(path, {"status": "PENDING"})).status == 409
+    answer = await api.patch(path, {**recovery, "reason": "by mistake"})
+    assert (answer.status, answer.json["order"]["status"]) == (200, "PENDING")
+    assert answer.json["order"]["deletedAt"] is None
+    for wrong in ({"status": "COMPLETE"}, {"botId": order["id"]}, {"deletedAt": "2026-01-01"}):
+        assert (await api.patch(path, {**recovery, **wrong})).status == 422, wrong
+
+
 async def test_clearing_deletes_what_is_open_and_frees_the_bots(
     api: Api, database: str
 ) -> None:  # S0-62

@@ -1,5 +1,6 @@
 """A history in memory: a log, what its clients were told, and ways to spoil it."""
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -26,6 +27,9 @@ class Log(list[Entry]):
     """A log in memory."""
 
     unit, size, done = "events", 0, 0
+
+    def of_topic(self, topic: str) -> Iterator[Entry]:
+        return (entry for entry in self if entry.topic == topic)
 
 
 class Story(Struct):

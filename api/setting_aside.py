@@ -1,0 +1,25 @@
+"""Sets an aggregate aside on a database, beside any service that runs on it or none."""
+
+from uuid import UUID
+
+from uuid_utils.compat import uuid7
+
+from domain.quarantine import Quarantine, SetAside
+from eventlog.committer import Committer
+from eventlog.database import connect, reader_conninfo
+from eventlog.mapper import EventMapper
+from eventlog.origin import Origin
+from projections.examination import fault_to_set_aside
+from projections.registry import DECIDERS, LIVE_TABLES
+
+
+async def set_aside(conninfo: str, aggregate_id: UUID, *, reason: str, actor: str) -> Quarantine:
+    """Raises the refusal: there is no such aggregate, or it can be read."""
+    async with await connect(reader_conninfo(conninfo)) as connection:
+        fault = await fault_to_set_aside(connection, aggregate_id)
+    mapper = EventMapper(DECIDERS)
+    async with Committer(conninfo, tables=LIVE_TABLES, mapper=mapper, lanes=1) as committer:
+        command = SetAside(fault=fault, reason=reason)
+        receipt = await committer.submit(command, Origin(command_id=uuid7(), actor=actor))
+    answer: Quarantine = receipt.answer
+    return answer

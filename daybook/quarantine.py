@@ -1,0 +1,86 @@
+"""`daybook quarantine`: aggregates that cannot be read. List them, and set one aside."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import click
+
+from daybook.terminal import echo, echo_json, say
+
+# What a command needs is imported when it runs, so that help and mistakes are answered at once.
+if TYPE_CHECKING:
+    from daybook.cli import Choice
+    from domain.quarantine import Quarantine
+
+
+@click.group("quarantine")
+def quarantine_group() -> None:
+    """List what cannot be read, and set it aside."""
+
+
+@quarantine_group.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each.")
+@click.pass_obj
+def list_command(choice: "Choice", as_json: bool) -> None:
+    """List every order, job, ticket … with an event that cannot be read."""
+    from projections.quarantines import all_quarantines
+
+    async def ask(conninfo: str) -> Any:
+        from eventlog.database import connect, reader_conninfo
+
+        async with await connect(reader_conninfo(conninfo)) as connection:
+            return await all_quarantines(connection)
+
+    for quarantine in _on_database(choice, ask):
+        if as_json:
+            echo_json(_json(quarantine))
+        else:
+            echo(_line(quarantine))
+
+
+@quarantine_group.command("set-aside")
+@click.argument("aggregate_id", metavar="ID", type=click.UUID)
+@click.option("--reason", required=True, help="Why, for whoever reads the log.")
+@click.pass_obj
+def set_aside_command(choice: "Choice", aggregate_id: UUID, reason: str) -> None:
+    """Take an aggregate that cannot be read out of the live tables. Its events stay in the log."""
+    if not reason.strip():
+        raise click.UsageError("Say why: --reason must not be empty.")
+
+    async def ask(conninfo: str) -> Any:
+        from api.keysmith import operator
+        from api.setting_aside import set_aside
+
+        return await set_aside(conninfo, aggregate_id, reason=reason, actor=operator())
+
+    echo(_line(_on_database(choice, ask)))
+
+
+def _on_database(choice: "Choice", ask: Any) -> Any:
+    from api.database import prepare
+    from domain.errors import Refusal
+    from eventlog.errors import SetupError, UnavailableError
+
+    with choice.conninfo(say) as conninfo:
+        prepare(conninfo)
+        try:
+            return asyncio.run(ask(conninfo))
+        except (Refusal, UnavailableError) as error:
+            raise SetupError(str(error)) from error
+
+
+def _line(quarantine: "Quarantine") -> str:
+    fault = quarantine.fault
+    where = f"{fault.topic} at position {fault.position}, version {fault.version}"
+    why = f" ({quarantine.reason})" if quarantine.reason else ""
+    standing = quarantine.status.value.lower().replace("_", " ")
+    return f"{fault.kind} {fault.aggregate_id}  {standing}{why}  {where}: {fault.error}"
+
+
+def _json(quarantine: "Quarantine") -> str:
+    import orjson
+
+    from api.quarantine import quarantine_json
+
+    return orjson.dumps(quarantine_json(quarantine)).decode()

@@ -1,0 +1,32 @@
+"""Whether an event, or what it folds to, can be worked with: an older version may have written what
+no type allows today."""
+
+from datetime import UTC, datetime
+from math import isfinite
+
+from msgspec import Struct
+
+# Three thousand years in seconds: a number beyond it overflows every clock it is added to.
+NUMBER_MAX = 1e11
+INTEGER_MAX = 2**63 - 1
+
+
+def fault_in(value: object) -> str | None:
+    """What no version can work with: an instant outside the calendar, a number without end."""
+    match value:
+        case Struct():
+            for name in value.__struct_fields__:
+                if found := fault_in(getattr(value, name)):
+                    return f"{name}: {found}"
+        case datetime():
+            try:
+                value.astimezone(UTC)
+            except (OverflowError, ValueError):
+                return f"{value.isoformat()} is outside the years 1 to 9999 in UTC"
+        case float() if not isfinite(value) or abs(value) > NUMBER_MAX:
+            return f"{value} is not a number between -{NUMBER_MAX:g} and {NUMBER_MAX:g}"
+        case int() if abs(value) > INTEGER_MAX:
+            return f"{value} has more than 64 bits"
+        case list() | tuple():
+            return next((found for one in value if (found := fault_in(one))), None)
+    return None

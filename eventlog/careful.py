@@ -1,0 +1,59 @@
+"""A projection goes on when one of its events cannot be read: without that event, and no other."""
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from domain.quarantine import Fault
+from eventlog.faults import examine
+from eventlog.mapper import EventMapper, FollowedEvent
+
+if TYPE_CHECKING:
+    from eventlog.follower import Derivable
+
+_log = logging.getLogger("daybook")
+
+Connection = AsyncConnection[TupleRow]
+Events = Sequence[FollowedEvent]
+
+
+async def apply_readable(
+    connection: Connection, projection: "Derivable", events: Events, mapper: EventMapper
+) -> list[str]:
+    """Inside a transaction; returns what was left out. The event to blame is found by halves. One
+    that can be read is not to blame: then the projection has a defect, which is raised."""
+    if not events:
+        return []
+    try:
+        async with connection.transaction():
+            await projection.apply(connection, events)
+    except (psycopg.OperationalError, OSError):
+        raise
+    except Exception:
+        if connection.closed:
+            raise
+        if len(events) == 1:
+            fault = await examine(connection, mapper, events[0].originator_id)
+            if fault is None:
+                raise
+            return [_told(projection, events[0], fault)]
+        middle = len(events) // 2
+        left_out = await apply_readable(connection, projection, events[:middle], mapper)
+        return left_out + await apply_readable(connection, projection, events[middle:], mapper)
+    return []
+
+
+def _told(projection: "Derivable", event: FollowedEvent, fault: Fault) -> str:
+    _log.error(
+        "%s goes on without the event at position %d: %s %s cannot be read (%s).",
+        projection.name,
+        event.position,
+        fault.kind,
+        fault.aggregate_id,
+        fault.error,
+    )
+    return f"{fault.kind} {fault.aggregate_id}: {fault.error}"

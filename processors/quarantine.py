@@ -1,0 +1,137 @@
+"""Quarantine: the log is searched for events that cannot be read, and each aggregate that holds
+one is recorded, which raises the alarm. Others go on; an operator sets it aside.
+
+The search follows the settled log at its own pace, beside the work: at most some thousand events a
+look. What an aggregate's rows showed before, when they could not be loaded, is recorded at once.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+from uuid import UUID
+
+from psycopg.rows import TupleRow
+
+from domain.quarantine import Detect, Fault
+from eventlog.faults import examine, fault_in_event
+from eventlog.horizon import READ_LAST_POSITION
+from eventlog.mapper import EventMapper
+from eventlog.settled import settled_position
+from processors.runtime import AGAIN_SECONDS, POLL_SECONDS, Hears, Processor, Runtime, Session
+from projections.registry import DECIDERS
+
+_log = logging.getLogger("daybook")
+
+ACTOR = "system:quarantine"
+SCANNED_MAX = 5_000
+# Others have their turn after so many events.
+STEP = 500
+
+READ_POSITION = "SELECT position FROM quarantine_scans"
+MOVE_POSITION = """
+INSERT INTO quarantine_scans (position) VALUES (%(position)s)
+ON CONFLICT (is_only) DO UPDATE SET position = excluded.position
+"""
+READ_EVENTS = """
+SELECT notification_id, originator_id, topic, state, originator_version > 1 AND NOT EXISTS (
+    SELECT FROM stored_events AS before
+    WHERE before.originator_id = event.originator_id
+      AND before.originator_version = event.originator_version - 1)
+FROM stored_events AS event
+WHERE notification_id > %(after)s AND notification_id <= %(upto)s
+ORDER BY notification_id
+LIMIT %(limit)s
+"""
+FIND_TAKEN_ROWS = """
+SELECT id FROM quarantined_rows
+WHERE NOT EXISTS (SELECT FROM quarantines WHERE aggregate_id = quarantined_rows.id)
+LIMIT %(limit)s
+"""
+# What decodes is sound unless it names the first or the last year, or a number that is far too
+# large. Most events have neither, and to look for it takes a tenth of a look at every value.
+SUSPICIOUS = re.compile(rb'"(?:0001|9999)-|\d{12}|\d[eE]\+?\d\d')
+
+_MAPPER = EventMapper(DECIDERS)
+
+
+class QuarantineScan(Processor):
+    name: ClassVar[str] = "quarantine"
+    # Bad events are written by nobody who rings.
+    hears: ClassVar[Hears] = ()
+    pause_seconds: ClassVar[float] = 0.5
+
+    async def work(self, runtime: Runtime, session: Session) -> float:
+        if not session.on_duty:
+            return POLL_SECONDS
+        taken = await session.connection.execute(FIND_TAKEN_ROWS, {"limit": STEP})
+        if not await self._record(runtime, session, [row[0] for row in await taken.fetchall()]):
+            return AGAIN_SECONDS
+        return await self._scan(runtime, session)
+
+    async def _scan(self, runtime: Runtime, session: Session) -> float:
+        connection = session.connection
+        ((last,),) = await (await connection.execute(READ_LAST_POSITION)).fetchall()
+        row = await (await connection.execute(READ_POSITION)).fetchone()
+        # A log that lost its end in a crash is searched again from there.
+        after = min(row[0], last) if row else 0
+        if after >= last:
+            return POLL_SECONDS
+        upto = await settled_position(connection)
+        given = {"after": after, "upto": upto, "limit": SCANNED_MAX}
+        rows = await (await connection.execute(READ_EVENTS, given, binary=True)).fetchall()
+        if not await self._record(runtime, session, await _suspects(rows)):
+            return AGAIN_SECONDS
+        reached = rows[-1][0] if len(rows) == SCANNED_MAX else max(after, upto)
+        await connection.execute(MOVE_POSITION, {"position": reached})
+        return 0 if len(rows) == SCANNED_MAX else POLL_SECONDS
+
+    async def _record(self, runtime: Runtime, session: Session, ids: Iterable[UUID]) -> bool:
+        """Whether all that is wrong with these is recorded."""
+        faults = [await examine(session.connection, _MAPPER, one) for one in ids]
+        found = [fault for fault in faults if fault is not None]
+        for fault in found:
+            _tell(fault)
+        orders = [(Detect(fault=one), _origin(runtime, one)) for one in found]
+        return await runtime.send(orders)
+
+
+def _origin(runtime: Runtime, fault: Fault) -> Any:
+    return runtime.origin(ACTOR, fault.aggregate_id, "detect")
+
+
+async def _suspects(rows: Sequence[TupleRow]) -> list[UUID]:
+    """The aggregates of events that cannot be read, each once."""
+    found: dict[UUID, None] = {}
+    for start in range(0, len(rows), STEP):
+        for _, aggregate_id, topic, state, is_gap in rows[start : start + STEP]:
+            if is_gap or _is_bad(topic, state):
+                found[aggregate_id] = None
+        await asyncio.sleep(0)
+    return [*found]
+
+
+def _is_bad(topic: str, state: bytes) -> bool:
+    if SUSPICIOUS.search(state):
+        return fault_in_event(_MAPPER, topic, state) is not None
+    try:
+        _MAPPER.decode(topic, state)
+    except Exception:
+        # Whatever it is: the log holds something that this code cannot read.
+        return True
+    return False
+
+
+def _tell(fault: Fault) -> None:
+    _log.error(
+        "The %s %s cannot be read: its event %s at position %d says what this version does not "
+        "know (%s). All others go on. Look at it ('daybook explain ID'), then set it aside: "
+        "daybook quarantine set-aside %s --reason TEXT.",
+        fault.kind,
+        fault.aggregate_id,
+        fault.topic,
+        fault.position,
+        fault.error,
+        fault.aggregate_id,
+    )

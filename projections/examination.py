@@ -1,0 +1,26 @@
+"""What is wrong with one aggregate, read from its events."""
+
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from domain.errors import NotFoundError, ReadableAggregateError
+from domain.quarantine import Fault
+from eventlog.faults import READ_AGGREGATE, fault_of
+from eventlog.mapper import EventMapper
+from projections.registry import DECIDERS
+
+_MAPPER = EventMapper(DECIDERS)
+
+
+async def fault_to_set_aside(connection: AsyncConnection[TupleRow], aggregate_id: UUID) -> Fault:
+    """Refused when there is no such aggregate, and when it can be read."""
+    found = await connection.execute(READ_AGGREGATE, {"id": aggregate_id}, binary=True)
+    rows = await found.fetchall()
+    if not rows:
+        raise NotFoundError("order, job or other aggregate", aggregate_id)
+    fault = fault_of(_MAPPER, rows)
+    if fault is None:
+        raise ReadableAggregateError(aggregate_id)
+    return fault
