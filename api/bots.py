@@ -1,28 +1,65 @@
 """What can be done with bots over HTTP, other than reading them."""
 
 from http import HTTPStatus
-from typing import Literal, TypedDict
+from typing import Annotated, Literal, TypedDict
 from uuid import UUID
 
+from msgspec import UNSET, Meta, UnsetType
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
 from api.access import ADMIN, BOT, STAFF
 from api.commands import Body, Call, Nothing, Stated, Write
 from api.parameters import Parameters
+from api.requests import Reason, unprocessable
 from api.shapes import BotJSON, OrderJSON, bot_json, order_json
-from domain.bot import Bot
+from domain.bot import FAILURES_MAX, Bot
 from domain.claim import CompletionMode
-from domain.kitchen import Claimed, ClaimOrder, CreateBot, DeleteBot, ReleaseBot
+from domain.desk import Command
+from domain.kitchen import (
+    Claimed,
+    ClaimOrder,
+    ConfigureBot,
+    CreateBot,
+    DeleteBot,
+    ReleaseBot,
+    RestoreBot,
+)
+
+# More than anybody wants to wait for, and few enough to be counted in one look.
+FAILURES_MAX_MAX = 1000
+
+FailuresMax = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=FAILURES_MAX_MAX,
+        description="After how many failed or expired claims in a row the bot is taken out of "
+        "service; 0 for never.",
+    ),
+]
 
 
 class NewBot(Body, frozen=True):
     auto_claim: bool = False
     completion: CompletionMode = CompletionMode.TIMER
+    failures_max: FailuresMax = FAILURES_MAX
 
 
 class BotChange(Stated, frozen=True, kw_only=True):
-    status: Literal["IDLE"]
+    """Either of them: `status` stops the bot, `failuresMax` limits its failures."""
+
+    status: Literal["IDLE"] | None = None
+    current_order_id: UnsetType | None = UNSET
+    """Can only be null, and with the status IDLE: a bot that is idle has no order."""
+
+    failures_max: FailuresMax | None = None
+
+
+class Restoration(Body, frozen=True):
+    """Nobody brings a bot back without saying why it works now."""
+
+    reason: Reason
 
 
 class Dismissal(Parameters, frozen=True):
@@ -42,12 +79,31 @@ class ClaimAnswer(TypedDict):
 
 def create(new: NewBot, _call: Call) -> CreateBot:
     """Create a bot."""
-    return CreateBot(bot_id=uuid7(), auto_claim=new.auto_claim, completion=new.completion)
+    return CreateBot(
+        bot_id=uuid7(),
+        auto_claim=new.auto_claim,
+        completion=new.completion,
+        failures_max=new.failures_max,
+    )
 
 
-def stop(to: BotChange, call: Call) -> ReleaseBot:
-    """Stop a bot; its order goes back to its place in the queue."""
-    return ReleaseBot(bot_id=call.id, because=to.reason)
+def change(to: BotChange, call: Call) -> Command[Bot]:
+    """Stop a bot, so that its order goes back to its place in the queue; or limit its failures in a
+    row, which takes the scope admin."""
+    match to:
+        case BotChange(status="IDLE", failures_max=None):
+            return ReleaseBot(bot_id=call.id, because=to.reason)
+        case BotChange(status=None, failures_max=int(failures_max), current_order_id=UnsetType()):
+            call.caller.must_have(ADMIN)
+            return ConfigureBot(bot_id=call.id, failures_max=failures_max, because=to.reason)
+    raise unprocessable(
+        "schema", "The body does not fit: it must be {status: IDLE} or {failuresMax}."
+    )
+
+
+def restore(asked: Restoration, call: Call) -> RestoreBot:
+    """Bring a bot back that was taken out of service after its failures."""
+    return RestoreBot(bot_id=call.id, because=asked.reason)
 
 
 def delete(asked: Stated, call: Call) -> DeleteBot:
@@ -74,8 +130,12 @@ def created(bot: Bot) -> BotAnswer:
     return {"bot": bot_json(bot), "message": "Bot created successfully"}
 
 
-def stopped(bot: Bot) -> BotAnswer:
+def changed(bot: Bot) -> BotAnswer:
     return {"bot": bot_json(bot), "message": "Bot updated successfully"}
+
+
+def restored(bot: Bot) -> BotAnswer:
+    return {"bot": bot_json(bot), "message": "Bot restored successfully"}
 
 
 def deleted(bot: Bot) -> BotAnswer:
@@ -99,8 +159,16 @@ CREATE = Write(
     shape=created,
     status=HTTPStatus.CREATED,
 )
-STOP = Write(
-    "PATCH", "/api/bots/{id}", takes=BotChange, scope=BOT | STAFF, command=stop, shape=stopped
+CHANGE = Write(
+    "PATCH", "/api/bots/{id}", takes=BotChange, scope=BOT | STAFF, command=change, shape=changed
+)
+RESTORE = Write(
+    "POST",
+    "/api/bots/{id}/restore",
+    takes=Restoration,
+    scope=ADMIN,
+    command=restore,
+    shape=restored,
 )
 CLAIM = Write(
     "POST", "/api/bots/{id}/claim", takes=Nothing, scope=BOT, command=claim, shape=claimed
@@ -115,4 +183,4 @@ DELETE = Write(
     parameters=Dismissal,
 )
 
-routes: list[Route] = [write.route for write in (CLAIM, CREATE, STOP, DELETE)]
+routes: list[Route] = [write.route for write in (CLAIM, CREATE, CHANGE, DELETE, RESTORE)]

@@ -5,6 +5,7 @@ looks. All else is the same for every write and stands here: reading the body, i
 refusals, and the headers that say which command it was and where in the log it ended.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 from asyncio import Future
 from collections.abc import Callable, Mapping
@@ -129,6 +130,14 @@ class Call:
         keyring = self.service.keyring
         if keyring is not None and not keyring.knows(self.caller):
             raise unknown_key()
+
+    async def until_unknown(self) -> None:
+        """Returns once the key that was shown is good no longer; never, where none is needed."""
+        keyring = self.service.keyring
+        if keyring is None:
+            await asyncio.Event().wait()
+        else:
+            await keyring.gone(self.caller)
 
     def submit(
         self, command: Command[A], origin: Origin, key: IdempotencyKey | None = None

@@ -6,7 +6,7 @@ in time costs no timer.
 """
 
 import asyncio
-from collections import Counter
+from heapq import nlargest
 from ipaddress import ip_address
 from typing import Protocol
 
@@ -19,6 +19,8 @@ LOOK_SECONDS = 0.25
 # between.
 CLOSED_TOGETHER_MAX = 10
 BETWEEN_SECONDS = 0.002
+# Of so many addresses with the most connections, one that rests is closed when there is no room.
+CROWDED_MAX = 8
 
 
 class Connection(Protocol):
@@ -28,9 +30,16 @@ class Connection(Protocol):
     takes_until: float | None
     """When it is closed unless it has taken of our answer by then."""
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it could be closed without anybody missing an answer."""
+        ...
+
     def expire(self) -> None: ...
 
     def give_up(self) -> None: ...
+
+    def make_room(self) -> None: ...
 
 
 class Connections:
@@ -40,7 +49,8 @@ class Connections:
         self.limits = settings
         self._proxies: Networks = read_networks(settings.trusted_proxies)
         self._open: dict[Connection, str | None] = {}
-        self._by_address: Counter[str] = Counter()
+        # In the order in which they came.
+        self._by_address: dict[str, dict[Connection, None]] = {}
         self._look: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -50,12 +60,13 @@ class Connections:
         """Counts it in; or says which limit keeps it out. Proxies speak for many, and a Unix
         socket is as good as one."""
         address = self._counted(client)
-        if len(self._open) >= self.limits.connections_max:
+        own_count = len(self._by_address.get(address or "", ()))
+        if address is not None and own_count >= self.limits.connections_per_address_max:
+            return "connections_per_address"
+        if len(self._open) >= self.limits.connections_max and not self._make_room(own_count):
             return "connections"
         if address is not None:
-            if self._by_address[address] >= self.limits.connections_per_address_max:
-                return "connections_per_address"
-            self._by_address[address] += 1
+            self._by_address.setdefault(address, {})[connection] = None
         self._open[connection] = address
         metrics.CONNECTIONS.inc()
         if self._look is None:
@@ -68,9 +79,20 @@ class Connections:
         metrics.CONNECTIONS.dec()
         address = self._open.pop(connection)
         if address is not None:
-            self._by_address[address] -= 1
+            del self._by_address[address][connection]
             if not self._by_address[address]:
                 del self._by_address[address]
+
+    def _make_room(self, own_count: int) -> bool:
+        """Closes one that rests, of an address that has more than whoever comes: a few addresses
+        that open all they may do not keep everybody else out."""
+        for crowd in nlargest(CROWDED_MAX, self._by_address.values(), key=len):
+            resting = next((one for one in crowd if one.is_idle), None)
+            if len(crowd) > own_count and resting is not None:
+                resting.make_room()
+                self.leave(resting)
+                return True
+        return False
 
     def _counted(self, client: tuple[str, int] | None) -> str | None:
         if client is None:

@@ -13,7 +13,8 @@ from eventlog.mapper import RecordedEvent, UnreadableEvent
 
 
 class EventJSON(TypedDict):
-    """`data` are the members of the event of that topic."""
+    """`data` is the event in its rendered form: its members in camelCase, as this version reads
+    them. Lines of NDJSON have the stored form."""
 
     position: int
     topic: str

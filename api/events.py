@@ -5,6 +5,7 @@ Only what is settled is told, so that nothing is added later to a part that some
 
 import asyncio
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Annotated, Any, ClassVar, TypedDict
 from uuid import UUID
 
@@ -20,7 +21,7 @@ from api.line_stream import LineStream
 from api.parameters import Parameters
 from api.problems import unavailable
 from api.queries import AWAY, NDJSON, DatabaseRead
-from api.requests import Id, bad_request
+from api.requests import Id, bad_request, unprocessable
 from api.service import Service
 from eventlog.lines import (
     PAGE_BYTES,
@@ -33,7 +34,7 @@ from eventlog.lines import (
     read_page,
 )
 from eventlog.mapper import EventMapper, RecordedEvent
-from projections.log_search import BadSearchError, Span, find_span, wanted_of
+from projections.log_search import BadRangeError, BadSearchError, Span, find_span, wanted_of
 from projections.registry import DECIDERS
 
 PAGE_USUAL = 1000
@@ -75,7 +76,8 @@ class EventPageAnswer(TypedDict):
 
 
 class LineJSON(TypedDict):
-    """As `daybook export` writes it: `data` is the event as it is stored."""
+    """As `daybook export` writes it: `data` is the event in its stored form, byte for byte, with
+    members in snake_case."""
 
     position: int
     aggregate: UUID
@@ -189,6 +191,10 @@ class EventsRead(DatabaseRead):
     headers: ClassVar[Mapping[str, Any]] = {}
     lines: ClassVar[Any] = LineJSON
 
+    @property
+    def problems(self) -> list[HTTPStatus]:
+        return [*super().problems, HTTPStatus.UNPROCESSABLE_ENTITY]
+
     async def respond(self, request: Request) -> Response:
         if not _wants_lines(request.headers.get("accept", "")):
             response = await super().respond(request)
@@ -228,6 +234,8 @@ def _wanted(asked: EventListing) -> Wanted:
             since=asked.since,
             until=asked.until,
         )
+    except BadRangeError as error:
+        raise unprocessable("bad_range", str(error)) from None
     except BadSearchError as error:
         raise bad_request("bad_parameter", str(error)) from None
 

@@ -28,16 +28,17 @@ ADMIN = NAMES[Scope.ADMIN]
 class AdminKey(Struct, frozen=True):
     path: Path
     text: str | None
-    """What is in the file, if it may be shown: it was just made, or somebody is watching."""
+    """What is in the file, if somebody is watching: what goes elsewhere is kept in logs."""
 
     def lines(self, url: str) -> list[str]:
         """What whoever starts the service wants to know next."""
         if self.text is None:
-            return [f"The admin's key is in {self.path}"]
-        return [
-            f"Log in:      {url}/login#{self.text}",
-            f"In a shell:  export DAYBOOK_KEY=$(cat {self.path})",
-        ]
+            return [f"The admin's key is in {self.path}", self._shell_line]
+        return [f"Log in:      {url}/login#{self.text}", self._shell_line]
+
+    @property
+    def _shell_line(self) -> str:
+        return f"In a shell:  export DAYBOOK_KEY=$(cat {self.path})"
 
 
 def make_first_key(conninfo: str, data_dir: Path) -> AdminKey | None:
@@ -51,7 +52,7 @@ def make_first_key(conninfo: str, data_dir: Path) -> AdminKey | None:
         return None
     if not compare_digest(shown.digest.hex(), known.digest):
         return None
-    return AdminKey(path, shown.write() if sys.stderr.isatty() else None)
+    return _shown(path, shown)
 
 
 def _make(conninfo: str, path: Path, shown: WrittenKey | None) -> AdminKey | None:
@@ -67,7 +68,11 @@ def _make(conninfo: str, path: Path, shown: WrittenKey | None) -> AdminKey | Non
         if shown is None:
             path.unlink()
         return None
-    return AdminKey(path, key.write())
+    return _shown(path, key)
+
+
+def _shown(path: Path, key: WrittenKey) -> AdminKey:
+    return AdminKey(path, key.write() if sys.stderr.isatty() else None)
 
 
 async def _find(conninfo: str) -> Key | None:

@@ -66,6 +66,7 @@ class Gauges(Collector):
         if self._readings is not None:
             yield from _of_log(self._readings)
             yield from _of_queues(self._readings)
+            yield _of_bots(self._readings)
 
     def _of_requests(self) -> Iterable[Metric]:
         answers = CounterMetricFamily(
@@ -169,6 +170,17 @@ def _of_queues(readings: Readings) -> Iterable[Metric]:
         age.add_metric(["job", queue.name], _age(queue.oldest_pending_at))
     yield depth
     yield age
+
+
+def _of_bots(readings: Readings) -> Metric:
+    bots = GaugeMetricFamily(
+        "daybook_bots",
+        "Bots by status; a dead one is out of service after too many failures in a row.",
+        labels=["status"],
+    )
+    for status, count in readings.bots.items():
+        bots.add_metric([status], count)
+    return bots
 
 
 def _age(since: datetime | None) -> float:

@@ -21,7 +21,8 @@ from structlog.typing import EventDict
 
 from api import metrics
 from api.key_text import PREFIX
-from api.request_context import request_context
+from api.line_limit import LineLimit
+from api.request_context import REQUEST, request_context
 from api.requests import CANONICAL_UUID
 from daybook.printable import printable_json
 
@@ -47,8 +48,21 @@ def happened(event: str, **context: object) -> None:
     if counter := COUNTERS.get(event):
         counter.inc()
     level = LEVELS.get(event, logging.INFO)
-    if logger.isEnabledFor(level):
+    if logger.isEnabledFor(level) and (event not in LIMITS or LIMITS[event].lets_through()):
         logger.log(level, event, extra={"context": masked(context)})
+
+
+def _tell_left_out(event: str, count: int) -> None:
+    # It belongs to no single request, though one may be at hand.
+    token = REQUEST.set(None)
+    try:
+        logger.log(LEVELS[event], event, extra={"context": {"linesLeftOut": count}})
+    finally:
+        REQUEST.reset(token)
+
+
+# Of the lines that anybody without a key can cause.
+LIMITS = {event: LineLimit(event, _tell_left_out) for event in LEVELS}
 
 
 def masked(value: Any) -> Any:

@@ -8,7 +8,7 @@ from msgspec import Meta, Raw, field
 from api.commands import Body
 from api.limit_settings import KILOBYTE
 from api.requests import BATCH_MAX, Id, unprocessable
-from domain.job import NULL, UniqueScope
+from domain.job import NULL, OnDead, UniqueScope
 from domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
 from domain.values import (
     PAYLOAD_BYTES_MAX,
@@ -39,6 +39,10 @@ class NewJobBody(Body, frozen=True):
     subject: Text | None = None
     unique_key: Text | None = None
     unique_scope: UniqueScope = UniqueScope.FOREVER
+    on_dead: OnDead = OnDead.RETURN
+    """What to do if the job of this unique key is dead: answer with it, or start it over as it is,
+    with its own payload and a new life."""
+
     attempts_max: Attempts = ATTEMPTS_MAX
     lease_seconds: LeaseSeconds = LEASE_SECONDS
     run_at: Instant | None = None

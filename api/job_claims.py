@@ -184,16 +184,21 @@ def _is_gone(listening: "asyncio.Task[bool]") -> bool:
 async def _is_woken(
     call: Call, command: ClaimJobs, seconds: float, listening: "asyncio.Task[bool]"
 ) -> bool:
-    """Whether there may be jobs, and somebody still wants them."""
+    """Whether there may be jobs, and somebody still wants them. Raises once the key is revoked or
+    over: whoever is let in no longer does not go on waiting."""
     bell = call.service.bell.wait(command.selector, command.limit, seconds)
     waiting = asyncio.create_task(bell)
+    unknown = asyncio.create_task(call.until_unknown())
     # What has been heard already, and was not the end, is not listened to again.
     others = set() if listening.done() and not listening.result() else {listening}
-    await asyncio.wait({waiting, *others}, return_when=asyncio.FIRST_COMPLETED)
-    if not waiting.done():
+    try:
+        await asyncio.wait({waiting, unknown, *others}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        unknown.cancel()
         waiting.cancel()
-        return False
-    return waiting.result() and not _is_gone(listening)
+    call.must_be_known()
+    is_rung = waiting.done() and not waiting.cancelled() and waiting.result()
+    return is_rung and not _is_gone(listening)
 
 
 async def _give_back(call: Call, claims: Sequence[tuple[UUID, UUID]]) -> None:

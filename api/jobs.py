@@ -253,6 +253,7 @@ def _new_job(body: NewJobBody, job_id: UUID) -> NewJob:
         subject=body.subject,
         unique_key=key,
         unique_scope=None if key is None else body.unique_scope,
+        on_dead=body.on_dead,
         partition=body.partition,
     )
 

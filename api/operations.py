@@ -8,7 +8,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import ADMIN, AUDITOR, CLIENT, WORKER, sees
+from api.access import ADMIN, AUDITOR, CLIENT, WORKER, is_known, sees, unknown_key
 from api.commands import Call, Stated, Write
 from api.limit_settings import WAIT_SECONDS_MAX
 from api.message_shapes import ReceiptJSON
@@ -24,7 +24,7 @@ from domain.operations import CancelOperation, RetryOperation
 from projections.history import read_history
 
 TIMEOUT_MILLISECONDS_MAX = WAIT_SECONDS_MAX * 1000
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 0.5
 PAUSE_SECONDS = 0.05
 # 1 is the most urgent. Only pushes are ever put off.
 PRIORITIES = {OperationKind.PUSH: 5}
@@ -66,6 +66,8 @@ async def get_operation(asked: Waiting, request: Request) -> OperationJSON:
     with service.wakeups.listener() as wake:
         while True:
             operation = await _read(service, operation_id)
+            if not is_known(request):
+                raise unknown_key()
             if not sees(request, operation):
                 raise NotFoundError("operation", operation_id)
             left = deadline - asyncio.get_running_loop().time()

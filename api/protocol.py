@@ -35,6 +35,8 @@ VERSIONS = ("1.0", "1.1")
 HOST = re.compile(rb"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?")
 # Whoever is refused while still sending gets so long to read why.
 LINGER_SECONDS = 1.0
+# Headers come at once, as a rule: a connection without them for so long is as good as idle.
+GRACE_SECONDS = 1.0
 # A client that takes nothing for so long is gone, even if its connection is not.
 TAKE_SECONDS_MAX = 30.0
 
@@ -165,6 +167,19 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             self._refuse(TOO_SLOW)
             self.transport.close()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it rests between two requests, or has owed us its headers for a while."""
+        if self._is_answering:
+            return False
+        is_resting = self.owes_until is None
+        return is_resting or self.loop.time() - self._began_at > GRACE_SECONDS
+
+    def make_room(self) -> None:
+        """Closed in favour of another."""
+        metrics.LIMIT_HITS.labels("connections").inc()
+        self.transport.close()
 
     def give_up(self) -> None:
         metrics.LIMIT_HITS.labels("take_seconds").inc()

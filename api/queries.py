@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from api.access import caller_of
 from api.parameters import NoParameters, Parameters, read_parameters
 from api.problems import RETRY_AFTER, JSONAnswer, Problem, unavailable
 from api.read_position import AT_LEAST, PositionNotReachedError, read_at_least
@@ -94,6 +95,7 @@ class DatabaseRead(Read):
         wanted = read_at_least(dict(request.scope["headers"])) if self.headers else None
         if wanted is None:
             return await self._respond(request)
+        wanted.may_wait = bool(caller_of(request).mask)
         token = AT_LEAST.set(wanted)
         try:
             response = await self._respond(request)

@@ -39,6 +39,9 @@ class PositionNotReachedError(Exception):
 
 class AtLeast(Struct):
     position: int
+    may_wait: bool = True
+    """Whoever shows no key is told at once: nobody holds a request open without one."""
+
     shown: int | None = None
     """Up to where the log was there when the read began."""
 

@@ -39,12 +39,24 @@ class OrderJSON(TypedDict):
     version: int
 
 
+BotStatus = Annotated[
+    Literal["IDLE", "PROCESSING", "DEAD"],
+    Meta(description="DEAD: out of service after `failuresMax` failures in a row."),
+]
+
+
 class BotJSON(TypedDict):
+    """`errors` are those of the failures in a row, the last one at the end."""
+
     id: UUID
-    status: Literal["IDLE", "PROCESSING"]
+    status: BotStatus
     currentOrderId: UUID | None
     autoClaim: bool
     completion: CompletionMode
+    failuresMax: int
+    failures: int
+    errors: list[str]
+    deadAt: Moment | None
     createdAt: Moment
     updatedAt: Moment
     deletedAt: Moment | None
@@ -75,15 +87,25 @@ def order_json(order: Order) -> OrderJSON:
 def bot_json(bot: Bot) -> BotJSON:
     return {
         "id": bot.id,
-        "status": "IDLE" if bot.order_id is None else "PROCESSING",
+        "status": bot_status(bot),
         "currentOrderId": bot.order_id,
         "autoClaim": bot.auto_claim,
         "completion": bot.completion,
+        "failuresMax": bot.failures_max,
+        "failures": bot.failures,
+        "errors": list(bot.errors),
+        "deadAt": moment(bot.dead_at) if bot.dead_at else None,
         "createdAt": moment(bot.created_at),
         "updatedAt": moment(bot.updated_at),
         "deletedAt": moment(bot.deleted_at) if bot.deleted_at else None,
         "version": bot.version,
     }
+
+
+def bot_status(bot: Bot) -> Literal["IDLE", "PROCESSING", "DEAD"]:
+    if bot.dead_at is not None:
+        return "DEAD"
+    return "IDLE" if bot.order_id is None else "PROCESSING"
 
 
 # The orders of a moment share it, and each is asked for again and again.

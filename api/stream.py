@@ -35,6 +35,7 @@ from domain.bot import BOT
 from domain.event import Event
 from domain.job import JOB, Job, JobStatus
 from domain.order import ORDER
+from domain.patterns import whole
 from domain.queue import QUEUE
 from domain.restaurant import RESTAURANT
 from domain.ticket import TICKET, Ticket, TicketStatus
@@ -57,7 +58,7 @@ Position = Annotated[
 LastEventId = Annotated[
     str,
     Meta(
-        pattern=r"^[0-9]{1,19}(-[0-9a-f]{1,16}\.[0-9A-F]{1,8})?$",
+        pattern=whole(r"[0-9]{1,19}(-[0-9a-f]{1,16}\.[0-9A-F]{1,8})?"),
         description="The id of the last event that was received: only changes behind it. Ids that "
         "are positions alone are of older versions.",
     ),

@@ -31,7 +31,7 @@ OPEN = "open"
 # What each process manager brings about.
 PROCESSORS: dict[str, tuple[type[Event], ...]] = {
     "system:completions": (Order.Completed, Bot.Completed),
-    "system:recovery": (Order.Released, Order.MovedToDLQ, Bot.Released),
+    "system:recovery": (Order.Released, Order.MovedToDLQ, Bot.Released, Bot.MovedToDLQ),
     DISPATCH: (Order.Claimed, Bot.Claimed),
     "system:leases": (Job.Failed, Job.MovedToDLQ),
     "system:schedules": (Schedule.Fired, Schedule.Missed, Job.Created),
@@ -53,6 +53,8 @@ TOPICS = {actor: {kind.topic for kind in kinds} for actor, kinds in PROCESSORS.i
 # What each scope of a key may bring about; an actor is a scope and the name of a key. An admin may
 # do everything, and only whoever works on the machine itself deals with keys.
 COOKING = (Order.Completed, Order.Failed, Order.Released, Order.MovedToDLQ, Order.Claimed)
+# Who enqueues may also ask that a dead job of the same unique key is started over.
+ENQUEUING = (Job.Created, Job.Requeued, Job.Cancelled)
 LINE = (
     Restaurant.GuestJoined,
     Restaurant.GuestCalled,
@@ -62,13 +64,13 @@ LINE = (
 SCOPES: dict[str, tuple[type[Event], ...]] = {
     # Guests, who need no key.
     "public": (Ticket.Created, Ticket.Cancelled, Restaurant.GuestJoined, Restaurant.GuestLeft),
-    "client": (Order.Created, Job.Created, Job.Cancelled, Operation.Created),
-    "client:vip": (Order.Created, Job.Created, Job.Cancelled, Operation.Created),
-    "bot": (*COOKING, Bot.Claimed, Bot.Completed, Bot.Failed, Bot.Released),
+    "client": (Order.Created, *ENQUEUING, Operation.Created),
+    "client:vip": (Order.Created, *ENQUEUING, Operation.Created),
+    "bot": (*COOKING, Bot.Claimed, Bot.Completed, Bot.Failed, Bot.Released, Bot.MovedToDLQ),
     "worker": (*JOB.events, Operation.Created),
     "staff": (
         *(one for one in ORDER.events if one is not Order.Requeued),
-        *BOT.events,
+        *(one for one in BOT.events if one not in (Bot.Configured, Bot.Restored)),
         *TICKET.events,
         *LINE,
     ),

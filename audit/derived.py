@@ -177,7 +177,7 @@ class NothingStuck(Invariant):
         """What the service does at once, with nobody's help."""
         orders = [one for one in states if isinstance(one, Order) and one.is_ready]
         bots = [one for one in states if isinstance(one, Bot) and one.auto_claim]
-        idle = [bot.updated_at for bot in bots if bot.order_id is None]
+        idle = [bot.updated_at for bot in bots if bot.order_id is None and bot.dead_at is None]
         for order in orders if idle else ():
             if self._is_stuck(max(order.updated_at, min(idle)), timedelta(0)):
                 self.accuse(f"order {order.id} waits, and a bot that claims by itself is idle")

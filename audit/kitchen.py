@@ -10,7 +10,7 @@ from audit.clock import TOLERANCE as JUMP_TOLERANCE
 from audit.clock import Jumps, Moment
 from audit.invariant import COMMIT_SECONDS_MAX, Case, Invariant
 from audit.world import Step
-from domain.bot import Bot
+from domain.bot import BOT, Bot
 from domain.clock import Clock
 from domain.event import Event
 from domain.order import ORDER, Order, OrderKind, OrderStatus
@@ -20,6 +20,8 @@ TOLERANCE = timedelta(milliseconds=50)
 
 ORDER_ENDS = (Order.Completed, Order.Failed, Order.Released)
 BOT_ENDS = (Bot.Completed, Bot.Failed, Bot.Released)
+BOT_SERVICE = (Bot.MovedToDLQ, Bot.Restored)
+JUDGED = (*BOT_SERVICE, Bot.Claimed, Bot.Deleted, Order.Claimed, Order.Deleted)
 
 
 class OneHolder(Invariant):
@@ -77,15 +79,54 @@ class Agreement(Invariant):
         self.accuse_step(half, "the other side of the claim says nothing of it in this command")
 
 
+def _is_spent(bot: Bot) -> bool:
+    return 0 < bot.failures_max <= bot.failures
+
+
+def _serves(event: Event, bot: Bot) -> str | None:
+    """A bot works until it has failed as often in a row as it may, and then not at all."""
+    is_dead, is_spent = bot.dead_at is not None, _is_spent(bot)
+    if isinstance(event, Bot.Restored):
+        return None if is_dead else "restored, though it is in service"
+    if is_dead:
+        return f"out of service since {bot.dead_at}"
+    if isinstance(event, Bot.MovedToDLQ):
+        told = f"{bot.failures} failures of {bot.failures_max}"
+        return None if is_spent else f"taken out of service after {told}"
+    return f"works on after {bot.failures} failures in a row" if is_spent else None
+
+
 class NoDanglingHolder(Invariant):
     id = "I-16"
-    statement = "Nothing that is deleted holds anything or is held."
-    kinds = (Bot.Claimed, Bot.Deleted, Order.Claimed, Order.Deleted)
+    statement = "Nothing that is deleted or out of service holds anything or is held."
+    kinds = (*BOT.events, Order.Claimed, Order.Deleted)
+
+    def __init__(self, case: Case) -> None:
+        super().__init__(case)
+        self._spent: dict[UUID, Step] = {}
+        """Bots whose last failure was one too many, which the same command is to say of them."""
 
     def see(self, step: Step) -> str | None:
+        if isinstance(step.after, Bot):
+            self._note(step.after, step)
+        return self._judge(step) if isinstance(step.event, JUDGED) else None
+
+    def end(self) -> None:
+        for step in self._spent.values():
+            if not self.may_go_on(step):
+                self.accuse_step(step, "it is still in service, after its last failure")
+
+    def _note(self, bot: Bot, step: Step) -> None:
+        self._spent.pop(bot.id, None)
+        if _is_spent(bot) and bot.dead_at is None:
+            self._spent[bot.id] = step
+
+    def _judge(self, step: Step) -> str | None:
         event, before = step.event, step.before
         if before.deleted_at is not None:
             return "this happens to what was deleted"
+        if isinstance(event, (Bot.Claimed, *BOT_SERVICE)):
+            return _serves(event, before)
         if isinstance(event, Bot.Deleted):
             return None if before.order_id is None else f"deleted while it holds {before.order_id}"
         if isinstance(event, Order.Deleted):

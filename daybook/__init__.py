@@ -9,8 +9,10 @@ from daybook.backoff import Backoff
 from daybook.client import AsyncClient, Client
 from daybook.enqueue import enqueue, enqueue_async
 from daybook.errors import (
+    BadValue,
     ClaimLost,
     DaybookError,
+    EnqueueFailed,
     NotFound,
     OperationFailed,
     OperationTimeout,
@@ -54,11 +56,13 @@ __all__ = [
     "Acknowledgment",
     "AsyncClient",
     "Backoff",
+    "BadValue",
     "Claim",
     "ClaimLost",
     "ClaimedJob",
     "Client",
     "DaybookError",
+    "EnqueueFailed",
     "Fail",
     "FollowUp",
     "Heartbeats",

@@ -7,19 +7,23 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from uuid import UUID
 
-from msgspec import Raw, json
+from msgspec import Raw
 from uuid_utils.compat import uuid7
+
+from daybook.errors import BadValue, EnqueueFailed
+from daybook.request import encoded
 
 # What runs the service is imported when it is used: who only talks to it over HTTP has no need
 # of it.
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
 
+    from domain.errors import BadValueError
     from domain.new_jobs import NewJob
     from eventlog.origin import Origin
+    from projections.enqueue import EnqueueError
 
-
-PRIORITY_LOWEST = 10
+ACTOR = "enqueue"
 
 
 class JobFields(TypedDict, total=False):
@@ -30,6 +34,7 @@ class JobFields(TypedDict, total=False):
     subject: str
     unique_key: str
     unique_scope: str
+    on_dead: str
     attempts_max: int
     lease_seconds: float
     run_at: datetime
@@ -41,13 +46,21 @@ def enqueue(
     *,
     queue: str,
     type: str,
-    actor: str = "enqueue",
+    actor: str = ACTOR,
     **fields: Unpack[JobFields],
 ) -> UUID:
-    """The id of the job, which is that of an older one where the unique key has one already."""
+    """The id of the job, which is that of an older one where the unique key has one already. If
+    that one is dead, `on_dead="restart"` starts it over.
+
+    Raises BadValue for what no job may be, and EnqueueFailed for a connection that cannot write
+    it. The log has the actor behind `enqueue:`, so that it stands for nobody's key."""
     from projections import enqueue as service
 
-    (one,) = service.enqueue(connection, [_new_job(queue, type, fields)], _origin(actor))
+    new, origin = [_new_job(queue, type, fields)], _origin(actor)
+    try:
+        (one,) = service.enqueue(connection, new, origin)
+    except service.EnqueueError as error:
+        raise _failed(error) from error
     return one.job.id
 
 
@@ -56,37 +69,49 @@ async def enqueue_async(
     *,
     queue: str,
     type: str,
-    actor: str = "enqueue",
+    actor: str = ACTOR,
     **fields: Unpack[JobFields],
 ) -> UUID:
     """The same on an async connection."""
     from projections import enqueue as service
 
-    new = [_new_job(queue, type, fields)]
-    (one,) = await service.enqueue_async(connection, new, _origin(actor))
+    new, origin = [_new_job(queue, type, fields)], _origin(actor)
+    try:
+        (one,) = await service.enqueue_async(connection, new, origin)
+    except service.EnqueueError as error:
+        raise _failed(error) from error
     return one.job.id
 
 
 def _new_job(queue: str, type_: str, fields: JobFields) -> "NewJob":
-    from domain.job import UniqueScope
-    from domain.new_jobs import NewJob, unique_id
+    from domain.errors import BadValueError
+    from domain.new_jobs import JobValues
+    from domain.values import checked
 
-    given: dict[str, Any] = {**fields}
-    if not 1 <= given.get("priority", 1) <= PRIORITY_LOWEST:
-        raise ValueError(f"A priority is a number from 1, the most urgent, to {PRIORITY_LOWEST}.")
-    key = given.get("unique_key")
-    scope = given.pop("unique_scope", UniqueScope.FOREVER)
-    return NewJob(
-        job_id=uuid7() if key is None else unique_id(queue, type_, key),
-        queue=queue,
-        type=type_,
-        payload=Raw(json.encode(given.pop("payload", None))),
-        unique_scope=None if key is None else UniqueScope(scope),
-        **given,
-    )
+    given: dict[str, Any] = {**fields, "queue": queue, "type": type_}
+    given["payload"] = Raw(encoded(given.get("payload"), "The payload"))
+    try:
+        values: JobValues = checked(given, JobValues)
+    except BadValueError as error:
+        raise _bad(error) from error
+    return values.new_job(uuid7())
 
 
 def _origin(actor: str) -> "Origin":
+    from domain.errors import BadValueError
+    from domain.values import ActorName, checked
     from eventlog.origin import Origin
 
-    return Origin(command_id=uuid7(), actor=actor)
+    try:
+        name: str = checked(actor, ActorName)
+    except BadValueError as error:
+        raise _bad(error) from error
+    return Origin(command_id=uuid7(), actor=ACTOR if name == ACTOR else f"{ACTOR}:{name}")
+
+
+def _bad(error: "BadValueError") -> BadValue:
+    return BadValue(f"There can be no such job: {error}", code=error.code)
+
+
+def _failed(error: "EnqueueError") -> EnqueueFailed:
+    return EnqueueFailed(str(error), code=error.code)

@@ -31,6 +31,16 @@ class ClaimLost(Refused):
     """The claim no longer holds its job: the lease was over, or somebody cancelled the job."""
 
 
+class BadValue(DaybookError, ValueError):
+    """A value that was given cannot be sent or stored: it is out of its bounds, or JSON has no form
+    for it. Nothing was done."""
+
+
+class EnqueueFailed(DaybookError):
+    """`enqueue` cannot write with the connection that it was given. The sentence says what helps;
+    `code` is one of not_a_connection, autocommit, no_daybook and not_granted."""
+
+
 class Unavailable(DaybookError):
     """Nobody answered, or the service asked for patience; longer than the caller had any."""
 

@@ -14,11 +14,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Raw, Struct
-from msgspec.json import encode
 
 from daybook.backoff import Backoff
+from daybook.errors import BadValue
 from daybook.jobs import ClaimedJob, FollowUp, Result
 from daybook.outcomes import Fail, Retry, Snooze
+from daybook.request import encoded
 
 ERROR_CHARACTERS_MAX = 2000
 
@@ -43,10 +44,10 @@ class Handler(Struct, frozen=True, kw_only=True):
         """Raises Fail when the value cannot be told to the service: it could not next time."""
         follow_ups = self._follow_ups(job, value)
         try:
-            result = None if value is None else Raw(encode(value))
-            then = Raw(encode(follow_ups)) if follow_ups else ()
-        except (TypeError, ValueError) as error:
-            raise Fail(f"What came of the job cannot be written as JSON: {error}") from error
+            result = None if value is None else Raw(encoded(value, "The result of the job"))
+            then = Raw(encoded(follow_ups, "Its follow-ups")) if follow_ups else ()
+        except BadValue as error:
+            raise Fail(error.sentence) from error
         return Result(id=job.id, claim_id=job.claim_id, outcome="done", result=result, then=then)
 
     def not_done(

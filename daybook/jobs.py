@@ -19,6 +19,7 @@ class JobStatus(StrEnum):
 
 
 UniqueScope = Literal["forever", "unfinished"]
+OnDead = Literal["return", "restart"]
 Lanes = Literal["block", "skip"]
 """What a dead job means to those behind it in its lane."""
 
@@ -143,6 +144,9 @@ class NewJob(JobOptions, frozen=True, kw_only=True):
 
     unique_scope: UniqueScope | None = None
     """For how long: "forever", or while the first is "unfinished"."""
+
+    on_dead: OnDead | None = None
+    """If the first is dead: "return" it as it is, or "restart" it with a new life."""
 
 
 class FollowUp(JobOptions, frozen=True, kw_only=True):

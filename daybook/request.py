@@ -12,6 +12,8 @@ from msgspec import Struct
 from msgspec.json import encode
 from msgspec.structs import replace
 
+from daybook.errors import BadValue
+
 ANSWER_SECONDS_MAX = 10.0
 
 T = TypeVar("T")
@@ -33,12 +35,27 @@ class Request(Struct, Generic[T], frozen=True, kw_only=True):
         return replace(self, parameters={**self.parameters, "cursor": cursor})
 
 
+def encoded(value: Any, what: str) -> bytes:
+    """As JSON. Raises BadValue, with `what` it is that has no form there."""
+    try:
+        return encode(value)
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        sentence = f"{what} cannot be written as JSON: {error}".removesuffix(".")
+        raise BadValue(f"{sentence}.", code="unencodable") from error
+
+
 def writing(path: str, body: Any, read: Callable[[bytes], T]) -> Request[T]:
-    return Request(method="POST", path=path, content=encode(body), read=read, needs_key=True)
+    return Request(
+        method="POST",
+        path=path,
+        content=encoded(body, "The body of the request"),
+        read=read,
+        needs_key=True,
+    )
 
 
 def reading(path: str, parameters: Mapping[str, Any], read: Callable[[bytes], T]) -> Request[T]:
-    texts = {name: str(value) for name, value in given(parameters).items()}
+    texts = {name: _in_utf8(str(value)) for name, value in given(parameters).items()}
     return Request(method="GET", path=path, parameters=texts, read=read)
 
 
@@ -49,4 +66,13 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def segment(text: UUID | str) -> str:
     """One step of a path, whatever it is made of."""
-    return quote(str(text), safe="")
+    return quote(_in_utf8(str(text)), safe="")
+
+
+def _in_utf8(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        sentence = f"{text!r} cannot be a part of an address: it is no UTF-8."
+        raise BadValue(sentence, code="unencodable") from error
+    return text

@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from msgspec import UNSET, UnsetType
-from msgspec.json import encode
 from msgspec.structs import replace
 
 from daybook.answers import (
@@ -34,6 +33,7 @@ from daybook.jobs import (
     Lanes,
     Limits,
     NewJob,
+    OnDead,
     Page,
     Queue,
     QueueSettings,
@@ -43,7 +43,7 @@ from daybook.jobs import (
     Result,
     UniqueScope,
 )
-from daybook.request import ANSWER_SECONDS_MAX, Request, given, reading, segment, writing
+from daybook.request import ANSWER_SECONDS_MAX, Request, encoded, given, reading, segment, writing
 
 PAGE_SIZE = 100
 # What is left out of an answer then is known here: what was sent, or what `Job` has as defaults.
@@ -62,12 +62,14 @@ def enqueue(
     subject: str | None = None,
     unique_key: str | None = None,
     unique_scope: UniqueScope | None = None,
+    on_dead: OnDead | None = None,
     attempts_max: int | None = None,
     lease_seconds: float | None = None,
     run_at: datetime | None = None,
     partition: str | None = None,
 ) -> Request[Job]:
-    """Make a job. If its unique key stands for one already, that one is the answer."""
+    """Make a job. If its unique key stands for one already, that one is the answer; if that is
+    dead, `on_dead="restart"` starts it over."""
     job = NewJob(
         queue=queue,
         type=type,
@@ -76,6 +78,7 @@ def enqueue(
         subject=subject,
         unique_key=unique_key,
         unique_scope=unique_scope,
+        on_dead=on_dead,
         attempts_max=attempts_max,
         lease_seconds=lease_seconds,
         run_at=run_at,
@@ -168,7 +171,9 @@ def release(claim: AnyClaim) -> Request[Job]:
 def report(results: Iterable[Result]) -> Request[list[Reported]]:
     """The outcomes of up to 1,000 claims. Each is decided by itself, in the order given."""
     told = list(results)
-    return report_encoded([one.id for one in told], map(encode, told))
+    return report_encoded(
+        [one.id for one in told], [encoded(one, f"The result of job {one.id}") for one in told]
+    )
 
 
 def report_encoded(ids: Sequence[UUID], results: Iterable[bytes]) -> Request[list[Reported]]:

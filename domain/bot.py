@@ -1,4 +1,8 @@
-"""A bot cooks one order at a time; what it works on is the order's claim, seen from its side."""
+"""A bot cooks one order at a time; what it works on is the order's claim, seen from its side.
+
+A bot whose claims fail too often in a row is a dead letter: it is out of service, and holds
+nothing, until an operator restores it.
+"""
 
 from datetime import datetime
 from typing import Any, ClassVar, Self
@@ -8,8 +12,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from domain.claim import CompletionMode, ReleaseReason
-from domain.errors import BotBusyError, BotDeletedError
+from domain.errors import BotBusyError, BotDeadError, BotDeletedError, BotNotDeadError
 from domain.event import Decider, Event, Reasoned, events_of
+
+FAILURES_MAX = 5
+# How much of the errors in a row is kept: enough to see what they have in common.
+ERRORS_MAX = 10
+ERROR_CHARACTERS_MAX = 500
+NOT_REPORTED = "no report before the claim was due"
 
 
 class Bot(Struct, frozen=True, kw_only=True, gc=False):
@@ -23,6 +33,18 @@ class Bot(Struct, frozen=True, kw_only=True, gc=False):
     completion: CompletionMode
     order_id: UUID | None = None
     claim_id: UUID | None = None
+    failures_max: int = 0
+    """After how many failed claims in a row it is taken out of service; 0 for never."""
+
+    failures: int = 0
+    """How many claims in a row have failed; not counted where there is no limit."""
+
+    errors: tuple[str, ...] = ()
+    """Of these, the last ones."""
+
+    dead_at: datetime | None = None
+    """Since when it is out of service."""
+
     deleted_at: datetime | None = None
 
     class Created(Event, frozen=True, kw_only=True, gc=False):
@@ -30,6 +52,14 @@ class Bot(Struct, frozen=True, kw_only=True, gc=False):
         bot_id: UUID
         auto_claim: bool
         completion: CompletionMode
+        failures_max: int = 0
+        """Bots of before it was asked for stay without a limit."""
+
+    class Configured(Reasoned, frozen=True, kw_only=True, gc=False):
+        """The new limit begins a new count."""
+
+        topic: ClassVar[str] = "bot.configured"
+        failures_max: int
 
     class Claimed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "bot.claimed"
@@ -53,6 +83,15 @@ class Bot(Struct, frozen=True, kw_only=True, gc=False):
         order_id: UUID
         reason: ReleaseReason
 
+    class MovedToDLQ(Event, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "bot.moved_to_dlq"
+        reason: str
+        failures: int
+        errors: tuple[str, ...]
+
+    class Restored(Reasoned, frozen=True, kw_only=True, gc=False):
+        topic: ClassVar[str] = "bot.restored"
+
     class Deleted(Reasoned, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "bot.deleted"
 
@@ -61,9 +100,27 @@ class Bot(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def create(
-    *, bot_id: UUID, auto_claim: bool, completion: CompletionMode, now: datetime
+    *,
+    bot_id: UUID,
+    auto_claim: bool,
+    completion: CompletionMode,
+    failures_max: int,
+    now: datetime,
 ) -> Bot.Created:
-    return Bot.Created(at=now, bot_id=bot_id, auto_claim=auto_claim, completion=completion)
+    return Bot.Created(
+        at=now,
+        bot_id=bot_id,
+        auto_claim=auto_claim,
+        completion=completion,
+        failures_max=failures_max,
+    )
+
+
+def configure(
+    bot: Bot, *, failures_max: int, because: str | None = None, now: datetime
+) -> Bot.Configured:
+    must_be_there(bot)
+    return Bot.Configured(at=now, failures_max=failures_max, because=because)
 
 
 def claim(bot: Bot, *, claim_id: UUID, order_id: UUID, now: datetime) -> Bot.Claimed:
@@ -72,10 +129,16 @@ def claim(bot: Bot, *, claim_id: UUID, order_id: UUID, now: datetime) -> Bot.Cla
 
 
 def must_be_idle(bot: Bot) -> None:
-    if bot.deleted_at is not None:
-        raise BotDeletedError(bot.id)
+    must_be_there(bot)
+    if bot.dead_at is not None:
+        raise BotDeadError(bot.id, bot.failures, bot.errors[-1] if bot.errors else None)
     if bot.order_id is not None:
         raise BotBusyError(bot.id, bot.order_id)
+
+
+def must_be_there(bot: Bot) -> None:
+    if bot.deleted_at is not None:
+        raise BotDeletedError(bot.id)
 
 
 def complete(bot: Bot, *, now: datetime) -> Bot.Completed:
@@ -83,23 +146,41 @@ def complete(bot: Bot, *, now: datetime) -> Bot.Completed:
     return Bot.Completed(at=now, claim_id=claim_id, order_id=order_id)
 
 
-def fail(bot: Bot, *, error: str, now: datetime) -> Bot.Failed:
+def fail(bot: Bot, *, error: str, now: datetime) -> list[Event]:
+    """Idle again, or out of service when it was one failure too many in a row."""
     order_id, claim_id = _held(bot)
-    return Bot.Failed(at=now, claim_id=claim_id, order_id=order_id, error=error)
+    failed = Bot.Failed(at=now, claim_id=claim_id, order_id=order_id, error=error)
+    return [failed, *_moved_to_dlq(bot, error, now)]
 
 
 def release(
     bot: Bot, *, reason: ReleaseReason, because: str | None = None, now: datetime
-) -> Bot.Released:
+) -> list[Event]:
     order_id, claim_id = _held(bot)
-    return Bot.Released(
+    released = Bot.Released(
         at=now, claim_id=claim_id, order_id=order_id, reason=reason, because=because
     )
+    return [released, *_moved_to_dlq(bot, NOT_REPORTED, now)] if reason.counts else [released]
+
+
+def _moved_to_dlq(bot: Bot, error: str, now: datetime) -> list[Event]:
+    failures = bot.failures + 1
+    if not 0 < bot.failures_max <= failures:
+        return []
+    claims = "1 claim has" if failures == 1 else f"{failures} claims in a row have"
+    reason, errors = f"{claims} failed", _with(bot.errors, error)
+    return [Bot.MovedToDLQ(at=now, reason=reason, failures=failures, errors=errors)]
+
+
+def restore(bot: Bot, *, because: str | None = None, now: datetime) -> Bot.Restored:
+    must_be_there(bot)
+    if bot.dead_at is None:
+        raise BotNotDeadError(bot.id)
+    return Bot.Restored(at=now, because=because)
 
 
 def delete(bot: Bot, *, because: str | None = None, now: datetime) -> Bot.Deleted:
-    if bot.deleted_at is not None:
-        raise BotDeletedError(bot.id)
+    must_be_there(bot)
     return Bot.Deleted(at=now, because=because)
 
 
@@ -107,6 +188,21 @@ def _held(bot: Bot) -> tuple[UUID, UUID]:
     assert bot.order_id is not None, f"bot {bot.id} holds nothing"
     assert bot.claim_id is not None
     return bot.order_id, bot.claim_id
+
+
+def _with(errors: tuple[str, ...], error: str) -> tuple[str, ...]:
+    return (*errors, error[:ERROR_CHARACTERS_MAX])[-ERRORS_MAX:]
+
+
+def _after_failure(bot: Bot, event: Event, error: str) -> Bot:
+    is_counted = bot.failures_max > 0
+    return bot.after(
+        event,
+        order_id=None,
+        claim_id=None,
+        failures=bot.failures + 1 if is_counted else 0,
+        errors=_with(bot.errors, error) if is_counted else (),
+    )
 
 
 def evolve(bot: Bot | None, event: Event) -> Bot:
@@ -118,6 +214,7 @@ def evolve(bot: Bot | None, event: Event) -> Bot:
             updated_at=event.at,
             auto_claim=event.auto_claim,
             completion=event.completion,
+            failures_max=event.failures_max,
         )
     assert bot is not None, f"{event} is the first event of a bot"
     match event:
@@ -130,12 +227,38 @@ def evolve(bot: Bot | None, event: Event) -> Bot:
                 order_id=event.order_id,
                 claim_id=event.claim_id,
             )
-        case Bot.Completed() | Bot.Failed() | Bot.Released():
+        case Bot.Completed():
             return replace(
-                bot, version=bot.version + 1, updated_at=event.at, order_id=None, claim_id=None
+                bot,
+                version=bot.version + 1,
+                updated_at=event.at,
+                order_id=None,
+                claim_id=None,
+                failures=0,
+                errors=(),
             )
+        case Bot.Failed():
+            return _after_failure(bot, event, event.error)
+        case Bot.Released():
+            if event.reason.counts:
+                return _after_failure(bot, event, NOT_REPORTED)
+            return bot.after(event, order_id=None, claim_id=None)
         case Bot.Deleted():
             return bot.after(event, deleted_at=event.at)
+    return _evolve_service(bot, event)
+
+
+def _evolve_service(bot: Bot, event: Event) -> Bot:
+    """What happens to few bots: they are configured, taken out of service and restored."""
+    match event:
+        case Bot.MovedToDLQ():
+            return bot.after(event, dead_at=event.at, failures=event.failures, errors=event.errors)
+        case Bot.Restored():
+            return bot.after(event, dead_at=None, failures=0, errors=())
+        case Bot.Configured():
+            # What took a dead bot out of service is still told of it.
+            count = {} if bot.dead_at is not None else {"failures": 0, "errors": ()}
+            return bot.after(event, failures_max=event.failures_max, **count)
     raise AssertionError(f"a bot does not know {event}")
 
 

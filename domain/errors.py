@@ -121,6 +121,25 @@ class BotDeletedError(Refusal):
         super().__init__(f"Bot {bot_id} is deleted.")
 
 
+class BotDeadError(Refusal):
+    code = "bot_dead"
+
+    def __init__(self, bot_id: UUID, failures: int, error: str | None) -> None:
+        row = "1 failure" if failures == 1 else f"{failures} failures"
+        super().__init__(
+            f"Bot {bot_id} is out of service after {row} in a row, the last one: "
+            f"{error or 'no reason given'}. An operator restores it, with a reason: POST "
+            f"/api/bots/{bot_id}/restore."
+        )
+
+
+class BotNotDeadError(Refusal):
+    code = "bot_not_dead"
+
+    def __init__(self, bot_id: UUID) -> None:
+        super().__init__(f"Bot {bot_id} is in service: there is nothing to restore.")
+
+
 class ClaimLostError(Refusal):
     code = "claim_lost"
 

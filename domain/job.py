@@ -39,6 +39,16 @@ class UniqueScope(StrEnum):
     UNFINISHED = "unfinished"
 
 
+class OnDead(StrEnum):
+    """What becomes of a dead job whose unique key is used again."""
+
+    RETURN = "return"
+    """It stays dead, and is the answer."""
+
+    RESTART = "restart"
+    """It begins a new life, as if it had been retried."""
+
+
 class FailureReason(StrEnum):
     ERROR = "error"
     """The worker said so."""

@@ -7,7 +7,6 @@ from msgspec import UNSET, Struct, UnsetType
 from domain import key as keys
 from domain.desk import Desk, Reads
 from domain.errors import KeyTakenError, NotFoundError
-from domain.event import later
 from domain.key import KEY, Binding, Key, key_id
 
 
@@ -60,7 +59,7 @@ class RotateKey(Struct, frozen=True, kw_only=True, gc=False):
         rotated = keys.rotate(
             key,
             digest=self.digest,
-            earlier_until=later(desk.now, self.overlap_seconds),
+            earlier_until=keys.earlier_until(desk.now, self.overlap_seconds),
             expires_at=expires_at,
             reason=self.reason,
             now=desk.now,

@@ -4,7 +4,7 @@
 recorded by one command, so that neither side can ever say otherwise.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from domain import bot as bots
 from domain import order as orders
-from domain.bot import BOT, Bot
+from domain.bot import BOT, FAILURES_MAX, Bot
 from domain.claim import Claim, CompletedVia, CompletionMode, ReleaseReason
 from domain.desk import Desk, Haste, Reads
 from domain.errors import (
@@ -24,7 +24,7 @@ from domain.errors import (
     OrderTakenError,
 )
 from domain.event import Event
-from domain.order import ORDER, Order, OrderKind
+from domain.order import ORDER, Order, OrderKind, OrderStatus
 
 ORDER_NUMBERS = "order_numbers"
 ATTEMPTS_MAX = 3
@@ -58,6 +58,7 @@ class CreateBot(Struct, frozen=True, kw_only=True, gc=False):
     bot_id: UUID
     auto_claim: bool = False
     completion: CompletionMode = CompletionMode.TIMER
+    failures_max: int = FAILURES_MAX
 
     @property
     def reads(self) -> Reads:
@@ -68,9 +69,46 @@ class CreateBot(Struct, frozen=True, kw_only=True, gc=False):
             bot_id=self.bot_id,
             auto_claim=self.auto_claim,
             completion=self.completion,
+            failures_max=self.failures_max,
             now=desk.now,
         )
         return desk.record(BOT, self.bot_id, created)
+
+
+class ConfigureBot(Struct, frozen=True, kw_only=True, gc=False):
+    """What is so already is not recorded again: it would begin a new count."""
+
+    bot_id: UUID
+    failures_max: int
+    because: str | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((BOT, self.bot_id),))
+
+    def decide(self, desk: Desk) -> Bot:
+        bot = _bot(desk, self.bot_id)
+        configured = bots.configure(
+            bot, failures_max=self.failures_max, because=self.because, now=desk.now
+        )
+        if bot.failures_max == self.failures_max:
+            return bot
+        return desk.record(BOT, bot.id, configured)
+
+
+class RestoreBot(Struct, frozen=True, kw_only=True, gc=False):
+    """Back into service, after its failures."""
+
+    bot_id: UUID
+    because: str | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=((BOT, self.bot_id),))
+
+    def decide(self, desk: Desk) -> Bot:
+        bot = _bot(desk, self.bot_id)
+        return desk.record(BOT, bot.id, bots.restore(bot, because=self.because, now=desk.now))
 
 
 class Claimed(Struct, frozen=True, gc=False):
@@ -182,7 +220,7 @@ class FailOrder(Struct, frozen=True, kw_only=True, gc=False):
             now=desk.now,
         )
         bot = _bot(desk, _held(order, self.claim_id, self.bot_id).bot_id)
-        desk.record(BOT, bot.id, bots.fail(bot, error=self.error, now=desk.now))
+        _record_bot(desk, bot, bots.fail(bot, error=self.error, now=desk.now))
         return _record(desk, order, failed)
 
 
@@ -269,20 +307,47 @@ class RequeueOrder(Struct, frozen=True, kw_only=True, gc=False):
         return desk.record(ORDER, order.id, requeued)
 
 
+class Cleared(Struct, frozen=True, gc=False):
+    """How many orders were open, and how many complete."""
+
+    open_count: int
+    complete_count: int
+
+
 class ClearOrders(Struct, frozen=True, kw_only=True, gc=False):
-    """Deletes every order that is not finished, frees every bot, and answers how many went."""
+    """Deletes every order that is not finished and those complete ones that are named, and frees
+    every bot."""
+
+    complete: Sequence[UUID] = ()
+    further_count: int = 0
+    """Of complete orders that are cleared by commands that follow this one."""
 
     because: str | None = None
 
     @property
     def reads(self) -> Reads:
-        return Reads(every=(ORDER, BOT))
+        return Reads(every=(ORDER, BOT), names=tuple([(ORDER, one) for one in self.complete]))
 
-    def decide(self, desk: Desk) -> int:
+    def decide(self, desk: Desk) -> Cleared:
         open_orders = desk.every(ORDER)
         for order in open_orders:
             _delete_order(desk, order, self.because)
-        return len(open_orders)
+        complete_count = _delete_complete(desk, self.complete, self.because)
+        return Cleared(len(open_orders), complete_count + self.further_count)
+
+
+class ClearCompleteOrders(Struct, frozen=True, kw_only=True, gc=False):
+    """Takes complete orders out of the lists; history, audit and earlier positions keep them."""
+
+    complete: Sequence[UUID]
+    because: str | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=tuple([(ORDER, one) for one in self.complete]))
+
+    def decide(self, desk: Desk) -> int:
+        return _delete_complete(desk, self.complete, self.because)
 
 
 class DeleteBot(Struct, frozen=True, kw_only=True, gc=False):
@@ -372,7 +437,7 @@ def _release(
 ) -> Order:
     claim_id, now = _current_claim(order), desk.now
     released = orders.release(order, claim_id=claim_id, reason=reason, because=because, now=now)
-    desk.record(BOT, bot.id, bots.release(bot, reason=reason, because=because, now=now))
+    _record_bot(desk, bot, bots.release(bot, reason=reason, because=because, now=now))
     return _record(desk, order, released)
 
 
@@ -384,7 +449,24 @@ def _delete_order(desk: Desk, order: Order, because: str | None) -> Order:
     return desk.record(ORDER, order.id, deleted)
 
 
+def _delete_complete(desk: Desk, ids: Iterable[UUID], because: str | None) -> int:
+    found = [desk.get(ORDER, one) for one in ids]
+    complete = [
+        order
+        for order in found
+        if order and order.status is OrderStatus.COMPLETE and order.deleted_at is None
+    ]
+    for order in complete:
+        desk.record(ORDER, order.id, orders.delete(order, because=because, now=desk.now))
+    return len(complete)
+
+
 def _record(desk: Desk, order: Order, events: Iterable[Event]) -> Order:
     for event in events:
         order = desk.record(ORDER, order.id, event)
     return order
+
+
+def _record_bot(desk: Desk, bot: Bot, events: Iterable[Event]) -> None:
+    for event in events:
+        desk.record(BOT, bot.id, event)

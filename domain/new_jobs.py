@@ -8,13 +8,26 @@ from msgspec import Raw, Struct, json
 
 from domain.desk import Desk, Haste, Reads
 from domain.event import Decider
-from domain.job import JOB, NULL, Job, UniqueScope
+from domain.job import JOB, NULL, Job, JobStatus, OnDead, UniqueScope, requeue
 from domain.queue import QUEUE, Lanes, Queue, queue_id
+from domain.values import (
+    Attempts,
+    Instant,
+    LeaseSeconds,
+    Name,
+    Priority,
+    Text,
+    check_instant,
+    check_payload,
+    check_text,
+)
 
 JOB_NUMBERS = "job_numbers"
 PRIORITY_USUAL = 5
 ATTEMPTS_MAX = 3
 LEASE_SECONDS = 90.0
+
+RESTARTED_BECAUSE = "enqueued again under its unique key, with onDead: restart"
 
 _UNIQUE_KEYS = UUID("b1c7d2f4-7f0e-5a3c-8e0b-25f1c9a4d7e2")
 _FOLLOW_UPS = UUID("5d9e1b7a-3c44-5f0a-b6c8-91e2f7a0d356")
@@ -34,12 +47,56 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     subject: str | None = None
     unique_key: str | None = None
     unique_scope: UniqueScope | None = None
+    on_dead: OnDead = OnDead.RETURN
     partition: str | None = None
     is_fresh: bool = False
     """Whether nobody else can have used its unique key, so that nobody needs to look."""
 
     operation_id: UUID | None = None
     """What brings it in, if that was accepted before: then it has that one's place in its lane."""
+
+
+class JobValues(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What callers may say of a new job, each within its bounds. `convert` raises a
+    ValidationError for anything else."""
+
+    queue: Name
+    type: Name
+    payload: Raw
+    priority: Priority = PRIORITY_USUAL
+    attempts_max: Attempts = ATTEMPTS_MAX
+    lease_seconds: LeaseSeconds = LEASE_SECONDS
+    run_at: Instant | None = None
+    subject: Text | None = None
+    unique_key: Text | None = None
+    unique_scope: UniqueScope = UniqueScope.FOREVER
+    on_dead: OnDead = OnDead.RETURN
+    partition: Text | None = None
+
+    def __post_init__(self) -> None:
+        check_instant(self.run_at)
+        check_payload(self.payload)
+        for text in (self.subject, self.unique_key, self.partition):
+            check_text(text)
+
+    def new_job(self, job_id: UUID) -> NewJob:
+        """Of that id, unless its unique key gives it another."""
+        key = self.unique_key
+        return NewJob(
+            job_id=job_id if key is None else unique_id(self.queue, self.type, key),
+            queue=self.queue,
+            type=self.type,
+            payload=self.payload,
+            priority=self.priority,
+            attempts_max=self.attempts_max,
+            lease_seconds=self.lease_seconds,
+            run_at=self.run_at,
+            subject=self.subject,
+            unique_key=key,
+            unique_scope=None if key is None else self.unique_scope,
+            on_dead=self.on_dead,
+            partition=self.partition,
+        )
 
 
 class Enqueued(Struct, frozen=True, gc=False):
@@ -76,6 +133,9 @@ def create_job(desk: Desk, new: NewJob) -> Enqueued:
     """Unless its unique key stands for one already."""
     if _may_be_known(new):
         existing = desk.get(JOB, new.job_id)
+        if existing is not None and _is_restarted(existing, new):
+            event = requeue(existing, run_at=new.run_at, because=RESTARTED_BECAUSE, now=desk.now)
+            return Enqueued(desk.record(JOB, existing.id, event), is_new=False)
         if existing is not None and not _may_begin_anew(existing, new):
             return Enqueued(existing, is_new=False)
     return Enqueued(create_as(desk, new, new.job_id, new.queue), is_new=True)
@@ -83,6 +143,10 @@ def create_job(desk: Desk, new: NewJob) -> Enqueued:
 
 def _may_be_known(new: NewJob) -> bool:
     return new.unique_key is not None and not new.is_fresh
+
+
+def _is_restarted(existing: Job, new: NewJob) -> bool:
+    return new.on_dead is OnDead.RESTART and existing.status is JobStatus.DEAD
 
 
 def _may_begin_anew(existing: Job, new: NewJob) -> bool:

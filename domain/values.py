@@ -37,6 +37,12 @@ NAME_PATTERN = whole(f"[A-Za-z0-9._:@-]{{1,{NAME_CHARACTERS_MAX}}}")
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=NAME_PATTERN)]
 """Of a queue, a type of job, a schedule or an upstream."""
 
+ActorName = Annotated[
+    str,
+    Meta(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=whole("[A-Za-z0-9._@-]{1,100}")),
+]
+"""Of a program that enqueues. The log writes the scope of a key before a colon, so it has none."""
+
 Text = Annotated[str, Meta(min_length=1, max_length=KEY_CHARACTERS_MAX)]
 """A subject, a unique key, a partition, the id of a worker."""
 
@@ -46,7 +52,10 @@ Attempts = Annotated[int, Meta(ge=1, le=ATTEMPTS_MOST)]
 LeaseSeconds = Annotated[float, Meta(gt=0, le=LEASE_SECONDS_MAX)]
 RestSeconds = Annotated[float, Meta(ge=0, le=REST_SECONDS_MAX)]
 Count = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
-Instant = Annotated[datetime, Meta(tz=True)]
+Instant = Annotated[
+    datetime,
+    Meta(tz=True, description=f"In the years {YEAR_FIRST} to {YEAR_LAST}, in UTC."),
+]
 """A struct that has one calls `check_instant` for it in `__post_init__`: the type alone says only
 that it has a time zone."""
 
@@ -58,6 +67,18 @@ def check_instant(at: datetime | None) -> None:
         raise BadValueError("An instant has a time zone, such as 2026-03-01T12:00:00Z")
     if not INSTANT_FIRST <= at <= INSTANT_LAST:
         raise BadValueError(f"An instant lies in the years {YEAR_FIRST} to {YEAR_LAST}, in UTC")
+
+
+def check_text(text: str | None) -> None:
+    """What PostgreSQL takes in a text, and UTF-8 has a form for."""
+    if text is None:
+        return
+    if "\0" in text:
+        raise BadValueError("No text may hold the character NUL")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadValueError("No text may hold half a character (a lone surrogate)") from None
 
 
 def read_instant(text: str) -> datetime:
@@ -94,8 +115,8 @@ def checked(value: Any, kind: Any) -> Any:
 def _check_content(content: Any) -> None:
     level = [content]
     for _ in range(PAYLOAD_DEPTH_MAX + 1):
-        if any("\0" in text for text in _texts(level)):
-            raise BadValueError("No text of a payload may hold the character NUL")
+        for text in _texts(level):
+            check_text(text)
         level = [item for value in level for item in _items(value)]
         if not level:
             return

@@ -7,7 +7,6 @@ from typing import Any
 from eventlog.arrays import bigints, byteas, texts, unnested, uuids
 from eventlog.desk import Decided
 from eventlog.link import Answer, Connection, Link
-from eventlog.mapper import EventMapper
 from eventlog.origin import Origin
 from eventlog.submission import Submission
 
@@ -52,10 +51,9 @@ ORDER BY place
 class Appending:
     """The events of one batch, in the order of its submissions."""
 
-    def __init__(self, submissions: Sequence[Submission], mapper: EventMapper) -> None:
+    def __init__(self, submissions: Sequence[Submission]) -> None:
         self._events = [event for submission in submissions for event in submission.events]
         self._origins = [one.origin for one in submissions for _ in one.events]
-        self._mapper = mapper
         self._answers: list[tuple[Answer, int]] = []
 
     def __len__(self) -> int:
@@ -66,10 +64,10 @@ class Appending:
             part = slice(start, start + PART_EVENTS)
             events, origins = self._events[part], self._origins[part]
             if origins.count(origins[0]) == len(origins):
-                given = {**_said(events, self._mapper), **_behind(origins[0])}
+                given = {**_said(events), **_behind(origins[0])}
                 answer = link.queue(APPEND_EVENTS_OF_ONE, **given)
             else:
-                answer = link.queue(APPEND_EVENTS, **appended(events, origins, self._mapper))
+                answer = link.queue(APPEND_EVENTS, **appended(events, origins))
             self._answers.append((answer, len(events)))
             link.start()
 
@@ -85,19 +83,17 @@ class Appending:
 
     async def find(self, connection: Connection) -> list[int]:
         """The positions of those that are in the log."""
-        wanted = appended(self._events, self._origins, self._mapper)
+        wanted = appended(self._events, self._origins)
         found = await connection.execute(FIND_APPENDED, wanted, binary=True)
         return [row[0] for row in await found.fetchall()]
 
 
-def appended(
-    events: Sequence[Decided], origins: Sequence[Origin], mapper: EventMapper
-) -> dict[str, Any]:
+def appended(events: Sequence[Decided], origins: Sequence[Origin]) -> dict[str, Any]:
     """The parameters of APPEND_EVENTS: for each event, whose it is and who is behind it."""
     commands = uuids([origin.command_id for origin in origins])
     correlated = any(origin.correlation is not None for origin in origins)
     return {
-        **_said(events, mapper),
+        **_said(events),
         "commands": commands,
         "actors": texts([origin.actor for origin in origins]),
         "correlations": uuids([o.correlation_id for o in origins]) if correlated else commands,
@@ -105,13 +101,12 @@ def appended(
     }
 
 
-def _said(events: Sequence[Decided], mapper: EventMapper) -> dict[str, Any]:
-    topics, states = mapper.encode_all([event.event for event in events])
+def _said(events: Sequence[Decided]) -> dict[str, Any]:
     return {
         "ids": uuids([event.originator_id for event in events]),
         "versions": bigints([event.originator_version for event in events]),
-        "topics": texts(topics),
-        "states": byteas(states),
+        "topics": texts([event.topic for event in events]),
+        "states": byteas([event.state for event in events]),
     }
 
 

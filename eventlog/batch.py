@@ -96,7 +96,7 @@ class Batch:
         self._hold_recalled(link, rows)
         for one in around:
             _queue(link, one.first)
-        self._appending = appending = Appending(self.submissions, self._mapper)
+        self._appending = appending = Appending(self.submissions)
         appending.queue(link)
         for of_table in rows.values():
             of_table.write(link)
@@ -160,6 +160,7 @@ class Batch:
         ready = {(one.table.decider.name, one.among): one.states for one in picks}
         desk = BatchDesk(
             now=now,
+            seal=self._mapper.seal,
             held=states,
             absent=[*absent, *needs.seen],
             ready=ready,

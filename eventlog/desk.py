@@ -2,7 +2,7 @@
 it decided. A command that is refused leaves the desk as it found it."""
 
 from collections import deque
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +13,7 @@ from msgspec import Struct
 from domain.desk import NotOnDeskError
 from domain.errors import UnreadableAggregateError
 from domain.event import Decider, Event, S, State
+from eventlog.gate import Sealed
 
 Source = tuple[str, Hashable]
 """A kind of aggregate, and among which of the ready ones they are taken."""
@@ -48,6 +49,8 @@ class Decided(Struct, frozen=True, gc=False):
     originator_id: UUID
     originator_version: int
     event: Event
+    topic: str
+    state: bytes
 
 
 class BatchDesk:
@@ -55,6 +58,7 @@ class BatchDesk:
         self,
         *,
         now: datetime,
+        seal: Callable[[Event], Sealed],
         held: Iterable[State],
         absent: Iterable[UUID],
         ready: Mapping[Source, Sequence[State]],
@@ -63,9 +67,11 @@ class BatchDesk:
         seen_all: Collection[str] = (),
         tied: Mapping[tuple[str, int], int] = MappingProxyType({}),
     ) -> None:
-        """`seen_all` are kinds of which all lie here: any other there is not. `tied` says of kinds,
-        and the integers of ids, how many of them are tied to it."""
+        """`seal` encodes an event and refuses one that could not be read back. `seen_all` are kinds
+        of which all lie here: any other there is not. `tied` says of kinds, and the integers of
+        ids, how many of them are tied to it."""
         self.now = now
+        self._seal = seal
         self._drawn = drawn
         self._seen_all = seen_all
         self._tied = dict(tied)
@@ -145,6 +151,7 @@ class BatchDesk:
         return next(self._drawn[sequence])
 
     def record(self, decider: Decider[S], aggregate_id: UUID, event: Event) -> S:
+        topic, state = self._seal(event)
         key = aggregate_id.int
         entry = self._entries.get(key)
         if entry is None:
@@ -160,7 +167,7 @@ class BatchDesk:
         entry.state, entry.decider = after, decider
         if decider.ties is not None:
             self._tie(decider, before, after)
-        self._events.append(Decided(aggregate_id, after.version, event))
+        self._events.append(Decided(aggregate_id, after.version, event, topic, state))
         return after
 
     def _tie(self, decider: Decider[Any], before: State | None, after: State | None) -> None:

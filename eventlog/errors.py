@@ -7,11 +7,26 @@ class SetupError(Exception):
     """The service cannot start; str(error) is one sentence: what is wrong and what to do."""
 
 
+class DiskFullSetupError(SetupError):
+    """The service cannot start until there is room on this disk, as a sentence begins with it."""
+
+    def __init__(self, disk: str) -> None:
+        super().__init__(f"{disk} is full: free some space, then start again.")
+        self.disk = disk
+
+
 class UnknownTopicError(Exception):
     """The log holds an event that this version of the code does not know."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"No event is registered under the topic {topic!r}.")
+
+
+class UnreadableEventError(Exception):
+    """A defect: a command decided on an event that nobody could read back. It is not appended."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"A {topic} was not appended, because it could not be read back: {reason}")
 
 
 class UnavailableError(Exception):

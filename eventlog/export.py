@@ -123,8 +123,9 @@ def _not_an_export(path: Path) -> SetupError:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Nobody else writes to it meanwhile."""
-    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
+    """Nobody else writes to it meanwhile. A new file is for its owner alone, because the log tells
+    of everything that was ever done; one that is there already keeps its rights."""
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
         if sys.platform != "win32":
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

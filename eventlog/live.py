@@ -105,8 +105,9 @@ class LiveTable(Generic[S]):
         """Statements that hold what else must not change while ready rows are picked."""
         return ()
 
-    def picks_held(self, among: Any, limit: int) -> Statements:
-        """More of `picks`, for the case that `held_first` held anything: one more round trip."""
+    def picks_held(self, among: Any, limit: int, ready: Sequence[S]) -> Statements:
+        """More of `picks`, for the case that `held_first` held anything: one more round trip.
+        `ready` are the states that `picks` found."""
         raise NotImplementedError
 
     def picks(self, among: Any, limit: int) -> Statements:

@@ -16,6 +16,7 @@ from msgspec.json import Decoder, Encoder
 
 from domain.event import Decider, Event
 from eventlog.errors import UnknownTopicError
+from eventlog.gate import Sealed, sealing
 
 Decode = Callable[[bytes], Event]
 E = TypeVar("E", bound=Event)
@@ -83,6 +84,7 @@ class EventMapper(Mapper[UUID]):
     def __init__(self, deciders: Iterable[Decider[Any]]) -> None:
         self._topics: dict[type[Event], str] = {}
         self._decoders: dict[str, Decode] = {}
+        self._seals: dict[type[Event], Callable[[Any], Sealed]] = {}
         self._deciders: dict[str, Decider[Any]] = {}
         for decider in deciders:
             for kind in decider.events:
@@ -113,10 +115,10 @@ class EventMapper(Mapper[UUID]):
     def encode(self, event: Event) -> tuple[str, bytes]:
         return self._topics[type(event)], _encoder.encode(event)
 
-    def encode_all(self, events: Sequence[Event]) -> tuple[list[str], list[bytes]]:
-        """Their topics and their states."""
-        topics, encode = self._topics, _encoder.encode
-        return [topics[type(event)] for event in events], [encode(event) for event in events]
+    def seal(self, event: Event) -> Sealed:
+        """Its topic and state, once it is certain that they can be read back. Raises
+        UnreadableEventError."""
+        return self._seals[type(event)](event)
 
     def decode(self, topic: str, state: bytes) -> Event:
         return self._decoder(topic)(state)
@@ -179,6 +181,7 @@ class EventMapper(Mapper[UUID]):
         assert topic not in self._decoders, f"two events have the topic {topic}"
         self._topics[kind] = topic
         self._decoders[topic] = Decoder(kind).decode
+        self._seals[kind] = sealing(topic, kind, Decoder(kind).decode)
         for version in range(1, kind.schema_version):
             older = kind.topic if version == 1 else f"{kind.topic}/{version}"
             self._decoders[older] = _upcasting(kind, version)

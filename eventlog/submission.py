@@ -126,7 +126,8 @@ class Pick:
         """Queues the statements that depend on what was held first; false if there are none."""
         if not any(answer.rows() for answer in self._held):
             return False
-        more = self.table.picks_held(self.among, self._limit)
+        ready = [state for answer in self._answers for state in load(self.table, answer)]
+        more = self.table.picks_held(self.among, self._limit, ready)
         self._answers += [link.queue(query, **given) for query, given in more]
         return True
 

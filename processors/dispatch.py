@@ -32,6 +32,7 @@ SELECT id
 FROM bots
 WHERE auto_claim
   AND order_id IS NULL
+  AND dead_at IS NULL
   AND (updated_at <= clock_timestamp() - %(patience)s * interval '1 second'
        OR updated_at > clock_timestamp() + interval '1 second')
 ORDER BY created_at, id

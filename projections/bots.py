@@ -1,18 +1,30 @@
 """`bots`: every bot that has not been deleted, and what it works on."""
 
 from collections.abc import Sequence
+from typing import Any
 
+from msgspec import json
 from psycopg.rows import TupleRow
 
 from domain.bot import BOT, Bot
 from domain.claim import CompletionMode
-from eventlog.arrays import bigints, booleans, texts, timestamps, unnested, uuids
-from eventlog.live import LiveTable, Parameters
+from eventlog.arrays import (
+    bigints,
+    booleans,
+    integers,
+    texts,
+    timestamps,
+    unnested,
+    uuids,
+)
+from eventlog.live import Change, LiveTable, Parameters
 from eventlog.lookups import same
 
 # The columns as `load` takes them, for every statement that reads bots.
 SELECT_BOTS = """
-SELECT id, version, created_at, updated_at, auto_claim, completion, order_id, claim_id FROM bots
+SELECT id, version, created_at, updated_at, auto_claim, completion, order_id, claim_id,
+       failures_max, failures, errors, dead_at
+FROM bots
 """
 
 HOLD_BOTS = f"{SELECT_BOTS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
@@ -29,27 +41,47 @@ HOLD_EVERY_BOT = f"{SELECT_BOTS} ORDER BY id FOR UPDATE"
 
 _INSERTED = unnested(
     "ids uuid, versions bigint, created timestamptz, updated timestamptz, auto boolean, "
-    "completions text, orders uuid, claims uuid"
+    "completions text, orders uuid, claims uuid, limits integer, failures integer, errors text, "
+    "dead timestamptz"
 )
 
 INSERT_BOTS = f"""
-INSERT INTO bots (id, version, created_at, updated_at, auto_claim, completion, order_id, claim_id)
+INSERT INTO bots (id, version, created_at, updated_at, auto_claim, completion, order_id, claim_id,
+                  failures_max, failures, errors, dead_at)
 SELECT {_INSERTED}
 """
 
-_UPDATED = unnested("ids uuid, versions bigint, updated timestamptz, orders uuid, claims uuid")
+_UPDATED = unnested(
+    "ids uuid, versions bigint, updated timestamptz, orders uuid, claims uuid, limits integer, "
+    "failures integer, errors text, dead timestamptz"
+)
 
 UPDATE_BOTS = f"""
 UPDATE bots
 SET version = new.version, updated_at = new.updated_at,
-    order_id = new.order_id, claim_id = new.claim_id
+    order_id = new.order_id, claim_id = new.claim_id,
+    failures_max = new.failures_max, failures = new.failures,
+    errors = new.errors, dead_at = new.dead_at
 FROM (SELECT {_UPDATED})
+    AS new (id, version, updated_at, order_id, claim_id, failures_max, failures, errors, dead_at)
+WHERE {same("bots.id", "new.id")}
+"""
+
+_BUSIED = unnested("ids uuid, versions bigint, updated timestamptz, orders uuid, claims uuid")
+
+# Most of the time a bot only takes an order or is done with one.
+UPDATE_BUSY_BOTS = f"""
+UPDATE bots
+SET version = new.version, updated_at = new.updated_at,
+    order_id = new.order_id, claim_id = new.claim_id
+FROM (SELECT {_BUSIED})
     AS new (id, version, updated_at, order_id, claim_id)
 WHERE {same("bots.id", "new.id")}
 """
 
 DELETE_BOTS = "DELETE FROM bots WHERE id = ANY(%(ids)b::uuid[])"
 
+NO_ERRORS = "[]"
 _MODES = {mode.value: mode for mode in CompletionMode}
 
 
@@ -74,7 +106,17 @@ class LiveBots(LiveTable[Bot]):
             completion=_MODES[row[5]],
             order_id=row[6],
             claim_id=row[7],
+            failures_max=row[8],
+            failures=row[9],
+            errors=_read_errors(row[10]),
+            dead_at=row[11],
         )
+
+    def updating(self, changes: Sequence[Change]) -> tuple[str, Parameters]:
+        states = [change.state for change in changes]
+        if all(_service(change.before) == _service(change.state) for change in changes):
+            return UPDATE_BUSY_BOTS, self._busied(states)
+        return self.update, self.updated(states)
 
     def inserted(self, states: Sequence[Bot]) -> Parameters:
         return {
@@ -86,9 +128,31 @@ class LiveBots(LiveTable[Bot]):
 
     def updated(self, states: Sequence[Bot]) -> Parameters:
         return {
+            **self._busied(states),
+            "limits": integers([bot.failures_max for bot in states]),
+            "failures": integers([bot.failures for bot in states]),
+            "errors": texts([_write_errors(bot.errors) for bot in states]),
+            "dead": timestamps([bot.dead_at for bot in states]),
+        }
+
+    def _busied(self, states: Sequence[Bot]) -> Parameters:
+        return {
             "ids": uuids([bot.id for bot in states]),
             "versions": bigints([bot.version for bot in states]),
             "updated": timestamps([bot.updated_at for bot in states]),
             "orders": uuids([bot.order_id for bot in states]),
             "claims": uuids([bot.claim_id for bot in states]),
         }
+
+
+def _service(bot: Bot | None) -> tuple[Any, ...] | None:
+    """All of a bot that has nothing to do with the order in its hands."""
+    return None if bot is None else (bot.failures_max, bot.failures, bot.errors, bot.dead_at)
+
+
+def _read_errors(text: str) -> tuple[str, ...]:
+    return () if text == NO_ERRORS else json.decode(text, type=tuple[str, ...])
+
+
+def _write_errors(errors: tuple[str, ...]) -> str:
+    return json.encode(errors).decode() if errors else NO_ERRORS

@@ -35,9 +35,11 @@ FROM (
 ) AS ahead
 """
 READ_CREW = """
-SELECT count(*), count(*) FILTER (WHERE bots.order_id IS NULL), min(orders.due_at)
+SELECT count(*) FILTER (WHERE auto_claim AND dead_at IS NULL),
+       count(*) FILTER (WHERE auto_claim AND dead_at IS NULL AND bots.order_id IS NULL),
+       min(orders.due_at) FILTER (WHERE auto_claim),
+       array_agg(bots.id ORDER BY dead_at) FILTER (WHERE dead_at IS NOT NULL)
 FROM bots LEFT JOIN orders ON orders.id = bots.order_id
-WHERE auto_claim
 """
 FIND_PENDING_ORDER = "SELECT EXISTS (SELECT FROM orders WHERE status = 'PENDING')"
 _AT_ONCE = """queue = %(queue)s AND type = %(type)s AND status = 'PENDING' AND run_at IS NULL
@@ -217,11 +219,17 @@ async def _pending_order(connection: Connection, order: Order) -> tuple[list[Rea
     rank = 0 if order.kind is OrderKind.VIP else 1
     place = {"rank": rank, "number": order.number, "limit": AHEAD_MAX}
     ((ahead,),) = await _rows(connection, COUNT_AHEAD, place)
-    ((bots, idle, next_free_at),) = await _rows(connection, READ_CREW)
+    ((bots, idle, next_free_at, dead),) = await _rows(connection, READ_CREW)
     why: list[Reason] = [reasons.BehindPriority(ahead=ahead, is_bound=ahead == AHEAD_MAX)]
     if idle:
         return why, Next("An idle bot takes what is next at once.")
     why.insert(0, reasons.NoIdleBot(bots=bots, next_free_at=next_free_at))
+    if dead:
+        shown = tuple(dead[: reasons.BOTS_SHOWN])
+        why.insert(1, reasons.BotsOutOfService(bots=len(dead), bot_ids=shown))
+    if not bots and dead:
+        left = f"An operator restores a bot, with a reason: POST /api/bots/{dead[0]}/restore"
+        return why, Next(f"{left}; or adds one: POST /api/bots.")
     if not bots:
         return why, Next("A bot is added that claims by itself, or one claims: POST /api/bots.")
     return why, Next("The next bot that is free takes what is next.", next_free_at)
@@ -231,6 +239,14 @@ async def _bot(connection: Connection, bot: Bot, events: list[RecordedEvent]) ->
     if bot.deleted_at is not None:
         why = _ended(reasons.Deleted, events[-1])
         return "DELETED", [why], Next("Nothing: it is over.")
+    if bot.dead_at is not None:
+        moved = _last(events, Bot.MovedToDLQ).event
+        assert isinstance(moved, Bot.MovedToDLQ)
+        dead = reasons.OutOfService(
+            since=bot.dead_at, failures=bot.failures, why=moved.reason, errors=bot.errors
+        )
+        left = f"POST /api/bots/{bot.id}/restore"
+        return "DEAD", [dead], Next(f"An operator restores it, with a reason: {left}.")
     if bot.order_id is not None and bot.claim_id is not None:
         works = reasons.WorksOn(order_id=bot.order_id, claim_id=bot.claim_id)
         return "PROCESSING", [works], Next(f"See /api/orders/{bot.order_id}/explain.")

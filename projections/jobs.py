@@ -196,8 +196,13 @@ class LiveJobs(LiveTable[Job]):
             return [(PICK_SOURCE if _is_one(among) else PICK_READY, wanted)]
         return [(PICK_HEAD, wanted)]
 
-    def picks_held(self, among: Selector, limit: int) -> Statements:
-        wanted = {**self.selection(among), "limit": limit}
+    def picks_held(self, among: Selector, limit: int, ready: Sequence[Job]) -> Statements:
+        wanted = {
+            **self.selection(among),
+            "limit": limit,
+            "priorities": smallints([job.priority for job in ready]),
+            "numbers": bigints([job.number for job in ready]),
+        }
         return [(PICK_LIMITED if among.partition is None else PICK_LIMITED_HEAD, wanted)]
 
     def merged(self, among: Selector, picked: Sequence[list[Job]]) -> list[Job]:  # noqa: ARG002 (base)

@@ -193,8 +193,9 @@ _READY_HEAD = f""", ready AS MATERIALIZED (
     WHERE first.{_IS_FREE}
 )"""
 
-# Of each subject, and of the queue as a whole, as many are taken as there is room for; the rate's
-# clock is moved on by what was taken.
+# Of each subject, and of the queue as a whole, as many are taken as there is room for. Jobs of
+# queues without limits, given by their priorities and numbers, come in between: a job that the
+# claim leaves behind for them is not taken, because every job taken moves the rate's clock on.
 _TAKEN = f""", of_subjects AS (
     SELECT *, row_number() OVER (PARTITION BY queue, subject ORDER BY priority, number) AS nth
     FROM ready
@@ -202,12 +203,20 @@ _TAKEN = f""", of_subjects AS (
     SELECT *, row_number() OVER (PARTITION BY queue ORDER BY priority, number) AS place
     FROM of_subjects
     WHERE subject IS NULL OR subject_places IS NULL OR nth <= subject_places
+), ranked AS (
+    SELECT id, row_number() OVER (ORDER BY priority, number) AS rank
+    FROM (
+        SELECT fitting.id, priority, number
+        FROM fitting JOIN held ON held.name = fitting.queue
+        WHERE place <= places
+        UNION ALL
+        SELECT NULL, * FROM unnest(%(priorities)b::smallint[], %(numbers)b::bigint[])
+    ) AS candidates
 ), taken AS MATERIALIZED (
     SELECT fitting.*
-    FROM fitting JOIN held ON held.name = fitting.queue
-    WHERE place <= places
+    FROM fitting JOIN ranked USING (id)
+    WHERE rank <= %(limit)b::bigint
     ORDER BY priority, number
-    LIMIT %(limit)b::bigint
 ), starts AS (
     SELECT taken.queue, '' AS subject, count(*) * rate_seconds / rate_count AS seconds
     FROM taken JOIN held ON held.name = taken.queue

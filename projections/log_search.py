@@ -25,6 +25,10 @@ class BadSearchError(Exception):
     """str(error) says what cannot be looked for."""
 
 
+class BadRangeError(BadSearchError):
+    """Of two instants, the one that ends the range is the earlier one."""
+
+
 class Span(Struct, frozen=True):
     """Between which positions: behind the one, up to the other, and up to where all is settled."""
 
@@ -42,13 +46,18 @@ def wanted_of(
     since: str | None,
     until: str | None,
 ) -> Wanted:
+    begin, end = (None if one is None else _instant(one) for one in (since, until))
+    if begin is not None and end is not None and begin > end:
+        raise BadRangeError(
+            f"The range ends before it begins: {since} is later than {until}. Exchange the two."
+        )
     return Wanted(
         topics=None if topic is None else _topics(topic),
         aggregate=aggregate,
         actor=actor,
         correlation=correlation,
-        since=None if since is None else _instant(since),
-        until=None if until is None else _instant(until),
+        since=begin,
+        until=end,
     )
 
 

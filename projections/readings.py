@@ -13,6 +13,7 @@ from eventlog.horizon import READ_HORIZON_AGE, READ_LAST_POSITION, READ_NEWEST_P
 from projections.operations import Failed, Numbers, count_failed, read_numbers
 from projections.quarantines import COUNT_QUARANTINES
 from projections.queue_standings import QueueStanding, read_standings
+from projections.registry import FOLLOWERS
 
 COUNT_MAX = 1000
 
@@ -32,6 +33,15 @@ SELECT (SELECT count(*) FROM (
         ) AS walked)
 """
 
+# Bots are few: they are counted all.
+COUNT_BOTS = """
+SELECT count(*) FILTER (WHERE dead_at IS NULL AND order_id IS NULL),
+       count(*) FILTER (WHERE order_id IS NOT NULL),
+       count(*) FILTER (WHERE dead_at IS NOT NULL)
+FROM bots
+"""
+BOT_STATUSES = ("idle", "processing", "dead")
+
 
 class Readings(Struct, frozen=True, kw_only=True):
     position: int
@@ -50,6 +60,9 @@ class Readings(Struct, frozen=True, kw_only=True):
     horizon_age_seconds: float
     orders_pending: int
     orders_oldest_at: datetime | None
+    bots: dict[str, int]
+    """How many there are of each status."""
+
     queues: list[QueueStanding]
     operations: Numbers
     failed_operations: Failed
@@ -61,7 +74,9 @@ class Readings(Struct, frozen=True, kw_only=True):
 
 async def take_readings(connection: AsyncConnection[TupleRow]) -> Readings:
     # Before the end of the log: nobody can then be ahead of it.
-    followers = await (await connection.execute(READ_FOLLOWERS)).fetchall()
+    rows = await (await connection.execute(READ_FOLLOWERS)).fetchall()
+    # One that this version has no more is behind for ever, and no reason to ring.
+    followers = [row for row in rows if row[0] in FOLLOWERS]
     ((position,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
     epoch = await (await connection.execute(READ_LAST_EPOCH)).fetchone()
     ((age,),) = await (await connection.execute(READ_HORIZON_AGE)).fetchall()
@@ -69,6 +84,7 @@ async def take_readings(connection: AsyncConnection[TupleRow]) -> Readings:
     ((detected, set_aside),) = await quarantined.fetchall()
     orders = await connection.execute(READ_ORDERS, {"limit": COUNT_MAX})
     ((pending, oldest_at),) = await orders.fetchall()
+    (bots,) = await (await connection.execute(COUNT_BOTS)).fetchall()
     return Readings(
         position=position,
         followers={name: position for name, position, _, _ in followers},
@@ -78,6 +94,7 @@ async def take_readings(connection: AsyncConnection[TupleRow]) -> Readings:
         horizon_age_seconds=age,
         orders_pending=pending,
         orders_oldest_at=oldest_at,
+        bots=dict(zip(BOT_STATUSES, bots, strict=True)),
         queues=await read_standings(connection, count_max=COUNT_MAX),
         operations=await read_numbers(connection),
         failed_operations=await count_failed(connection, limit=COUNT_MAX),

@@ -8,6 +8,9 @@ from msgspec import Struct
 
 from eventlog.mapper import RecordedEvent
 
+# Of bots out of service so many are named.
+BOTS_SHOWN = 5
+
 
 class Reason(Struct, frozen=True, kw_only=True, rename="camel", tag_field="code", tag=True):
     """Subclasses are named for what they say; the name is stable."""
@@ -54,6 +57,31 @@ class NoIdleBot(Reason, frozen=True, kw_only=True, tag=True):
         if not self.bots:
             return "There is no bot."
         return f"None of the {self.bots} bots that claim by themselves is idle."
+
+
+class BotsOutOfService(Reason, frozen=True, kw_only=True, tag=True):
+    bots: int
+    bot_ids: tuple[UUID, ...]
+    """Those that have been it for longest."""
+
+    @property
+    def sentence(self) -> str:
+        named = ", ".join(str(one) for one in self.bot_ids)
+        more = ", …" if self.bots > len(self.bot_ids) else ""
+        bots = "1 bot is" if self.bots == 1 else f"{self.bots} bots are"
+        return f"{bots} out of service after failures in a row: {named}{more}."
+
+
+class OutOfService(Reason, frozen=True, kw_only=True, tag=True):
+    since: datetime
+    failures: int
+    why: str
+    errors: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        told = f"; the last one: {self.errors[-1]}" if self.errors else ""
+        return f"It is out of service: {self.why}{told}."
 
 
 class NoPendingOrder(Reason, frozen=True, kw_only=True, tag=True):
@@ -135,7 +163,8 @@ class InDeadLetters(Reason, frozen=True, kw_only=True, tag=True):
     @property
     def sentence(self) -> str:
         told = f": {self.error}" if self.error else ""
-        return f"It was given up after {self.attempts} attempts ({self.why}){told}."
+        attempts = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
+        return f"It was given up after {attempts} ({self.why}){told}."
 
 
 class LeaseHeld(Reason, frozen=True, kw_only=True, tag=True):

@@ -19,7 +19,13 @@ LIMIT 6
 READ_OLDEST = """
 SELECT (SELECT extract(epoch FROM clock_timestamp() - min(created_at))::float8
         FROM orders WHERE status = 'PENDING'),
-       (SELECT count(*) FROM bots)
+       (SELECT count(*) FROM bots WHERE dead_at IS NULL)
+"""
+FIND_DEAD_BOTS = """
+SELECT format('bot %s (failures: %s)', id, failures) FROM bots
+WHERE dead_at IS NOT NULL
+ORDER BY dead_at
+LIMIT 6
 """
 COUNT_DEAD = """
 SELECT (SELECT count(*) FROM orders WHERE status = 'DEAD'),
@@ -82,6 +88,15 @@ async def _dead(connection: Connection) -> Finding:
     return Finding("dead letters", Health.NOTICE, sentence, step)
 
 
+async def _dead_bots(connection: Connection) -> Finding:
+    dead = [row[0] for row in await rows_of(connection, FIND_DEAD_BOTS)]
+    if not dead:
+        return Finding("bots", Health.GOOD, "No bot is out of service.")
+    sentence = f"Out of service after failures in a row: {', '.join(dead[:NAMED_MAX])}."
+    step = "'daybook explain ID' shows the errors; then POST /api/bots/ID/restore with a reason."
+    return Finding("bots", Health.NOTICE, sentence, step)
+
+
 async def _paused(connection: Connection) -> Finding:
     paused = [row[0] for row in await rows_of(connection, FIND_PAUSED)]
     if not paused:
@@ -121,6 +136,7 @@ OF_THE_WORK: Sequence[Examination] = (
     _stuck,
     _starving,
     _dead,
+    _dead_bots,
     _paused,
     _lanes,
     _operations,

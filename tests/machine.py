@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 from uuid_utils.compat import uuid7
 
-from domain.bot import BOT, Bot
+from domain.bot import BOT, FAILURES_MAX, Bot
 from domain.claim import CompletedVia, CompletionMode, ReleaseReason
 from domain.desk import Command
-from domain.errors import Refusal
+from domain.errors import BotDeletedError, Refusal
 from domain.event import Decider, Event, S
 from domain.kitchen import (
     ORDER_NUMBERS,
@@ -21,6 +21,7 @@ from domain.kitchen import (
     ClaimOrder,
     ClearOrders,
     CompleteOrder,
+    ConfigureBot,
     CreateBot,
     CreateOrder,
     DeleteBot,
@@ -29,6 +30,7 @@ from domain.kitchen import (
     ReleaseBot,
     ReleaseOrder,
     RequeueOrder,
+    RestoreBot,
     RestoreOrder,
 )
 from domain.order import ORDER, Order, OrderKind, OrderStatus
@@ -77,8 +79,11 @@ class PlainDesk:
     def order(self, kind: OrderKind = OrderKind.NORMAL) -> Order:
         return CreateOrder(order_id=uuid7(), kind=kind).decide(self)
 
-    def bot(self, completion: CompletionMode = CompletionMode.TIMER) -> Bot:
-        return CreateBot(bot_id=uuid7(), completion=completion).decide(self)
+    def bot(
+        self, completion: CompletionMode = CompletionMode.TIMER, failures_max: int = FAILURES_MAX
+    ) -> Bot:
+        command = CreateBot(bot_id=uuid7(), completion=completion, failures_max=failures_max)
+        return command.decide(self)
 
     def claim(self, bot: Bot, aging_seconds: float | None = None) -> Claimed:
         command = ClaimOrder(
@@ -93,6 +98,20 @@ def _is_ready(state: Any) -> bool:
 
 def _urgency(order: Any) -> tuple[bool, int]:
     return order.kind is not OrderKind.VIP, order.number
+
+
+def _is_dead(events: list[Any]) -> bool:
+    row, limit, is_dead = 0, 0, False
+    for event in events:
+        match event:
+            case Bot.Created() | Bot.Configured():
+                row, limit = 0, event.failures_max
+            case Bot.Completed() | Bot.Restored():
+                row, is_dead = 0, False
+            case Bot.Failed() | Bot.Released(reason=ReleaseReason.EXPIRED):
+                row += 1
+                is_dead = is_dead or 0 < limit <= row
+    return is_dead
 
 
 class KitchenMachine(RuleBasedStateMachine):
@@ -120,11 +139,21 @@ class KitchenMachine(RuleBasedStateMachine):
             return type(refusal)
         return None
 
-    @rule(target=bots, completion=st.sampled_from(CompletionMode))
-    def a_bot_comes(self, completion: CompletionMode) -> UUID:
+    @rule(target=bots, completion=st.sampled_from(CompletionMode), failures_max=st.integers(0, 2))
+    def a_bot_comes(self, completion: CompletionMode, failures_max: int) -> UUID:
         bot_id = uuid7()
-        self.attempt(CreateBot(bot_id=bot_id, completion=completion))
+        self.attempt(CreateBot(bot_id=bot_id, completion=completion, failures_max=failures_max))
         return bot_id
+
+    @rule(bot_id=bots)
+    def an_operator_restores_a_bot(self, bot_id: UUID) -> None:
+        is_dead = self.desk.states[bot_id].dead_at is not None
+        refused = self.attempt(RestoreBot(bot_id=bot_id, because="repaired"))
+        assert is_dead is (refused is None) or refused is BotDeletedError
+
+    @rule(bot_id=bots, failures_max=st.integers(0, 2))
+    def an_operator_limits_the_failures_of_a_bot(self, bot_id: UUID, failures_max: int) -> None:
+        self.attempt(ConfigureBot(bot_id=bot_id, failures_max=failures_max))
 
     @rule(target=orders, kind=st.sampled_from(OrderKind))
     def a_guest_orders(self, kind: OrderKind) -> UUID:
@@ -199,6 +228,26 @@ class KitchenMachine(RuleBasedStateMachine):
         for state in self.desk.states.values():
             if state.deleted_at is not None:
                 assert state.claim is None if isinstance(state, Order) else state.order_id is None
+
+    @invariant()
+    def a_bot_out_of_service_holds_nothing(self) -> None:  # SX-01, I-16
+        for state in self.desk.states.values():
+            if not isinstance(state, Bot):
+                continue
+            if state.dead_at is not None:
+                assert state.order_id is None
+            elif state.failures_max:
+                assert len(state.errors) == state.failures < state.failures_max
+            else:
+                assert (state.failures, state.errors) == (0, ())
+
+    @invariant()
+    def a_bot_is_out_of_service_after_as_many_failures_in_a_row_as_it_may_have(self) -> None:
+        """Counted from the log, without the count that the events keep."""
+        for bot_id, state in self.desk.states.items():
+            if isinstance(state, Bot):
+                events = [event for owner, event in self.desk.log if owner == bot_id]
+                assert (state.dead_at is not None) is _is_dead(events)
 
     @invariant()
     def what_is_complete_is_held_by_nobody_and_says_who_cooked_it(self) -> None:

@@ -49,7 +49,8 @@ async def promote_booking(
 async def create_job(
     connection: AsyncConnection[Any], booking_id: int, type_: str, payload: Any
 ) -> None:
-    """One for each booking and type, for ever: whoever asks again gets the one there is."""
+    """One for each booking and type, for ever: whoever asks again gets the one there is, and starts
+    it over if it is dead."""
     await enqueue_async(
         connection,
         queue=QUEUE,
@@ -57,6 +58,7 @@ async def create_job(
         payload=payload,
         subject=str(booking_id),
         unique_key=str(booking_id),
+        on_dead="restart",
         attempts_max=3,
         actor="bookings",
     )

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 BOT_MEMBERS = {
     *("id", "status", "currentOrderId", "autoClaim", "completion", "createdAt", "updatedAt"),
-    *("deletedAt", "version"),
+    *("deletedAt", "version", "failuresMax", "failures", "errors", "deadAt"),
 }
 
 
@@ -134,6 +134,18 @@ async def test_a_stopped_bot_is_idle_and_its_order_pending(api: Api) -> None:  #
     assert "daybook-position" not in again.headers
 
 
+async def test_a_stuck_bot_is_recovered_by_the_body_that_the_source_prints(api: Api) -> None:
+    # S0-65
+    order, bot = await api.cooking()
+    recovery = {"status": "IDLE", "currentOrderId": None}
+    answer = await api.patch(f"/api/bots/{bot['id']}", recovery)
+    assert (answer.status, answer.json["bot"]["status"]) == (200, "IDLE")
+    assert answer.json["bot"]["currentOrderId"] is None
+    assert (await claim(api, await api.bot()))["order"]["id"] == order["id"]
+    wrong = {"status": "IDLE", "currentOrderId": order["id"]}
+    assert (await api.patch(f"/api/bots/{bot['id']}", wrong)).status == 422
+
+
 @pytest.mark.parametrize("change", [{}, {"status": "PROCESSING"}, {"status": 1}])
 async def test_any_other_change_of_a_bot_is_refused(api: Api, change: dict[str, Any]) -> None:
     bot = await api.bot()
@@ -249,3 +261,89 @@ async def test_bots_that_claim_at_once_get_different_orders(api: Api) -> None:  
 
     taken = [one["order"]["id"] for one in claimed if one["order"]]
     assert len(taken) == len(set(taken)) == 30
+
+
+async def fail(api: Api, bot: dict[str, Any], error: str = "burnt") -> Any:
+    order = (await api.post(f"/api/bots/{bot['id']}/claim")).json["order"]
+    failure = {"claimId": order["claimId"], "error": error, "retryable": False}
+    return (await api.post(f"/api/orders/{order['id']}/fail", failure)).json
+
+
+async def dead_bot(api: Api, **given: Any) -> Any:
+    bot = (await api.post("/api/bots", {"failuresMax": 2, **given})).json["bot"]
+    for number in (1, 2):
+        await api.order()
+        await fail(api, bot, f"burnt {number}")
+    return (await api.get(f"/api/bots/{bot['id']}")).json["bot"]
+
+
+# SX-01
+async def test_a_bot_that_keeps_failing_is_out_of_service_until_it_is_restored(
+    api: Api, database: str
+) -> None:
+    bot = await dead_bot(api)
+    assert (bot["status"], bot["failures"], bot["failuresMax"]) == ("DEAD", 2, 2)
+    assert (bot["errors"], bot["currentOrderId"]) == (["burnt 1", "burnt 2"], None)
+    assert bot["deadAt"] == bot["updatedAt"]
+    order = await api.order()
+
+    refused = await api.post(f"/api/bots/{bot['id']}/claim")
+    assert refused.problem == (409, "bot-dead")
+    assert "burnt 2" in refused.json["detail"]
+    assert f"/api/bots/{bot['id']}/restore" in refused.json["detail"]
+    many = (await api.post("/api/bots/claim", {"botIds": [bot["id"]]})).json["claims"]
+    assert [(one["order"], one["code"]) for one in many] == [(None, "bot_dead")]
+    given = {"status": "PROCESSING", "botId": bot["id"]}
+    assert (await api.patch(f"/api/orders/{order['id']}", given)).problem == (409, "bot-dead")
+    assert (await api.get(f"/api/orders/{order['id']}")).json["order"]["attempts"] == 0
+
+    path = f"/api/bots/{bot['id']}/restore"
+    assert (await api.post(path, {})).problem == (422, "schema")
+    answer = await api.post(path, {"reason": "The fryer is repaired."})
+
+    restored = answer.json["bot"]
+    assert (restored["status"], restored["failures"], restored["errors"]) == ("IDLE", 0, [])
+    assert restored["deadAt"] is None
+    assert (await claim(api, bot))["order"]["id"] == order["id"]
+    assert (await api.post(path, {"reason": "again"})).problem == (409, "bot-not-dead")
+    because = rows(database, "SELECT state FROM stored_events WHERE topic = 'bot.restored'")
+    assert b"The fryer is repaired." in because[0][0]
+    assert live_rows(database) == fold_of_the_log(database)
+
+
+async def test_by_default_five_failures_take_a_bot_out_of_service(api: Api) -> None:
+    bot = await api.bot()
+    assert bot["failuresMax"] == 5
+    await api.post("/api/orders/batch", {"orders": [{"type": "NORMAL"}] * 6})
+    for _ in range(5):
+        assert (await claim(api, bot))["bot"]["status"] == "PROCESSING"
+        await api.patch(f"/api/bots/{bot['id']}", {"status": "IDLE"})
+        await fail(api, bot)
+    assert (await api.post(f"/api/bots/{bot['id']}/claim")).problem == (409, "bot-dead")
+
+
+async def test_the_limit_of_failures_can_be_changed_and_that_is_recorded(
+    api: Api, database: str
+) -> None:
+    bot = await api.bot()
+    await api.order()
+    await fail(api, bot)
+
+    body = {"failuresMax": 0, "reason": "a new fryer"}
+    changed = (await api.patch(f"/api/bots/{bot['id']}", body)).json["bot"]
+
+    assert (changed["failuresMax"], changed["failures"], changed["errors"]) == (0, 0, [])
+    same = (await api.patch(f"/api/bots/{bot['id']}", body)).json["bot"]
+    assert same["version"] == changed["version"]
+    assert rows(database, "SELECT count(*) FROM stored_events WHERE topic = 'bot.configured'") == [
+        (1,)
+    ]
+    assert live_rows(database) == fold_of_the_log(database)
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"failuresMax": -1}, {"failuresMax": 1001}, {"status": "IDLE", "failuresMax": 1}]
+)
+async def test_a_change_of_a_bot_that_makes_no_sense_is_refused(api: Api, body: Any) -> None:
+    bot = await api.bot()
+    assert (await api.patch(f"/api/bots/{bot['id']}", body)).problem == (422, "schema")

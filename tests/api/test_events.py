@@ -2,18 +2,22 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
 import psycopg
 import pytest
+from msgspec.structs import fields
 from starlette.types import Message
 
 import eventlog.lines
 from api import events as events_module
+from api.event_shapes import _camel
 from api.queries import NDJSON
 from eventlog.database import owner_conninfo
+from projections.registry import DECIDERS
 from tests.api.http import Answer, Api, open_api
 from tests.kitchen import Kitchen, eventually, rows
 from tests.proxy import proxy_to
@@ -313,6 +317,20 @@ async def test_what_cannot_be_looked_for_is_refused(api: Api, query: str) -> Non
     assert (await api.get(f"/api/events?{query}")).problem == (400, "bad-parameter")
 
 
+@pytest.mark.parametrize("accept", ["application/json", NDJSON])
+async def test_a_range_that_ends_before_it_begins_is_refused(api: Api, accept: str) -> None:
+    for begin, end in (
+        ("2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"),
+        ("2026-01-01T00:00:00.000001Z", "2026-01-01T00:00:00Z"),
+        ("2026-01-01T00:00:00Z", "2026-01-01T00:59:59%2B01:00"),
+    ):
+        answer = await api.ask("GET", f"/api/events?from={begin}&to={end}", accept=accept)
+        assert answer.problem == (422, "bad-range")
+    moment = "2026-01-01T00:00:00Z"
+    same = await api.ask("GET", f"/api/events?from={moment}&to={moment}", accept=accept)
+    assert same.status == 200
+
+
 async def test_both_forms_are_described(api: Api) -> None:
     told = (await api.get("/openapi.json")).json
     described = told["paths"]["/api/events"]["get"]
@@ -323,3 +341,28 @@ async def test_both_forms_are_described(api: Api) -> None:
     assert set(content) == {"application/json", NDJSON}
     names = [one["name"] for one in described["parameters"]]
     assert names == ["after", "limit", "topic", "aggregate", "actor", "correlation", "from", "to"]
+
+
+def test_every_name_of_a_stored_member_has_one_counterpart_in_answers() -> None:
+    # The stored form and the rendered form of an event say the same of each other's members.
+    for decider in DECIDERS:
+        for kind in decider.events:
+            names = [field.name for field in fields(kind)]
+            rendered = [_camel(name) for name in names]
+            assert len({*rendered}) == len(names), kind
+            back = [
+                re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name) for name in rendered
+            ]
+            assert back == names, kind
+
+
+async def test_an_event_has_its_stored_form_in_lines_and_its_rendered_form_in_pages(
+    api: Api,
+) -> None:
+    order = await api.order()
+    path = f"/api/events?aggregate={order['id']}"
+    (rendered,) = (await api.get(path)).json["events"]
+    (stored,) = (await lines(api, f"aggregate={order['id']}")).events
+    assert {_camel(name) for name in stored["data"]} <= {*rendered["data"]}
+    assert "order_id" in stored["data"]
+    assert rendered["data"]["orderId"] == stored["data"]["order_id"] == order["id"]

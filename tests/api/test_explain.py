@@ -61,6 +61,32 @@ async def test_a_dead_order_tells_its_error_and_what_somebody_can_do(api: Api) -
     assert f"/api/orders/{order['id']}/requeue" in told["next"]["what"]
 
 
+async def test_a_bot_out_of_service_tells_its_errors_and_the_order_that_waits_names_it(
+    api: Api,
+) -> None:  # SX-01
+    bot = (await api.post("/api/bots", {"failuresMax": 1})).json["bot"]
+    await api.order()
+    order = (await api.post(f"/api/bots/{bot['id']}/claim")).json["order"]
+    failure = {"claimId": order["claimId"], "error": "the fryer is off"}
+    await api.post(f"/api/orders/{order['id']}/fail", failure)
+
+    told = await explained(api, "bots", bot)
+    assert (told["status"], codes(told)) == ("DEAD", ["OutOfService"])
+    assert told["reasons"][0]["errors"] == ["the fryer is off"]
+    assert "the fryer is off" in told["reasons"][0]["detail"]
+    assert f"/api/bots/{bot['id']}/restore" in told["next"]["what"]
+
+    told = await explained(api, "orders", order)
+    assert codes(told) == ["NoIdleBot", "BotsOutOfService", "BehindPriority"]
+    assert told["reasons"][1]["botIds"] == [bot["id"]]
+    assert f"/api/bots/{bot['id']}/restore" in told["next"]["what"]
+    assert told["events"][-1]["topic"] == "order.failed"
+
+    await api.post(f"/api/bots/{bot['id']}/restore", {"reason": "switched on"})
+    assert codes(await explained(api, "orders", order)) == ["NoIdleBot", "BehindPriority"]
+    assert codes(await explained(api, "bots", bot)) == ["ClaimsOnlyWhenAsked"]
+
+
 async def test_a_job_that_rests_tells_its_failure_and_until_when(api: Api) -> None:
     job = await create(api)
     ((held),) = await claim(api)

@@ -1,5 +1,6 @@
 """What happens at the counter is told in one form, counted, and told without names and numbers."""
 
+import asyncio
 import io
 import json
 import logging
@@ -17,6 +18,7 @@ from hypothesis import strategies as some
 from api import happenings
 from api.happenings import MASKED, happened, logger, masked, written
 from api.key_text import KEY_PATTERN
+from api.line_limit import LINES_MAX
 from api.metrics import read_count
 from api.problems import Problem, defect, unavailable
 from tests.api.counter import LINE, act, call_next, join, open_counter_api, open_restaurant, party
@@ -61,6 +63,40 @@ def test_a_line_is_json_with_these_four_members(lines: io.StringIO) -> None:
     assert line["timestamp"].endswith("Z")
     at = datetime.fromisoformat(line["timestamp"])
     assert abs((at - datetime.now(UTC)).total_seconds()) < 60
+
+
+async def test_lines_that_anybody_can_cause_are_limited_and_counted(
+    lines: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.line_limit.WINDOW_SECONDS", 0.5)
+    monkeypatch.setattr("api.line_limit.LINES_MAX", 3)
+    for limit in happenings.LIMITS.values():
+        monkeypatch.setattr(limit, "_began_at", -10.0)
+    for number in range(10):
+        happened("access.denied", status=401, number=number)
+        happened("queue.called", number=number)
+    written = told(lines)
+    denied = [line["context"] for line in written if line["event"] == "access.denied"]
+    assert [one["number"] for one in denied] == [0, 1, 2]
+    assert len(written) == 3 + 10
+    # Nothing else happens, and it is told all the same.
+    await asyncio.sleep(0.7)
+    (last,) = told(lines)[13:]
+    assert (last["event"], last["level"]) == ("access.denied", "warning")
+    assert last["context"] == {"linesLeftOut": 7}
+    happened("access.denied", status=401, number=10)
+    assert told(lines)[-1]["context"]["number"] == 10
+    assert len(told(lines)) == 15
+
+
+async def test_a_flood_of_refused_requests_writes_few_lines(
+    database: str, lines: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(happenings.LIMITS["access.denied"], "_began_at", -10.0)
+    async with open_counter_api(database, auth="keys") as api:
+        for _ in range(3 * LINES_MAX):
+            assert (await api.get("/api/me")).status == 401
+    assert len(told(lines)) == LINES_MAX
 
 
 def test_a_text_cannot_begin_a_line_of_its_own(lines: io.StringIO) -> None:

@@ -4,7 +4,9 @@ import asyncio
 import time
 from typing import Any
 
+import orjson
 import pytest
+from starlette.types import Message
 
 from tests.api.http import Api
 from tests.api.test_jobs import claim, create
@@ -31,6 +33,39 @@ async def test_who_waits_in_vain_gets_nothing_after_that_time(api: Api) -> None:
     began = time.monotonic()
     assert await claim(api, waitSeconds=0.3) == []
     assert 0.3 <= time.monotonic() - began < 1.5
+
+
+@pytest.mark.parametrize("key", [None, "again"])
+async def test_what_is_claimed_for_who_has_hung_up_is_given_back_unless_it_can_ask_again(
+    api: Api, key: str | None
+) -> None:
+    job = await create(api)
+    body = orjson.dumps({"queues": [job["queue"]], "workerId": "w", "waitSeconds": 5})
+    heard: list[Message] = [
+        {"type": "http.request", "body": body, "more_body": False},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive() -> Message:
+        return heard.pop(0) if len(heard) > 1 else heard[0]
+
+    async def send(_: Message) -> None:
+        """To nobody."""
+
+    named = [(b"idempotency-key", key.encode())] if key else []
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/jobs/claim",
+        "raw_path": b"/api/jobs/claim",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json"), *named],
+    }
+    await api.app(scope, receive, send)
+    standing = (await api.get(f"/api/jobs/{job['id']}")).json["job"]
+    assert standing["status"] == ("PROCESSING" if key else "PENDING")
+    if key is None:
+        assert standing["attempts"] == 0
 
 
 async def test_of_many_who_wait_one_job_goes_to_one(api: Api) -> None:

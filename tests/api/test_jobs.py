@@ -337,3 +337,33 @@ async def test_a_payload_that_others_could_not_read_is_refused(
     answer = await api.send("POST", "/api/jobs", [body], {"Content-Type": "application/json"})
     assert answer.problem in {(400, "bad-json"), (400, "too-deep")}
     assert rows(database, "SELECT count(*) FROM log") == [(0,)]
+
+
+async def test_a_dead_job_is_started_over_with_the_enqueue_that_asks_for_it(api: Api) -> None:
+    # S4-05, D-62, I-22, I-26: and the audit has nothing against it.
+    new = {"queue": "email", "type": "send", "uniqueKey": "k"}
+    first = (await api.post("/api/jobs", new)).json["job"]
+    ((held),) = await claim(api)
+    await say(api, held, "fail", error="broken", retryable=False)
+    kept = await api.post("/api/jobs", new)
+    assert (kept.status, kept.json["job"]["status"]) == (200, "DEAD")
+    restarted = await api.post("/api/jobs", {"jobs": [{**new, "onDead": "restart"}]})
+    ((job),) = restarted.json["jobs"]
+    assert (restarted.status, job["id"], job["status"]) == (200, first["id"], "PENDING")
+    assert (job["life"], job["attempts"]) == (2, 0)
+    refused = await api.post("/api/jobs", {**new, "onDead": "bury"})
+    assert refused.status == 422
+
+
+@pytest.mark.parametrize("end", ["complete", "cancel"])
+async def test_a_job_that_is_over_is_not_cancelled(api: Api, database: str, end: str) -> None:
+    job = await create(api)
+    if end == "complete":
+        ((held),) = await claim(api)
+        await say(api, held, "complete")
+    else:
+        await api.post(f"/api/jobs/{job['id']}/cancel")
+    before = rows(database, "SELECT count(*) FROM log")
+    refused = await api.post(f"/api/jobs/{job['id']}/cancel")
+    assert refused.problem == (409, "job-over")
+    assert rows(database, "SELECT count(*) FROM log") == before

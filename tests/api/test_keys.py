@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.types import Message
+from uuid_utils.compat import uuid7
 
 from api.access import ANY_KEY, PUBLIC
+from api.admission import Admission, Verdict
 from api.door import Door
 from api.hosts import KnownHosts
 from api.key_text import KEY_PATTERN, new_key_text, new_name, read_key_text
@@ -85,6 +87,14 @@ async def test_whatever_is_no_good_key_gets_the_same_answer(shut: Api, database:
     assert (
         await shut.send("GET", WHERE, headers={"Authorization": f"bEARER {good}"})
     ).status == 200
+
+
+async def test_a_bot_does_not_restore_what_staff_deleted(shut: Api, database: str) -> None:
+    bot, staff = await issue(database, "bot", bot_id=uuid7()), await issue(database, "staff")
+    await refresh(shut)
+    path, recovery = f"/api/orders/{uuid7()}", {"deletedAt": None, "status": "PENDING"}
+    assert (await Holder(shut, bot).patch(path, recovery)).status == 403
+    assert (await Holder(shut, staff).patch(path, recovery)).status == 404
 
 
 @pytest.mark.alone
@@ -261,6 +271,85 @@ async def test_who_waits_for_jobs_gets_none_once_the_key_is_revoked(
     assert standing.json["queue"]["pending"] == 1
 
 
+WAITS = {
+    "claim": ("POST", "/api/jobs/claim", {"queues": ["q"], "workerId": "w", "waitSeconds": 20}),
+    "pop": ("GET", "/api/v1/pop/queue/q?wait=true&timeout=20000", None),
+    "operation": ("GET", "/api/v1/operations/{id}?wait=true&timeout=20000", None),
+}
+
+
+@pytest.mark.parametrize("way", WAITS)
+@pytest.mark.parametrize("ending", ["revoked", "expired"])
+async def test_who_waits_is_sent_away_once_the_key_is_good_no_longer(
+    shut: Api, database: str, monkeypatch: pytest.MonkeyPatch, way: str, ending: str
+) -> None:
+    # SEC-05, SEC-21: also when nothing happens that would wake anybody.
+    admin = await holder(shut, database, "admin")
+    monkeypatch.setattr(Admission, "of_push", lambda _: Verdict.QUEUE)
+    pushed = await admin.post("/api/v1/push", {"items": [{"queue": "q", "payload": 1}]})
+    assert pushed.status == 202
+    over = datetime.now(UTC) + timedelta(seconds=2) if ending == "expired" else None
+    key = await issue(database, "worker", queues=("q",), expires_at=over)
+    await refresh(shut)
+    method, path, body = WAITS[way]
+    path = path.replace("{id}", pushed.json["operationId"])
+    waiting = asyncio.create_task(Holder(shut, key).ask(method, path, body))
+    await asyncio.sleep(0.3)
+    assert not waiting.done()
+    if ending == "revoked":
+        await revoke(database, key)
+    else:
+        assert over is not None
+        await asyncio.sleep((over - datetime.now(UTC)).total_seconds())
+    began = time.monotonic()
+    async with asyncio.timeout(10):
+        answer: Answer = await waiting
+    assert answer.problem == (401, "unauthorized")
+    assert time.monotonic() - began < 1.0
+
+
+async def test_a_key_with_several_scopes_acts_by_the_one_that_lets_it_in(
+    shut: Api, database: str
+) -> None:
+    both = await holder(shut, database, "worker", "staff", queues=("email",))
+    assert (await both.post("/api/orders", {"type": "NORMAL"})).status == 201
+    assert (await both.post("/api/jobs", {"queue": "email", "type": "t"})).status == 201
+    created = "SELECT topic, actor FROM log WHERE topic IN ('order.created', 'job.created')"
+    actors = rows(database, created)
+    assert dict(actors) == {
+        "order.created": f"staff:{name_of(both.key)}",
+        "job.created": f"worker:{name_of(both.key)}",
+    }
+
+
+async def test_the_secret_before_is_no_longer_good_than_the_key(shut: Api, database: str) -> None:
+    key = await issue(database, "admin", expires_at=datetime.now(UTC) + timedelta(seconds=2))
+    await rotate(database, key, overlap_seconds=3600)
+    await refresh(shut)
+    assert (await Holder(shut, key).get("/api/me")).status == 200
+    await asyncio.sleep(2.1)
+    assert (await Holder(shut, key).get("/api/me")).problem == (401, "unauthorized")
+
+
+async def test_keys_in_a_cookie_that_are_no_good_are_counted_too(database: str) -> None:  # SEC-09
+    async with open_api(database, auth="keys", failed_keys_per_address_max=2) as api:
+        inner = api.app
+
+        async def from_an_address(scope: Any, receive: Any, send: Any) -> None:
+            await inner({**scope, "client": ("192.0.2.7", 4711)}, receive, send)
+
+        api.app = from_an_address  # type: ignore[assignment]  # an ASGI app, like the other
+        told = [(await api.ask("GET", "/api/me", cookie="daybook_key=x")).status for _ in range(4)]
+        assert told == [401, 401, 429, 429]
+        # Who was refused is refused by the process itself, whatever becomes of the database.
+        inner.door.failed_keys._note = None  # type: ignore[attr-defined]  # ours
+        again = await api.ask("GET", "/api/me", cookie="daybook_key=x")
+        assert again.problem == (429, "rate-limited")
+        assert 0 < int(again.headers["retry-after"]) <= 60
+        # Who shows nothing guesses nothing.
+        assert (await api.get("/api/me")).status == 401
+
+
 async def test_without_the_database_nobody_is_let_in_for_long(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -281,6 +370,11 @@ async def test_without_the_database_nobody_is_let_in_for_long(
         assert refused is not None
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert door.check(scope, PUBLIC.value) is None
+        # A key that is not known may be one that was made since.
+        other = {**scope, "headers": [(b"authorization", b"Bearer another")]}
+        unsure = door.check(other, ANY_KEY.value)
+        assert unsure is not None
+        assert unsure.status_code == 503
         proxy.refusing = False
         async with asyncio.timeout(5):
             while keyring.is_stale:  # noqa: ASYNC110 (it looks by itself)

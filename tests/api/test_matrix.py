@@ -32,6 +32,7 @@ BODIES: dict[str, Any] = {
     "POST /api/orders/{id}/fail": {"claimId": CLAIM, "error": "burnt"},
     "POST /api/bots/claim": {"botIds": [CLAIM]},
     "PATCH /api/bots/{id}": {"status": "IDLE"},
+    "POST /api/bots/{id}/restore": {"reason": "repaired"},
     "POST /api/jobs": {"queue": "own", "type": "t"},
     "POST /api/jobs/results": {"results": [{"id": CLAIM, "claimId": CLAIM, "outcome": "done"}]},
     "POST /api/jobs/claim": {"queues": ["own"], "workerId": "w"},

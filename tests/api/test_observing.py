@@ -18,6 +18,7 @@ from api.happenings import logger, written
 from api.key_text import read_key_text
 from api.tracing import Traced, exporting, trace_of
 from eventlog.errors import SetupError
+from projections.readings import BOT_STATUSES
 from tests.api.counter import LINE, join, open_counter_api, open_restaurant, party
 from tests.api.holding import Holder, holder, issue, name_of, refresh
 from tests.api.http import Api
@@ -248,3 +249,18 @@ async def test_whoever_shows_too_many_bad_keys_is_told_to_wait_everywhere(databa
         assert (await asked(live, good)).status == 200
         assert (await asked(live, bad, address="127.0.0.9")).status == 401
         assert (await live.exchange(request("GET", "/api/orders"))).status == 401
+
+
+async def test_the_metrics_count_bots_by_status(api: Api) -> None:  # SX-01
+    await api.bot()
+    bot = (await api.post("/api/bots", {"failuresMax": 1})).json["bot"]
+    await api.order()
+    order = (await api.post(f"/api/bots/{bot['id']}/claim")).json["order"]
+    failure = {"claimId": order["claimId"], "error": "burnt"}
+    await api.post(f"/api/orders/{order['id']}/fail", failure)
+
+    told = numbers((await api.get("/metrics")).body.decode())
+
+    counts = {status: told[f'daybook_bots{{status="{status}"}}'] for status in BOT_STATUSES}
+    assert counts == {"idle": 1, "processing": 0, "dead": 1}
+    assert told['daybook_events_total{topic="bot.moved_to_dlq"}'] == 1

@@ -10,6 +10,7 @@ import pytest
 
 from api import metrics
 from api.connections import CLOSED_TOGETHER_MAX
+from api.protocol import GRACE_SECONDS
 from tests.api.live import Live, hear, open_live, request
 
 pytestmark = pytest.mark.anyio
@@ -204,6 +205,61 @@ async def test_an_address_may_have_so_many_connections(database: str) -> None:  
         assert (await hear(again, 0.0)).status == 200
         for one in (*(link for _, link in held), writer, last):
             one.close()
+
+
+async def test_connections_that_rest_make_room_for_other_addresses(database: str) -> None:
+    async with open_live(database, connections_max=6, connections_per_address_max=3) as live:
+        held = []
+        for address in ("127.0.0.2", "127.0.0.3"):
+            for _ in range(3):
+                reader, writer = await live.connect(address)
+                writer.write(request("GET", LIVE))
+                assert (await hear(reader, 0.0)).status == 200
+                held.append((reader, writer))
+        # They rest; a third address is served all the same, until it has as many as they.
+        statuses = []
+        for _ in range(3):
+            reader, writer = await live.connect("127.0.0.4")
+            writer.write(request("GET", LIVE))
+            statuses.append((await hear(reader, 0.0)).status)
+            held.append((reader, writer))
+        assert statuses == [200, 200, 503]
+        ended = [await is_at_its_end(reader) for reader, _ in held[:8]]
+        assert (ended[:6].count(True), ended[6:]) == (2, [False] * 2)
+        for _, writer in held:
+            writer.close()
+
+
+async def test_who_says_nothing_makes_room_but_who_is_answered_does_not(database: str) -> None:
+    async with open_live(database, connections_max=4, connections_per_address_max=3) as live:
+        body = b'{"queues": ["q"], "workerId": "w", "waitSeconds": 5}'
+        polls = [await live.connect("127.0.0.2") for _ in range(3)]
+        for _, writer in polls:
+            writer.write(posted("/api/jobs/claim", body))
+        silent = await live.connect("127.0.0.3")
+        await asyncio.sleep(GRACE_SECONDS + 0.2)
+        reader, writer = await live.connect("127.0.0.4")
+        writer.write(request("GET", LIVE))
+        assert (await hear(reader, 0.0)).status == 200
+        assert await is_at_its_end(silent[0])
+        # Of the four that are left, three wait for an answer; whoever has as many makes no room.
+        again, last = await live.connect("127.0.0.4")
+        refused = await hear(again, 0.0)
+        assert (refused.status, refused.kind) == (503, "too-many-connections")
+        for waiting, _ in polls:
+            assert (await hear(waiting, 0.0)).status == 200
+        for one in (*(link for _, link in polls), silent[1], writer, last):
+            one.close()
+
+
+async def is_at_its_end(reader: asyncio.StreamReader) -> bool:
+    try:
+        async with asyncio.timeout(0.1):
+            return await reader.read(1) == b""
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        return True
 
 
 async def test_a_trusted_proxy_may_have_more(database: str) -> None:

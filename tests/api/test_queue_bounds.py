@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from msgspec import Struct
+from uuid_utils.compat import uuid7
 
 from api.access import Caller
 from api.admission import Admission, Verdict
@@ -107,6 +108,18 @@ async def test_nothing_is_accepted_for_later_either(
     assert await bound.refusals() == []
     items = [{"queue": "own", "partition": "a", "payload": 1}]
     assert (await bound.worker.post("/api/v1/push", {"items": items})).status == 202
+
+
+async def test_a_lease_of_another_queue_is_not_there(bound: Bound) -> None:
+    (theirs,) = (await bound.admin.get("/api/v1/pop/queue/other")).json["messages"]
+    path = f"/api/v1/lease/{theirs['leaseId']}/extend"
+    refused = await bound.worker.post(path, {"seconds": 3600})
+    assert refused.problem == (409, "lease-lost")
+    never = await bound.worker.post(f"/api/v1/lease/{uuid7()}/extend", {"seconds": 3600})
+    assert refused.json["code"] == never.json["code"]
+    assert (await bound.admin.post(path, {"seconds": 3600})).status == 200
+    own = f"/api/v1/lease/{bound.message['leaseId']}/extend"
+    assert (await bound.worker.post(own, {"seconds": 3600})).status == 200
 
 
 async def test_whether_another_queue_is_full_is_not_told(database: str) -> None:

@@ -1,16 +1,21 @@
 """Reading one's own writes: a read that names a position shows nothing older."""
 
 import asyncio
+import time
 
 import psycopg
 import pytest
 
 from api import read_position
 from eventlog.database import owner_conninfo
+from tests.api.counter import LINE, open_counter_api, open_restaurant
+from tests.api.holding import holder
 from tests.api.http import Answer, Api
 from tests.kitchen import rows
 
 pytestmark = pytest.mark.anyio
+
+BOARD = f"{LINE}/board"
 
 
 async def read(api: Api, path: str, position: str) -> Answer:
@@ -67,6 +72,24 @@ async def test_who_waits_in_vain_is_told_and_keeps_no_connection(
 @pytest.mark.parametrize("position", ["", "-1", "1.5", "one", "9" * 19])
 async def test_what_is_no_position_is_refused(api: Api, position: str) -> None:
     assert (await read(api, "/api/orders", position)).problem == (400, "bad-position")
+
+
+async def test_without_a_key_nobody_waits(database: str) -> None:
+    async with open_counter_api(database, auth="keys") as api:
+        admin = await holder(api, database, "admin")
+        await open_restaurant(admin)
+        ahead = str(10**9)
+        began = time.monotonic()
+        refused = await api.ask("GET", BOARD, if_position_at_least=ahead)
+        assert refused.problem == (503, "position-not-reached")
+        assert time.monotonic() - began < 0.7
+        # What is there is shown.
+        told = await api.ask("GET", BOARD, if_position_at_least="1")
+        assert told.status == 200, told.body
+        began = time.monotonic()
+        waited = await admin.ask("GET", BOARD, if_position_at_least=ahead)
+        assert waited.problem == (503, "position-not-reached")
+        assert time.monotonic() - began > 0.9
 
 
 async def test_before_the_first_event_everything_is_there(api: Api) -> None:

@@ -24,6 +24,7 @@ from domain.kitchen import (
     Claimed,
     ClaimOrder,
     CompleteOrder,
+    ConfigureBot,
     CreateBot,
     CreateOrder,
     DeleteBot,
@@ -32,6 +33,7 @@ from domain.kitchen import (
     ReleaseBot,
     ReleaseOrder,
     RequeueOrder,
+    RestoreBot,
     RestoreOrder,
 )
 from domain.new_jobs import CreateJobs, NewJob
@@ -40,7 +42,7 @@ from domain.workshop import ClaimJobs, ExpireLease, FinishJobs, Outcome, Result,
 from eventlog.committer import Committer
 from eventlog.origin import Origin, Receipt
 from tests.audit.guests import Guests
-from tests.audit.story import COMPLETIONS, DISPATCH, LATER_SECONDS, LEASES, OPEN, RECOVERY
+from tests.audit.story import ADMIN, COMPLETIONS, DISPATCH, LATER_SECONDS, LEASES, OPEN, RECOVERY
 from tests.workshop import new_job
 
 # Long enough for a few commands, short enough to be waited for.
@@ -164,6 +166,20 @@ class Author:
         assert order.claim is not None
         await self.do(DeleteBot(bot_id=order.claim.bot_id))
 
+    async def _dead_bot(self) -> UUID:
+        """Out of service, back, and out of service again."""
+        command = CreateBot(bot_id=uuid7(), failures_max=4)
+        bot: Bot = await self.do(command)
+        await self.do(ConfigureBot(bot_id=bot.id, failures_max=2), ADMIN)
+        for is_last in (False, True):
+            for _ in range(2):
+                order = await self.order(OrderKind.VIP)
+                await self.fail(await self.claim(bot), retryable=False)
+                await self.do(DeleteOrder(order_id=order.id))
+            if not is_last:
+                await self.do(RestoreBot(bot_id=bot.id, because="repaired"), ADMIN)
+        return bot.id
+
     async def _troubles(self) -> None:
         """Dead letters, and what comes after an end."""
         bot = await self.bot()
@@ -261,6 +277,7 @@ class Author:
         cast = self.cast
         cast["idle bot"] = (await self.bot()).id
         cast["busy bot"] = (busy := await self.bot()).id
+        cast["dead bot"] = await self._dead_bot()
         cast["deleted bot"] = (await self.do(DeleteBot(bot_id=(await self.bot()).id))).id
         cast["complete order"] = (await self.order()).id
         await self.complete(await self.claim(busy), CompletedVia.REPORT)

@@ -7,7 +7,7 @@ from uuid_utils.compat import uuid7
 
 from domain.schedule import schedule_id
 from tests.audit.spoiling import breaks, create_order, end_both
-from tests.audit.story import COMPLETIONS, DISPATCH, RECOVERY, Log, Story, said
+from tests.audit.story import ADMIN, COMPLETIONS, DISPATCH, RECOVERY, Log, Story, said
 
 
 @breaks("I-13")
@@ -78,6 +78,32 @@ def a_held_order_is_deleted(story: Story) -> None:
 @breaks("I-16")
 def a_deleted_bot_claims(story: Story) -> None:
     story.claim("pending order", "deleted bot")
+
+
+@breaks("I-16")
+def a_bot_out_of_service_claims(story: Story) -> None:
+    story.claim("pending order", "dead bot")
+
+
+@breaks("I-16")
+def a_bot_works_on_after_its_last_failure(story: Story) -> None:
+    story.drop(story.last_of("dead bot"))
+    story.claim("pending order", "dead bot")
+
+
+@breaks("I-16")
+def a_bot_stays_in_service_after_its_last_failure(story: Story) -> None:
+    story.drop(story.last_of("dead bot"))
+
+
+@breaks("I-16")
+def a_bot_that_has_not_failed_is_taken_out_of_service(story: Story) -> None:
+    story.then("bot.moved_to_dlq", "idle bot", reason="spite", failures=5, errors=["none"])
+
+
+@breaks("I-16")
+def a_bot_in_service_is_restored(story: Story) -> None:
+    story.then("bot.restored", "idle bot", actor=ADMIN, because="repaired")
 
 
 @breaks("I-16")

@@ -19,6 +19,7 @@ from eventlog.database import reader_conninfo
 OPEN = "open"
 COMPLETIONS, RECOVERY, DISPATCH = "system:completions", "system:recovery", "system:dispatch"
 LEASES = "system:leases"
+ADMIN = "admin:k3v9q1m8x2ab"
 LATER_SECONDS = 600.0
 
 

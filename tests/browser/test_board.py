@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.browser.boards import MINUS_BOT, be_live, column, press, shown
 from tests.browser.house import House
@@ -204,3 +204,35 @@ def test_the_board_can_be_used_with_the_keyboard_alone(visit: Visit) -> None:
     # The columns scroll, so they can be reached too.
     board.keyboard.press("Tab")
     assert board.evaluate("document.activeElement.tagName") == "OL"
+
+
+# SX-01
+def test_a_bot_out_of_service_is_shown_by_the_stream_and_comes_back(
+    visit: Visit, house: House
+) -> None:
+    page = visit.open()
+    bot = house.bot(failuresMax=2, completion="ack")
+    item = page.locator(f'[data-bot="{bot["id"]}"]')
+    expect(item).to_contain_text("idle")
+    for error in ("burnt", "the fryer is off"):
+        house.order()
+        order = house.ask("POST", f"/api/bots/{bot['id']}/claim")["order"]
+        failure = {"claimId": order["claimId"], "error": error, "retryable": False}
+        house.ask("POST", f"/api/orders/{order['id']}/fail", failure)
+
+    expect(item).to_have_attribute("data-status", "DEAD")
+    expect(item.get_by_role("link", name="out of service")).to_have_attribute(
+        "href", f"/ops#item/{bot['id']}"
+    )
+    expect(page.locator("#dead")).to_have_text("2 orders were given up · 1 bot is out of service")
+    # What the page has folded is what the service tells.
+    assert folded(page, bot) == house.get(f"/api/bots/{bot['id']}")["bot"]
+
+    house.ask("POST", f"/api/bots/{bot['id']}/restore", {"reason": "repaired"})
+    expect(item).to_have_attribute("data-status", "IDLE")
+    house.ask("PATCH", f"/api/bots/{bot['id']}", {"failuresMax": 7})
+    assert eventually(lambda: folded(page, bot) == house.get(f"/api/bots/{bot['id']}")["bot"])
+
+
+def folded(page: Page, bot: Any) -> Any:
+    return page.evaluate("(id) => daybook.bots.list.find((bot) => bot.id === id)", bot["id"])

@@ -7,7 +7,7 @@ import time
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.boards import be_live, column, press, shown
+from tests.browser.boards import MINUS_BOT, be_live, column, press, shown
 from tests.browser.house import House
 from tests.browser.visit import Visit
 from tests.processes import eventually
@@ -156,16 +156,93 @@ def test_an_order_that_was_pressed_while_the_server_was_away_is_made_once(
     expect(board.locator(".word")).to_have_count(0)
 
 
-def test_a_refusal_is_said_in_a_sentence(visit: Visit, house: House) -> None:
+def test_what_is_pressed_while_offline_is_shown_as_waiting_and_sent_later(
+    visit: Visit, house: House
+) -> None:
     visit.is_server_away_expected = True
     board = visit.open()
     be_live(board)
-    visit.context.route("**/api/orders", refuse)
+    visit.context.set_offline(True)
+
+    press(board, "New normal order")
+    press(board, "New VIP order")
+
+    waiting = board.get_by_role("list", name="Waiting to send").get_by_role("listitem")
+    expect(waiting).to_have_count(2)
+    expect(waiting.first).to_contain_text("New normal order: waiting to send since")
+    assert house.get("/api/orders")["orders"] == []
+
+    visit.context.set_offline(False)
+    expect(waiting).to_have_count(0)
+    expect(column(board, "PENDING")).to_have_text(["#2", "#1"])
+    assert [one["data"]["kind"] for one in house.events("order.created")] == ["NORMAL", "VIP"]
+    expect(board.locator(".word")).to_have_count(0)
+
+
+def test_what_waits_outlives_a_restart_of_the_server_and_a_reload(
+    visit: Visit, house: House
+) -> None:
+    visit.is_server_away_expected = True
+    board = visit.open()
+    be_live(board)
+    house.stop()
+    press(board, "New normal order")
+    waiting = board.get_by_role("list", name="Waiting to send").get_by_role("listitem")
+    expect(waiting).to_have_count(1)
+
+    house.start_again()
+    board.reload()
+
+    expect(column(board, "PENDING")).to_have_text(["#1"])
+    expect(waiting).to_have_count(0)
+    board.wait_for_timeout(1000)
+    assert len(house.events("order.created")) == 1
+
+
+def test_what_waits_can_be_discarded(visit: Visit, house: House) -> None:
+    visit.is_server_away_expected = True
+    board = visit.open()
+    be_live(board)
+    visit.context.set_offline(True)
+    press(board, "+ Bot")
+    board.get_by_role("button", name="Discard + Bot").click()
+    expect(board.locator("daybook-outbox")).to_be_hidden()
+    # Whatever was still under way has given up by then.
+    board.wait_for_timeout(5000)
+    visit.context.set_offline(False)
+    be_live(board)
+    assert house.get("/api/bots")["bots"] == []
+
+
+def test_bots_that_are_removed_while_offline_are_different_ones(visit: Visit, house: House) -> None:
+    visit.is_server_away_expected = True
+    first, *_ = [house.bot() for _ in range(3)]
+    board = visit.open()
+    expect(board.locator(".bot")).to_have_count(3)
+    visit.context.set_offline(True)
+    press(board, MINUS_BOT)
+    press(board, MINUS_BOT)
+    visit.context.set_offline(False)
+    expect(board.locator(".bot")).to_have_count(1)
+    assert [bot["id"] for bot in house.get("/api/bots")["bots"]] == [first["id"]]
+
+
+def test_a_refusal_is_said_in_a_sentence(visit: Visit, house: House) -> None:
+    visit.expected_status = 403
+    board = visit.open()
+    be_live(board)
+    visit.context.route(
+        "**/api/orders",
+        lambda route: route.fulfill(
+            status=403, json={"code": "forbidden", "detail": "The kitchen is closed."}
+        ),
+    )
 
     press(board, "New normal order")
 
     words = board.locator(".word")
-    expect(words).to_contain_text("Daybook cannot be reached: check that it runs")
+    expect(words).to_contain_text("New normal order: The kitchen is closed.")
+    expect(board.locator("daybook-outbox")).to_be_hidden()
     words.get_by_role("button", name="Dismiss").click()
     expect(words).to_have_count(0)
     assert house.get("/api/orders")["orders"] == []

@@ -425,3 +425,50 @@ def tab_to(page: Page, name: str) -> None:
         if page.evaluate("document.activeElement.textContent") == name:
             return
     raise AssertionError(f"{name} cannot be reached with Tab")
+
+
+def fail(house: House, bot: Any, error: str) -> None:
+    house.order()
+    order = house.ask("POST", f"/api/bots/{bot['id']}/claim")["order"]
+    failure = {"claimId": order["claimId"], "error": error, "retryable": False}
+    house.ask("POST", f"/api/orders/{order['id']}/fail", failure)
+
+
+# SX-01
+def test_a_bot_out_of_service_is_shown_with_its_errors_and_restored_with_a_reason(
+    visit: Visit, house: House
+) -> None:
+    bot = house.bot(failuresMax=2, completion="ack")
+    for error in ("burnt", "the fryer is off"):
+        fail(house, bot, error)
+    page = visit.open("/ops#dead")
+    card = page.locator(".letter", has_text="the fryer is off")
+    expect(card).to_contain_text("after 2 failures in a row")
+
+    page.get_by_role("button", name=f"Restore bot {bot['id']}").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Restore").click()
+    # It is not done without a reason.
+    expect(dialog).to_be_visible()
+    dialog.get_by_label("Reason").fill("The fryer is repaired.")
+    dialog.get_by_role("button", name="Restore").click()
+
+    expect(page.get_by_text("No bot is out of service.")).to_be_visible()
+    (restored,) = house.events("bot.restored")
+    assert restored["data"]["because"] == "The fryer is repaired."
+    assert house.get(f"/api/bots/{bot['id']}")["bot"]["status"] == "IDLE"
+
+
+def test_a_bot_out_of_service_is_explained_and_restored_where_it_is_looked_at(
+    visit: Visit, house: House
+) -> None:
+    bot = house.bot(failuresMax=1, completion="ack")
+    fail(house, bot, "the fryer is off")
+    page = visit.open(f"/ops#item/{bot['id']}")
+    expect(page.get_by_text("It is out of service: 1 claim has failed")).to_be_visible()
+
+    press(page, "Restore")
+    page.get_by_label("Reason").fill("Switched on.")
+    page.get_by_role("dialog").get_by_role("button", name="Restore").click()
+
+    expect(page.get_by_text("The bot does not claim by itself")).to_be_visible()

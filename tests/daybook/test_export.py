@@ -2,7 +2,9 @@
 
 import gzip
 import json
+import os
 import signal
+import stat
 import subprocess
 from collections.abc import Callable
 from functools import partial
@@ -59,6 +61,20 @@ def test_an_export_is_the_log_line_by_line(filled: str, tmp_path: Path, name: st
     assert [tuple(line[member] for member in members.split()) for line in lines] == told
     assert f"{len(lines)} events written, complete up to position" in done.stderr
     assert (done.exit_code, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_an_export_is_for_its_owner_alone(filled: str, tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    mask = os.umask(0o022)
+    try:
+        run(filled, "export", path)
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o640)
+    run(filled, "export", path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
 
 
 def test_to_the_output_it_is_the_same(filled: str, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import json
 import os
+import pty
 import re
+import select
 import stat
 import subprocess
 import sys
@@ -17,7 +19,15 @@ from daybook import Client, Refused
 from daybook.errors import BadSetup
 from tests.conftest import reachable_directory
 from tests.daybook.conftest import Made
-from tests.processes import ROOT, SECONDS_MAX, Running, daybook, environment, eventually
+from tests.processes import (
+    ROOT,
+    SECONDS_MAX,
+    Running,
+    command,
+    daybook,
+    environment,
+    eventually,
+)
 
 KEYS = {"DAYBOOK_AUTH": "keys"}
 
@@ -53,12 +63,35 @@ def test_the_first_start_makes_an_admin_key_and_says_how_to_log_in(
 ) -> None:
     url, key = running.url, admin_key(directory)
     assert eventually(lambda: "DAYBOOK_KEY" in running.output)
-    assert f"{url}/login#{key}\n" in running.output
+    # What a program reads is kept in a log: only a terminal is shown the key.
+    assert key not in running.output
+    assert f"The admin's key is in {directory}/admin.key" in running.output
     assert f"export DAYBOOK_KEY=$(cat {directory}/admin.key)" in running.output
     assert stat.S_IMODE(os.stat(directory / "admin.key").st_mode) == 0o600
     assert ask(url, "/api/orders").status_code == 401
     assert ask(url, "/api/orders", key).status_code == 200
     assert ask(url, "/login").status_code == 200
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no terminals of this kind")
+def test_at_a_terminal_the_first_start_says_how_to_log_in(made: Made) -> None:
+    with made.copied() as directory:
+        watching, terminal = pty.openpty()
+        arguments = command("serve", "--port", "0", "--data-dir", directory)
+        process = subprocess.Popen(
+            arguments, cwd=ROOT, env=environment(**KEYS), stdout=terminal, stderr=terminal
+        )
+        os.close(terminal)
+        said = b""
+        try:
+            while b"DAYBOOK_KEY" not in said:
+                assert select.select([watching], [], [], SECONDS_MAX)[0], said
+                said += os.read(watching, 4096)
+            assert f"/login#{admin_key(directory)}" in said.decode()
+        finally:
+            process.terminate()
+            process.wait(SECONDS_MAX)
+            os.close(watching)
 
 
 def test_keys_are_made_listed_changed_and_ended_beside_a_running_service(

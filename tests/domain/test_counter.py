@@ -29,8 +29,10 @@ from domain.errors import GraceNotOverError, Refusal
 from domain.restaurant import RESTAURANT, Reset, Restaurant, restaurant_id, wait_at
 from domain.ticket import TICKET, NoShowVia, Ticket, TicketStatus
 from eventlog.desk import BatchDesk
+from eventlog.mapper import EventMapper
 from tests.counter import PROFILE, SLUG, guest
 
+MAPPER = EventMapper([RESTAURANT, TICKET])
 NOON = datetime(2026, 3, 28, 12, tzinfo=UTC)
 LINE = restaurant_id(SLUG)
 
@@ -56,6 +58,7 @@ class Room:
         named = [aggregate_id for _, aggregate_id in command.reads.names]
         desk = BatchDesk(
             now=self.now,
+            seal=MAPPER.seal,
             held=[self.states[one] for one in named if one in self.states],
             absent=[one for one in named if one not in self.states],
             ready={(TICKET.name, LINE): waiting[: command.reads.ready_count]},

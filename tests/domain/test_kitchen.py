@@ -10,7 +10,9 @@ from domain.claim import CompletedVia, CompletionMode, ReleaseReason
 from domain.desk import Reads, Together
 from domain.errors import (
     BotBusyError,
+    BotDeadError,
     BotInUseError,
+    BotNotDeadError,
     NotYetDueError,
     OrderNotPendingError,
     OrderNotProcessingError,
@@ -20,9 +22,13 @@ from domain.kitchen import (
     AssignOrder,
     ClaimOrder,
     CompleteOrder,
+    ConfigureBot,
     DeleteBot,
     DeleteOrder,
+    FailOrder,
+    ReleaseBot,
     ReleaseOrder,
+    RestoreBot,
 )
 from domain.order import ORDER, Order
 from tests.machine import NOON, KitchenMachine, PlainDesk
@@ -134,6 +140,138 @@ def test_commands_that_belong_together_need_what_all_of_them_need() -> None:
         names=tuple((BOT, bot) for bot in bots), ready=ORDER, ready_count=2
     )
     assert together.reads.weight == 2
+
+
+def _fail(desk: PlainDesk, bot: Bot, error: str = "burnt") -> None:
+    order = desk.order()
+    claim = desk.claim(bot)
+    assert claim.order is not None
+    assert claim.bot.claim_id is not None
+    FailOrder(
+        order_id=claim.order.id, claim_id=claim.bot.claim_id, error=error, retryable=False
+    ).decide(desk)
+    DeleteOrder(order_id=order.id).decide(desk)
+
+
+def _expire(desk: PlainDesk, bot: Bot) -> None:
+    order = desk.order()
+    desk.claim(bot)
+    desk.now += timedelta(seconds=11)
+    ReleaseOrder(order_id=order.id, reason=ReleaseReason.EXPIRED).decide(desk)
+    DeleteOrder(order_id=order.id).decide(desk)
+
+
+def _complete(desk: PlainDesk, bot: Bot) -> None:
+    order = desk.order()
+    desk.claim(bot)
+    CompleteOrder(order_id=order.id, via=CompletedVia.REPORT).decide(desk)
+
+
+# SX-01
+def test_a_bot_that_fails_five_times_in_a_row_is_taken_out_of_service() -> None:
+    desk = PlainDesk()
+    bot = desk.bot()
+    for number in range(1, 5):
+        _fail(desk, bot, f"burnt {number}")
+    assert desk.states[bot.id].dead_at is None
+
+    _fail(desk, bot, "burnt 5")
+
+    dead = desk.states[bot.id]
+    (moved,) = [event for _, event in desk.log if isinstance(event, Bot.MovedToDLQ)]
+    assert moved.errors == tuple(f"burnt {number}" for number in range(1, 6))
+    assert (moved.failures, moved.reason) == (5, "5 claims in a row have failed")
+    assert (dead.dead_at, dead.failures, dead.order_id) == (moved.at, 5, None)
+
+
+def test_a_bot_out_of_service_takes_no_order_and_is_given_none() -> None:
+    desk = PlainDesk()
+    bot = desk.bot(failures_max=1)
+    _fail(desk, bot, "the fryer is off")
+    order = desk.order()
+    for command in (
+        ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=10),
+        _assign(order, bot),
+    ):
+        with pytest.raises(BotDeadError, match=r"1 failure in a row.*the fryer is off.*restore"):
+            command.decide(desk)
+    assert desk.states[order.id] == order
+
+
+def test_claims_that_expire_count_and_claims_that_were_stopped_do_not() -> None:
+    desk = PlainDesk()
+    bot = desk.bot(CompletionMode.ACK, failures_max=2)
+    _expire(desk, bot)
+    desk.order()
+    desk.claim(bot)
+    ReleaseBot(bot_id=bot.id).decide(desk)
+    assert desk.states[bot.id].failures == 1
+
+    claimed = desk.claim(bot)
+    assert claimed.order is not None
+    desk.now += timedelta(seconds=11)
+    ReleaseOrder(order_id=claimed.order.id, reason=ReleaseReason.EXPIRED).decide(desk)
+
+    assert desk.states[bot.id].dead_at == desk.now
+    assert desk.states[bot.id].errors == ("no report before the claim was due",) * 2
+
+
+def test_a_completion_ends_the_row_of_failures() -> None:
+    desk = PlainDesk()
+    bot = desk.bot(failures_max=2)
+    for _ in range(3):
+        _fail(desk, bot)
+        _complete(desk, bot)
+    assert (desk.states[bot.id].failures, desk.states[bot.id].errors) == (0, ())
+    assert desk.states[bot.id].dead_at is None
+
+
+def test_without_a_limit_no_failure_takes_a_bot_out_of_service() -> None:
+    desk = PlainDesk()
+    bot = desk.bot(failures_max=0)
+    for _ in range(20):
+        _fail(desk, bot)
+    assert (desk.states[bot.id].failures, desk.states[bot.id].dead_at) == (0, None)
+
+
+def test_a_bot_that_is_restored_works_on_with_a_new_count() -> None:
+    desk = PlainDesk()
+    bot = desk.bot(failures_max=2)
+    with pytest.raises(BotNotDeadError):
+        RestoreBot(bot_id=bot.id, because="too early").decide(desk)
+    _fail(desk, bot)
+    _fail(desk, bot)
+
+    restored = RestoreBot(bot_id=bot.id, because="The fryer is repaired.").decide(desk)
+
+    assert (restored.dead_at, restored.failures, restored.errors) == (None, 0, ())
+    _fail(desk, bot)
+    assert desk.states[bot.id].dead_at is None
+
+
+def test_a_new_limit_begins_a_new_count_and_brings_no_bot_back() -> None:
+    desk = PlainDesk()
+    bot = desk.bot(failures_max=3)
+    _fail(desk, bot)
+    _fail(desk, bot)
+    assert ConfigureBot(bot_id=bot.id, failures_max=2).decide(desk).failures == 0
+    version = desk.states[bot.id].version
+    assert ConfigureBot(bot_id=bot.id, failures_max=2).decide(desk).version == version
+    _fail(desk, bot)
+    _fail(desk, bot)
+    dead = ConfigureBot(bot_id=bot.id, failures_max=5).decide(desk)
+    assert (dead.dead_at, dead.failures_max) == (desk.states[bot.id].dead_at, 5)
+    assert dead.dead_at is not None
+
+
+def test_of_many_errors_the_last_ones_are_kept() -> None:
+    desk = PlainDesk()
+    bot = desk.bot(failures_max=30)
+    for number in range(30):
+        _fail(desk, bot, f"{number} " + "x" * 10_000)
+    errors = desk.states[bot.id].errors
+    assert [error.split()[0] for error in errors] == [str(number) for number in range(20, 30)]
+    assert {len(error) for error in errors} == {500}
 
 
 TestKitchenMachine = KitchenMachine.TestCase

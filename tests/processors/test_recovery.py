@@ -3,12 +3,17 @@
 import asyncio
 
 import pytest
+from uuid_utils.compat import uuid7
 
 from domain.bot import Bot
 from domain.claim import CompletionMode
 from domain.errors import ClaimLostError
+from domain.kitchen import CreateBot, RestoreBot
 from domain.order import Order, OrderStatus
+from eventlog.database import connect, reader_conninfo
 from processors.recovery import Recovery
+from projections.doctor import examine
+from projections.findings import Health
 from tests.kitchen import Kitchen, eventually, live_rows
 from tests.processors.scene import (
     assert_consistent,
@@ -97,3 +102,44 @@ async def test_two_services_take_an_expired_claim_once(database: str) -> None:
     released = [event[4]["claim_id"] for event in events(database, "order.released")]
     assert sorted(released) == sorted(str(claim_of(order)) for order in orders)
     assert_consistent(database)
+
+
+async def test_a_bot_that_never_reports_is_taken_out_of_service_and_burns_no_more_attempts(
+    database: str,
+) -> None:  # SX-01
+    async with running(database, delay_seconds=0.05) as kitchen:
+        bot_id = uuid7()
+        command = CreateBot(bot_id=bot_id, auto_claim=True, completion=ACK, failures_max=2)
+        await kitchen.submit(command)
+        for _ in range(3):
+            await kitchen.order()
+        # Dispatch gives it an order and recovery takes it away, until it is out of service.
+        await eventually(lambda: len(events(database, "bot.moved_to_dlq")) == 1)
+        await asyncio.sleep(0.5)
+        assert len(events(database, "order.claimed")) == 2
+
+        await kitchen.submit(RestoreBot(bot_id=bot_id, because="restarted"))
+        await eventually(lambda: len(events(database, "bot.moved_to_dlq")) == 2)
+
+    moved, _ = events(database, "bot.moved_to_dlq")
+    assert moved[2] == "system:recovery"
+    assert moved[4]["errors"] == ["no report before the claim was due"] * 2
+    assert len(events(database, "order.claimed")) == 4
+    assert_consistent(database)
+
+
+async def test_the_doctor_names_a_bot_out_of_service_and_how_to_bring_it_back(
+    database: str,
+) -> None:  # SX-01
+    async with running(database, delay_seconds=0.05) as kitchen:
+        bot_id = uuid7()
+        command = CreateBot(bot_id=bot_id, auto_claim=True, completion=ACK, failures_max=1)
+        await kitchen.submit(command)
+        await kitchen.order()
+        await eventually(lambda: len(events(database, "bot.moved_to_dlq")) == 1)
+        async with await connect(reader_conninfo(database)) as reader:
+            found = {one.what: one async for one in examine(reader)}
+
+    assert found["bots"].health is Health.NOTICE
+    assert f"bot {bot_id} (failures: 1)" in found["bots"].sentence
+    assert "/restore" in found["bots"].next_step

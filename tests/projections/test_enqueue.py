@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
@@ -9,6 +10,7 @@ from psycopg import AsyncConnection
 from uuid_utils.compat import uuid7
 
 import daybook
+from domain.workshop import Outcome
 from eventlog.database import owner_conninfo
 from eventlog.origin import Origin
 from projections.enqueue import enqueue, enqueue_async
@@ -88,3 +90,36 @@ def test_what_users_import_says_what_a_job_is_and_refuses_nonsense(database: str
             daybook.enqueue(connection, queue="email", type="send", priority=11)
     query = "SELECT actor, data -> 'payload' FROM log"
     assert rows(database, query) == [("enqueue", {"to": "a"})]
+
+
+async def test_a_dead_job_is_started_over_in_the_callers_transaction(database: str) -> None:
+    # S4-05, D-62, I-22, I-26
+    def again(**fields: Any) -> UUID:
+        with psycopg.connect(database) as connection:
+            return daybook.enqueue(
+                connection, queue="email", type="send", unique_key="k", partition="lane", **fields
+            )
+
+    async with open_workshop(database) as workshop:
+        job_id = again()
+        ((job),) = await workshop.claim()
+        await workshop.finish(job, Outcome.FAIL, error="broken")
+        assert again() == job_id
+        assert await workshop.claim() == []
+        # Only one of those who ask at the same time starts it over.
+        asked = [asyncio.to_thread(again, on_dead="restart") for _ in range(4)]
+        assert {*await asyncio.gather(*asked)} == {job_id}
+        assert rows(database, "SELECT count(*) FROM log WHERE topic = 'job.requeued'") == [(1,)]
+        ((second),) = await workshop.claim()
+        assert (second.id, second.life, second.attempts) == (job_id, 2, 1)
+    assert live_rows(database) == fold_of_the_log(database)
+
+
+def test_what_is_enqueued_is_flushed_whatever_the_caller_is_used_to(database: str) -> None:
+    """A job that is seen and then lost with a crash would leave its position to another event."""
+    for usual, used in (("off", "on"), ("on", "on"), ("local", "local")):
+        with psycopg.connect(database, options=f"-c synchronous_commit={usual}") as connection:
+            daybook.enqueue(connection, queue="email", type="send")
+            assert connection.execute("SHOW synchronous_commit").fetchone() == (used,)
+            connection.commit()
+            assert connection.execute("SHOW synchronous_commit").fetchone() == (usual,)

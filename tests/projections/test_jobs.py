@@ -9,7 +9,8 @@ from msgspec import Raw
 
 from domain.errors import ClaimLostError, Refusal
 from domain.foreman import CancelJob, ConfigureQueue, RetryJob
-from domain.job import Job, JobStatus, UniqueScope
+from domain.job import Job, JobStatus, OnDead, UniqueScope
+from domain.new_jobs import RESTARTED_BECAUSE, NewJob
 from domain.queue import Limits, Rate
 from domain.workshop import FinishJobs, Outcome
 from projections.job_picks import COLUMNS
@@ -66,6 +67,24 @@ async def test_a_job_of_the_future_waits_for_its_time(database: str) -> None:
         assert await workshop.claim() == []
         await asyncio.sleep(0.35)
         assert len(await workshop.claim()) == 1
+
+
+@pytest.mark.parametrize("types", [None, ("send",), ("send", "print")])
+async def test_a_job_whose_time_has_come_has_its_priority(
+    database: str, types: tuple[str, ...] | None
+) -> None:
+    # S1-02: also in the claim of one source, which is not put in order by the database.
+    ago = datetime.now(UTC) - timedelta(minutes=1)
+    async with open_workshop(database) as workshop:
+        await workshop.enqueue(
+            new_job(priority=5),
+            new_job(priority=5, subject="s"),
+            new_job(priority=1, run_at=ago),
+            new_job(priority=7, run_at=ago),
+            new_job(priority=4, subject="s"),
+        )
+        assert numbers(await workshop.claim(1, types=types)) == [3]
+        assert numbers(await workshop.claim(9, types=types)) == [5, 1, 2, 4]
 
 
 async def test_what_failed_rests_and_comes_again(database: str) -> None:
@@ -162,6 +181,51 @@ async def test_a_key_that_is_unique_while_unfinished_begins_a_new_life_afterward
         await workshop.finish(job)
         second = await workshop.job(unique_key="k", unique_scope=scope, payload=raw("2"))
         assert (second.id, second.life, bytes(second.payload)) == (first.id, 2, b"2")
+    assert live_rows(database) == fold_of_the_log(database)
+
+
+@pytest.mark.parametrize("scope", UniqueScope)
+async def test_a_dead_job_stays_dead_when_its_key_is_used_again(
+    database: str, scope: UniqueScope
+) -> None:
+    # D-62
+    async with open_workshop(database) as workshop:
+        await workshop.job(unique_key="k", unique_scope=scope)
+        ((job),) = await workshop.claim()
+        dead = await workshop.finish(job, Outcome.FAIL, error="broken")
+        ((again),) = await workshop.enqueue(new_job(unique_key="k", unique_scope=scope))
+        assert (again.is_new, again.job) == (False, dead)
+        assert await workshop.claim() == []
+
+
+@pytest.mark.parametrize("partition", [None, "lane"])
+async def test_a_dead_job_is_started_over_if_that_is_asked_for(
+    database: str, partition: str | None
+) -> None:
+    # S4-05, D-62, I-22, I-26
+    def again() -> NewJob:
+        return new_job(
+            unique_key="k", on_dead=OnDead.RESTART, payload=raw("2"), partition=partition
+        )
+
+    async with open_workshop(database) as workshop:
+        first = await workshop.job(unique_key="k", payload=raw("1"), partition=partition)
+        ((pending),) = await workshop.enqueue(again())
+        assert pending.job == first
+        ((job),) = await workshop.claim()
+        await workshop.finish(job, Outcome.FAIL, error="broken")
+        told = await workshop.enqueue(again(), again())
+        assert {(one.is_new, one.job.status, one.job.life) for one in told} == {
+            (False, JobStatus.PENDING, 2)
+        }
+        ((second),) = await workshop.claim(5)
+        assert (second.id, second.life, second.attempts) == (first.id, 2, 1)
+        assert bytes(second.payload) == b"1"
+        await workshop.finish(second)
+        ((done),) = await workshop.enqueue(again())
+        assert done.job.status is JobStatus.COMPLETED
+    said = rows(database, "SELECT data ->> 'because' FROM log WHERE topic = 'job.requeued'")
+    assert said == [(RESTARTED_BECAUSE,)]
     assert live_rows(database) == fold_of_the_log(database)
 
 

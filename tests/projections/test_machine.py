@@ -66,7 +66,7 @@ def _essence(states: dict[UUID, Any]) -> dict[UUID, Any]:
     return {
         aggregate_id: (s.version, s.number, s.kind, s.status, s.attempts, s.claim and s.claim.id)
         if isinstance(s, Order)
-        else (s.version, s.order_id, s.claim_id)
+        else (s.version, s.order_id, s.claim_id, s.failures_max, s.failures, s.errors)
         for aggregate_id, s in states.items()
     }
 

@@ -103,6 +103,18 @@ async def test_claims_of_one_batch_share_the_room_of_a_queue(
 
 
 @pytest.mark.anyio
+async def test_a_job_left_behind_for_a_more_urgent_one_uses_up_no_rate(database: str) -> None:
+    async with open_workshop(database) as workshop:
+        await workshop.submit(ConfigureQueue(name="limited", rate=Rate(1, 3600)))
+        await workshop.job("free", priority=1)
+        await workshop.job("limited", priority=2)
+        (first,) = await workshop.claim(1, queues=("free", "limited"))
+        assert first.queue == "free"
+        (second,) = await workshop.claim(1, queues=("limited",))
+        assert second.queue == "limited"
+
+
+@pytest.mark.anyio
 async def test_a_claim_does_not_read_the_jobs_that_may_not_run(own_database: str) -> None:
     async with open_workshop(own_database) as workshop:
         await workshop.submit(ONE_EACH)
@@ -129,6 +141,7 @@ async def test_a_claim_does_not_read_jobs_whose_time_has_not_come(own_database: 
 def rows_read(conninfo: str, *, limit: int) -> float:
     """How many jobs a claim reads, found or thrown away."""
     given = {"queues": "'{email}'", "types": "'{send}'", "any": "'{}'", "limit": str(limit)}
+    given |= {"priorities": "'{}'", "numbers": "'{}'"}
     names = list(dict.fromkeys(PACKED.findall(PICK_LIMITED)))
     numbered = PACKED.sub(lambda found: f"${names.index(found[1]) + 1}", PICK_LIMITED)
     with psycopg.connect(writer_conninfo(conninfo), autocommit=True) as writer:

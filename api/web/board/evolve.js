@@ -25,10 +25,14 @@
 /**
  * @typedef {object} Bot as the API shows it
  * @property {string} id
- * @property {"IDLE" | "PROCESSING"} status
+ * @property {"IDLE" | "PROCESSING" | "DEAD"} status
  * @property {string | null} currentOrderId
  * @property {boolean} autoClaim
  * @property {"timer" | "ack"} completion
+ * @property {number} failuresMax
+ * @property {number} failures in a row
+ * @property {string[]} errors of these
+ * @property {string | null} deadAt
  * @property {string} createdAt
  * @property {string} updatedAt
  * @property {string | null} deletedAt
@@ -38,6 +42,10 @@
 const NO_CLAIM = { botId: null, claimId: null, processingStartedAt: null, dueAt: null };
 /** A release for this reason was an attempt; after others it is as if it had not been tried. */
 const COUNTS = "expired";
+const NOT_REPORTED = "no report before the claim was due";
+const ERRORS_MAX = 10;
+const ERROR_CHARACTERS_MAX = 500;
+const IN_SERVICE = { failures: 0, errors: [], deadAt: null };
 
 /** @type {Record<string, (order: Order, data: any) => Partial<Order>>} */
 const ORDER = {
@@ -62,12 +70,27 @@ const ORDER = {
   "order.restored": () => ({ deletedAt: null }),
 };
 
+/** @param {Bot} bot @param {string} error @returns {Partial<Bot>} */
+function failed(bot, error) {
+  const rest = { status: /** @type {const} */ ("IDLE"), currentOrderId: null };
+  if (bot.failuresMax === 0) return rest;
+  const errors = [...bot.errors, Array.from(error).slice(0, ERROR_CHARACTERS_MAX).join("")];
+  return { ...rest, failures: bot.failures + 1, errors: errors.slice(-ERRORS_MAX) };
+}
+
 /** @type {Record<string, (bot: Bot, data: any) => Partial<Bot>>} */
 const BOT = {
   "bot.claimed": (_, data) => ({ status: "PROCESSING", currentOrderId: data.orderId }),
-  "bot.completed": () => ({ status: "IDLE", currentOrderId: null }),
-  "bot.failed": () => ({ status: "IDLE", currentOrderId: null }),
-  "bot.released": () => ({ status: "IDLE", currentOrderId: null }),
+  "bot.completed": () => ({ status: "IDLE", currentOrderId: null, ...IN_SERVICE }),
+  "bot.failed": (bot, data) => failed(bot, data.error),
+  "bot.released": (bot, data) =>
+    data.reason === COUNTS ? failed(bot, NOT_REPORTED) : { status: "IDLE", currentOrderId: null },
+  "bot.moved_to_dlq": (_, data) => ({ status: "DEAD", failures: data.failures, errors: data.errors, deadAt: data.at }),
+  "bot.restored": () => ({ status: "IDLE", ...IN_SERVICE }),
+  "bot.configured": (bot, data) => ({
+    failuresMax: data.failuresMax,
+    ...(bot.deadAt === null ? IN_SERVICE : {}),
+  }),
   "bot.deleted": (_, data) => ({ deletedAt: data.at }),
 };
 
@@ -97,6 +120,8 @@ export function createdBot({ id, version, data }) {
     currentOrderId: null,
     autoClaim: data.autoClaim,
     completion: data.completion,
+    failuresMax: data.failuresMax,
+    ...IN_SERVICE,
     createdAt: data.at,
     updatedAt: data.at,
     deletedAt: null,

@@ -1,9 +1,9 @@
 /** The board: draws what the kitchen says, and sends what its buttons are pressed for. */
 
-import { write } from "../kit/client.js";
 import { find, say } from "../kit/element.js";
 import "../kit/freshness.js";
 import "../kit/notices.js";
+import "../kit/outbox.js";
 import { clock, count } from "../kit/time.js";
 import { BotStrip } from "./strip.js";
 import { Kitchen } from "./kitchen.js";
@@ -15,6 +15,8 @@ const BARS_MS = 100;
 const freshness = find("daybook-freshness");
 /** @type {import("../kit/notices.js").Notices} */
 const notices = find("daybook-notices");
+/** @type {import("../kit/outbox.js").Outbox} */
+const outbox = find("daybook-outbox");
 const strip = /** @type {BotStrip} */ (find("bot-strip"));
 
 const kitchen = new Kitchen({
@@ -44,9 +46,14 @@ function offlineWords() {
 }
 
 function tellTheDead() {
-  const dead = kitchen.orders.deadOrders.length;
-  find("#dead").hidden = dead === 0;
-  say(find("#dead"), dead === 1 ? "1 order was given up" : `${count(dead)} orders were given up`);
+  const orders = kitchen.orders.deadOrders.length;
+  const bots = kitchen.bots.list.filter((bot) => bot.status === "DEAD").length;
+  const words = [
+    ...(orders === 0 ? [] : [orders === 1 ? "1 order was given up" : `${count(orders)} orders were given up`]),
+    ...(bots === 0 ? [] : [bots === 1 ? "1 bot is out of service" : `${count(bots)} bots are out of service`]),
+  ];
+  find("#dead").hidden = words.length === 0;
+  say(find("#dead"), words.join(" · "));
 }
 
 /** @param {string} selector @param {() => Promise<unknown>} work */
@@ -55,15 +62,17 @@ function onPress(selector, work) {
   button.addEventListener("click", () => notices.attempt(button, work));
 }
 
+/** The newest one whose end does not wait to be sent already. */
 async function removeNewest() {
-  const newest = kitchen.bots.list.at(-1);
-  if (newest !== undefined) await write("DELETE", `/api/bots/${newest.id}`);
+  const left = kitchen.bots.list.filter((bot) => !outbox.has("DELETE", `/api/bots/${bot.id}`));
+  const newest = left.at(-1);
+  if (newest !== undefined) await outbox.post("− Bot", "DELETE", `/api/bots/${newest.id}`);
 }
 
-onPress("#new-normal", () => write("POST", "/api/orders", { type: "NORMAL" }));
-onPress("#new-vip", () => write("POST", "/api/orders", { type: "VIP" }));
+onPress("#new-normal", () => outbox.post("New normal order", "POST", "/api/orders", { type: "NORMAL" }));
+onPress("#new-vip", () => outbox.post("New VIP order", "POST", "/api/orders", { type: "VIP" }));
 // These help themselves to orders, so the kitchen goes on when no board is open.
-onPress("#add-bot", () => write("POST", "/api/bots", { autoClaim: true }));
+onPress("#add-bot", () => outbox.post("+ Bot", "POST", "/api/bots", { autoClaim: true }));
 onPress("#remove-bot", removeNewest);
 
 kitchen.start();

@@ -63,12 +63,21 @@ function describe(item, bot, index, kitchen) {
   const state = kitchen.bots.bots.get(bot.id);
   const order = kitchen.orders.get(bot.currentOrderId);
   const isCooking = state?.status === "PROCESSING";
-  item.dataset.status = isCooking ? "PROCESSING" : "IDLE";
+  item.dataset.status = bot.status === "DEAD" ? "DEAD" : isCooking ? "PROCESSING" : "IDLE";
   say(find(".name", item), botName(index));
-  say(find(".what", item), whatItDoes(isCooking, bot, order));
+  if (bot.status === "DEAD") tellWhy(find(".what", item), bot);
+  else say(find(".what", item), whatItDoes(isCooking, bot, order));
   if (isCooking) return;
   say(find(".left", item), "");
   find(".fill", item).style.transform = order === undefined ? "" : "scaleX(1)";
+}
+
+/** Why it is out of service, and the way to where it is restored. @param {Element} what @param {Bot} bot */
+function tellWhy(what, bot) {
+  const text = "out of service";
+  if (what.textContent === text) return;
+  const title = `${bot.failures} failures in a row. ${bot.errors.at(-1) ?? ""}`;
+  what.replaceChildren(element("a", { href: `/ops#item/${bot.id}`, title }, text));
 }
 
 /** @param {boolean} isCooking @param {Bot} bot @param {import("./evolve.js").Order} [order] */

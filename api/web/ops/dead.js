@@ -1,10 +1,11 @@
-/** Dead letters: what was given up, with its error, its history and its payload. */
+/** Dead letters: jobs, orders and bots that were given up, with their errors and their histories. */
 
 import { read, write } from "../kit/client.js";
 import { arrange, element, find } from "../kit/element.js";
 import { clock } from "../kit/time.js";
 import { BulkDialog } from "./bulk.js";
 import { Filters } from "./filters.js";
+import { ReasonDialog } from "./reason_dialog.js";
 import { readTimeline, showTimeline } from "./timeline.js";
 import { View, heading, itemLink, pretty, queryOf } from "./view.js";
 
@@ -25,6 +26,9 @@ export class DeadView extends View {
   #more = element("p", { class: "hint", hidden: true }, "There may be more: these are the newest. Narrow the filter to see others.");
   #orders = element("ul", { class: "letters" });
   #noOrders = element("p", { class: "empty" }, "No order was given up.");
+  #bots = element("ul", { class: "letters" });
+  #noBots = element("p", { class: "empty" }, "No bot is out of service.");
+  #ask = new ReasonDialog();
   #redrive = /** @type {HTMLButtonElement} */ (element("button", { type: "button" }, "Redrive all …"));
   #dialog = new BulkDialog();
 
@@ -45,7 +49,11 @@ export class DeadView extends View {
       heading("Dead orders"),
       this.#noOrders,
       this.#orders,
+      heading("Bots out of service"),
+      this.#noBots,
+      this.#bots,
       this.#dialog,
+      this.#ask,
     ];
   }
 
@@ -58,10 +66,14 @@ export class DeadView extends View {
   async show() {
     this.#filters.read(this.argument);
     const query = queryOf({ ...this.#filters.chosen, limit: String(SHOWN) });
-    const [dead, { orders }] = await Promise.all([
+    const [dead, { orders }, { bots }] = await Promise.all([
       read(`/api/dlq?${query}`),
       read(`/api/orders?status=DEAD&limit=${ORDERS_SHOWN}`),
+      read("/api/bots"),
     ]);
+    const deadBots = bots.filter((/** @type {any} */ bot) => bot.status === "DEAD");
+    this.#noBots.hidden = deadBots.length > 0;
+    arrange(this.#bots, /** @type {any[]} */ (deadBots), (bot) => `${bot.id} ${bot.version}`, (bot) => this.#botOf(bot), () => {});
     this.#noJobs.hidden = dead.jobs.length > 0;
     this.#more.hidden = dead.nextCursor === null;
     this.#noOrders.hidden = orders.length > 0;
@@ -107,6 +119,27 @@ export class DeadView extends View {
       { class: "card letter" },
       element("header", {}, element("h3", {}, `Order #${order.orderNumber} `, itemLink(order.id)), element("div", { class: "actions" }, requeue)),
       element("p", { class: "hint" }, `${order.type} · given up at ${clock(order.updatedAt)} after ${order.attempts} attempts`),
+    );
+  }
+
+  /** @param {any} bot */
+  #botOf(bot) {
+    const restore = /** @type {HTMLButtonElement} */ (element("button", { type: "button", "aria-label": `Restore bot ${bot.id}` }, "Restore …"));
+    restore.addEventListener("click", () =>
+      find("daybook-notices").attempt(restore, async () => {
+        const reason = await this.#ask.ask("Restore bot", "It takes orders again, with a new count of failures.", "Restore");
+        if (reason === null) return;
+        await write("POST", `/api/bots/${bot.id}/restore`, { reason });
+        await this.again();
+      }),
+    );
+    return element(
+      "li",
+      { class: "card letter" },
+      element("header", {}, element("h3", {}, "Bot ", itemLink(bot.id)), element("div", { class: "actions" }, restore)),
+      element("p", { class: "error" }, bot.errors.at(-1) ?? "No error was told."),
+      element("p", { class: "hint" }, `Out of service since ${clock(bot.deadAt)} after ${bot.failures} failures in a row`),
+      element("details", {}, element("summary", {}, "Errors"), pretty(bot.errors)),
     );
   }
 

@@ -3,6 +3,7 @@
 import { Problem, read, write } from "../kit/client.js";
 import { arrange, element, find, say } from "../kit/element.js";
 import { clock } from "../kit/time.js";
+import { ReasonDialog } from "./reason_dialog.js";
 import { readTimeline, showTimeline } from "./timeline.js";
 import { View, badge, fill, heading, pretty } from "./view.js";
 
@@ -14,7 +15,10 @@ const ACTIONS = {
   "job PENDING": ["cancel"],
   "job PROCESSING": ["cancel"],
   "order DEAD": ["requeue"],
+  "bot DEAD": ["restore"],
 };
+// Decisions that are not made without a reason.
+const REASONED = ["bot restore"];
 
 export class ItemView extends View {
   heading = "Explain";
@@ -25,12 +29,13 @@ export class ItemView extends View {
   #why = element("section", { class: "card" }, element("h3", {}, "Why it is where it is"), this.#reasons, this.#next);
   #content = element("section", { class: "card", hidden: true }, element("h3", {}, "Payload and result"));
   #actions = element("div", { class: "actions" });
+  #ask = new ReasonDialog();
   #timeline = element("ol", { class: "timeline" });
   #cut = element("p", { class: "hint", hidden: true }, "Only the first events are shown: `daybook history` shows all of them.");
 
   build() {
     const header = element("header", { class: "section" }, this.#title, this.#status, this.#actions);
-    return [header, this.#why, this.#content, heading("Timeline"), this.#timeline, this.#cut];
+    return [header, this.#why, this.#content, heading("Timeline"), this.#timeline, this.#cut, this.#ask];
   }
 
   async show() {
@@ -77,7 +82,10 @@ export class ItemView extends View {
     const button = /** @type {HTMLButtonElement} */ (element("button", { type: "button" }, words));
     button.addEventListener("click", () =>
       find("daybook-notices").attempt(button, async () => {
-        await write("POST", `/api/${kind}s/${this.argument}/${name}`);
+        const isReasoned = REASONED.includes(`${kind} ${name}`);
+        const reason = isReasoned ? await this.#ask.ask(`${words} ${kind}`, "", words) : undefined;
+        if (reason === null) return;
+        await write("POST", `/api/${kind}s/${this.argument}/${name}`, reason === undefined ? undefined : { reason });
         await this.again();
       }),
     );

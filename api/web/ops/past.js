@@ -175,7 +175,8 @@ function describeBot(item, bot, index, numbers) {
   item.setAttribute("data-status", bot.status);
   say(find(".name", item), `Bot ${index + 1}`);
   const number = bot.currentOrderId === null ? undefined : numbers.get(bot.currentOrderId);
-  say(find(".what", item), bot.currentOrderId === null ? "idle" : `cooking #${number ?? "…"}`);
+  const rests = bot.status === "DEAD" ? "out of service" : "idle";
+  say(find(".what", item), bot.currentOrderId === null ? rests : `cooking #${number ?? "…"}`);
 }
 
 customElements.define("ops-past", PastView);

@@ -1,0 +1,134 @@
+/**
+ * `<daybook-outbox>`: what was pressed and not answered yet, until it is.
+ *
+ * A write that gets no answer stays here, is shown as waiting, and is sent again until the service takes or refuses it.
+ * Each has an idempotency key of its own, so it happens once, however often it is sent. What waits is kept for this
+ * tab: it outlives a reload.
+ */
+
+import { Problem, identifier, write } from "./client.js";
+import { arrange, element, find, say } from "./element.js";
+import { clock } from "./time.js";
+
+const KEPT = "daybook-outbox";
+// An answer that takes longer is worth a word.
+const SHOWN_AFTER_MS = 500;
+const AGAIN_MS = 2000;
+const WAITING_MAX = 50;
+const UNAUTHORIZED = 401;
+
+/**
+ * @typedef {object} Letter
+ * @property {string} key of idempotency
+ * @property {string} label what was pressed
+ * @property {"POST" | "DELETE"} method
+ * @property {string} path
+ * @property {object} [body]
+ * @property {number} since
+ */
+
+export class Outbox extends HTMLElement {
+  #list = element("ul", { "aria-label": "Waiting to send" });
+  /** @type {Letter[]} */
+  #letters = recalled();
+  #isSending = false;
+
+  connectedCallback() {
+    this.setAttribute("role", "status");
+    this.replaceChildren(this.#list);
+    this.#show();
+    setInterval(() => this.#sendAll(), AGAIN_MS);
+    addEventListener("online", () => this.#sendAll());
+    void this.#sendAll();
+  }
+
+  /** Whether something like this waits already. @param {string} method @param {string} path */
+  has(method, path) {
+    return this.#letters.some((letter) => letter.method === method && letter.path === path);
+  }
+
+  /** Takes it over. @param {string} label @param {Letter["method"]} method @param {string} path @param {object} [body] */
+  async post(label, method, path, body) {
+    if (this.#letters.length >= WAITING_MAX) throw new Error(`${WAITING_MAX} requests wait to be sent: no more are taken until Daybook answers.`);
+    const letter = { key: identifier(), label, method, path, body, since: Date.now() };
+    this.#letters.push(letter);
+    this.#changed();
+    setTimeout(() => this.#show(), SHOWN_AFTER_MS);
+    void this.#sendAll();
+  }
+
+  /** One after another, in the order in which they were pressed, until one gets no answer. */
+  async #sendAll() {
+    if (this.#isSending) return;
+    this.#isSending = true;
+    while (this.#letters.length > 0 && (await this.#send(this.#letters[0])));
+    this.#isSending = false;
+  }
+
+  /** @param {Letter} letter @returns {Promise<boolean>} whether it was answered */
+  async #send(letter) {
+    try {
+      await write(letter.method, letter.path, letter.body, letter.key);
+      this.#drop(letter);
+      return true;
+    } catch (error) {
+      if (!(error instanceof Problem) || isForLater(error)) return false;
+      this.#drop(letter);
+      find("daybook-notices").tell(`${letter.label}: ${error.message}`);
+      return true;
+    }
+  }
+
+  /** @param {Letter} letter */
+  #drop(letter) {
+    this.#letters = this.#letters.filter((one) => one !== letter);
+    this.#changed();
+  }
+
+  #changed() {
+    remember(this.#letters);
+    this.#show();
+  }
+
+  #show() {
+    const late = this.#letters.filter((letter) => Date.now() - letter.since >= SHOWN_AFTER_MS);
+    this.hidden = late.length === 0;
+    arrange(this.#list, late, (letter) => letter.key, (letter) => this.#itemOf(letter), () => {});
+  }
+
+  /** @param {Letter} letter */
+  #itemOf(letter) {
+    const words = element("span");
+    say(words, `${letter.label}: waiting to send since ${clock(letter.since)}`);
+    const title = "It is not sent again. If it has reached Daybook before, it has happened.";
+    const discard = element("button", { type: "button", title, "aria-label": `Discard ${letter.label}` }, "Discard");
+    discard.addEventListener("click", () => this.#drop(letter));
+    return element("li", {}, words, discard);
+  }
+}
+
+/** It was not refused: the service has too much to do, or wants to know first who asks. @param {Problem} problem */
+function isForLater(problem) {
+  return problem.status >= 500 || problem.status === 429 || problem.status === UNAUTHORIZED;
+}
+
+/** @returns {Letter[]} what waited before this page was loaded */
+function recalled() {
+  try {
+    const letters = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]");
+    return Array.isArray(letters) ? letters : [];
+  } catch {
+    return [];
+  }
+}
+
+/** @param {Letter[]} letters */
+function remember(letters) {
+  try {
+    sessionStorage.setItem(KEPT, JSON.stringify(letters));
+  } catch {
+    // Where nothing may be kept, it waits for as long as the page is open.
+  }
+}
+
+customElements.define("daybook-outbox", Outbox);
