@@ -83,6 +83,10 @@ class Caller(Protocol):
 C = TypeVar("C", bound=Caller)
 
 
+def _tell_nobody(_trouble: UnavailableError) -> None:
+    pass
+
+
 class Lane(Generic[C]):
     def __init__(
         self,
@@ -90,7 +94,10 @@ class Lane(Generic[C]):
         new_batch: Callable[[Sequence[C]], Batch],
         settle: Callable[[Sequence[C], Batch], None],
         unreadable_rows: UnreadableRows,
+        *,
+        cannot_write: Callable[[UnavailableError], None] = _tell_nobody,
     ) -> None:
+        self._cannot_write = cannot_write
         self._conninfo = conninfo
         self._new_batch = new_batch
         self._settle = settle
@@ -152,7 +159,9 @@ class Lane(Generic[C]):
             # A server that has become a standby never writes again: the next try connects anew.
             await self._disconnect()
             kind = StorageFullError if isinstance(error, errors.DiskFull) else UnavailableError
-            return _tell(callers, kind(f"The database cannot write: {error}"))
+            trouble = kind(f"The database cannot write: {error}")
+            self._cannot_write(trouble)
+            return _tell(callers, trouble)
         if len(callers) > 1:
             await self._find_by_halves(callers)
             return []
