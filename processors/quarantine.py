@@ -15,6 +15,7 @@ from uuid import UUID
 from psycopg.rows import TupleRow
 
 from domain.quarantine import Detect, Fault
+from eventlog.database import connect, reader_conninfo
 from eventlog.faults import examine, fault_in_event
 from eventlog.horizon import READ_LAST_POSITION
 from eventlog.mapper import EventMapper
@@ -78,7 +79,9 @@ class QuarantineScan(Processor):
         after = min(row[0], last) if row else 0
         if after >= last:
             return POLL_SECONDS
-        upto = await settled_position(connection)
+        # On a connection of its own: it is asked in a pipeline, and the session is shared.
+        async with await connect(reader_conninfo(runtime.conninfo)) as own:
+            upto = await settled_position(own)
         given = {"after": after, "upto": upto, "limit": SCANNED_MAX}
         rows = await (await connection.execute(READ_EVENTS, given, binary=True)).fetchall()
         if not await self._record(runtime, session, await _suspects(rows)):
