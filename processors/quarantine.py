@@ -7,7 +7,6 @@ look. What an aggregate's rows showed before, when they could not be loaded, is 
 
 import asyncio
 import logging
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
@@ -15,6 +14,7 @@ from uuid import UUID
 from psycopg.rows import TupleRow
 
 from domain.quarantine import Detect, Fault
+from domain.soundness import SUSPICIOUS
 from eventlog.database import connect, reader_conninfo
 from eventlog.faults import examine, fault_in_event
 from eventlog.horizon import READ_LAST_POSITION
@@ -50,10 +50,6 @@ SELECT id FROM quarantined_rows
 WHERE NOT EXISTS (SELECT FROM quarantines WHERE aggregate_id = quarantined_rows.id)
 LIMIT %(limit)s
 """
-# What decodes is sound unless it names the first or the last year, or a number that is far too
-# large. Most events have neither, and to look for it takes a tenth of a look at every value.
-SUSPICIOUS = re.compile(rb'"(?:0001|9999)-|\d{12}|\d[eE]\+?\d\d')
-
 _MAPPER = EventMapper(DECIDERS)
 
 
