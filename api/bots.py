@@ -4,7 +4,7 @@ from http import HTTPStatus
 from typing import Annotated, Literal, TypedDict
 from uuid import UUID
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
@@ -50,6 +50,9 @@ class BotChange(Stated, frozen=True, kw_only=True):
     """Either of them: `status` stops the bot, `failuresMax` limits its failures."""
 
     status: Literal["IDLE"] | None = None
+    current_order_id: UnsetType | None = UNSET
+    """Can only be null, and with the status IDLE: a bot that is idle has no order."""
+
     failures_max: FailuresMax | None = None
 
 
@@ -90,7 +93,7 @@ def change(to: BotChange, call: Call) -> Command[Bot]:
     match to:
         case BotChange(status="IDLE", failures_max=None):
             return ReleaseBot(bot_id=call.id, because=to.reason)
-        case BotChange(status=None, failures_max=int(failures_max)):
+        case BotChange(status=None, failures_max=int(failures_max), current_order_id=UnsetType()):
             call.caller.must_have(ADMIN)
             return ConfigureBot(bot_id=call.id, failures_max=failures_max, because=to.reason)
     raise unprocessable(

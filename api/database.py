@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from api.settings import Settings
 from eventlog.database import connect_in_thread, owner_conninfo, reader_conninfo
 from eventlog.embedded import EmbeddedPostgres, running_conninfo
-from eventlog.errors import DiskFullSetupError, SetupError
+from eventlog.errors import DiskFullSetupError, SetupError, StandbyError
 from eventlog.migrate import migrate
 from projections.registry import MIGRATIONS
 
@@ -116,6 +116,8 @@ def clear_sentences(conninfo: str) -> Iterator[None]:
             f"The database {place} takes no writes, so it is a standby or set to read-only: "
             "use the primary server."
         ) from error
+    except StandbyError as error:
+        raise SetupError(str(error)) from error
     except psycopg.OperationalError as error:
         raise SetupError(_why_not_connected(error, place)) from error
 

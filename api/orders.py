@@ -1,15 +1,26 @@
 """What can be done with orders over HTTP, other than reading them."""
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, TypedDict
 from uuid import UUID
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
 from api.access import ADMIN, BOT, CLIENT, STAFF, VIP
-from api.commands import Body, Call, Stated, Write
+from api.commands import (
+    REPLAYED,
+    Body,
+    Call,
+    RawHeaders,
+    Stated,
+    Write,
+    origin_of,
+    stored,
+)
+from api.problems import unavailable
 from api.requests import (
     BATCH_BODY_BYTES_MAX,
     BATCH_MAX,
@@ -23,6 +34,8 @@ from domain.desk import Command, Together
 from domain.kitchen import (
     AssignOrder,
     Claimed,
+    ClearCompleteOrders,
+    Cleared,
     ClearOrders,
     CompleteOrder,
     CreateOrder,
@@ -34,6 +47,12 @@ from domain.kitchen import (
 )
 from domain.order import Order, OrderKind, OrderStatus
 from domain.values import Error
+from eventlog.origin import StoredAnswer
+from projections.order_list import find_complete
+from projections.snapshot import ListBehindError
+
+COMPLETE = "daybook.complete_orders"
+CLEARED_AT_ONCE_MAX = 1000
 
 
 class NewOrder(Body, frozen=True):
@@ -49,6 +68,8 @@ class OrderChange(Stated, frozen=True, kw_only=True):
     status: OrderStatus
     bot_id: Id | None = None
     claim_id: Id | None = None
+    deleted_at: UnsetType | None = UNSET
+    """Null with the status PENDING takes back that the order was deleted."""
 
 
 class Failure(Body, frozen=True):
@@ -67,8 +88,11 @@ class OrdersAnswer(TypedDict):
 
 
 class ClearedAnswer(TypedDict):
+    """`cleared` counts orders that were open, `completed` those that were complete."""
+
     message: str
     cleared: int
+    completed: int
 
 
 def create(new: NewOrder, call: Call) -> CreateOrder:
@@ -90,7 +114,10 @@ def create_batch(new: NewOrders, call: Call) -> Together:
 
 
 def change(to: OrderChange, call: Call) -> Command[Any]:
-    """Give an order to a bot, put it back into the queue, or complete it."""
+    """Give an order to a bot, put it back into the queue, or complete it; or, as staff, take back
+    that it was deleted."""
+    if to.deleted_at is None:
+        return _restore_by_change(to, call)
     match to:
         case OrderChange(
             status=OrderStatus.PROCESSING, bot_id=str(bot_id), claim_id=None, reason=None
@@ -113,6 +140,16 @@ def change(to: OrderChange, call: Call) -> Command[Any]:
         "{status: COMPLETE}, the last two with a claimId if only that claim is meant, and a reason "
         "only with PENDING.",
     )
+
+
+def _restore_by_change(to: OrderChange, call: Call) -> RestoreOrder:
+    if to.status is not OrderStatus.PENDING or to.bot_id is not None or to.claim_id is not None:
+        raise unprocessable(
+            "schema",
+            "The body does not fit: deletedAt can only be null, and only with {status: PENDING}.",
+        )
+    call.caller.must_have(STAFF)
+    return RestoreOrder(order_id=call.id, because=to.reason)
 
 
 def fail(failure: Failure, call: Call) -> FailOrder:
@@ -140,9 +177,35 @@ def requeue(asked: Stated, call: Call) -> RequeueOrder:
     return RequeueOrder(order_id=call.id, because=asked.reason)
 
 
-def clear(asked: Stated, _call: Call) -> ClearOrders:
-    """Delete every order that is not complete. Their numbers are not used again."""
-    return ClearOrders(because=asked.reason)
+def clear(asked: Stated, call: Call) -> ClearOrders:
+    """Delete every order that is open and take every complete one out of the lists. Histories keep
+    them all, and their numbers are not used again."""
+    complete: Sequence[UUID] = call.scope[COMPLETE]
+    return ClearOrders(
+        complete=complete[:CLEARED_AT_ONCE_MAX],
+        further_count=len(complete[CLEARED_AT_ONCE_MAX:]),
+        because=asked.reason,
+    )
+
+
+class ClearEndpoint(Write[Stated, Cleared]):
+    """What is open is cleared by one command, together with the first complete orders; further
+    complete ones follow in commands of their own, so that none holds up others for long."""
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        try:
+            complete = await call.service.read(find_complete)
+        except ListBehindError as error:
+            return stored(unavailable(str(error))), []
+        call.scope[COMPLETE] = complete
+        answer, headers = await super().answer(call, body)
+        if answer.status == self.status and REPLAYED not in headers:
+            because = self.read(call, body).reason
+            for first in range(CLEARED_AT_ONCE_MAX, len(complete), CLEARED_AT_ONCE_MAX):
+                part = complete[first : first + CLEARED_AT_ONCE_MAX]
+                command = ClearCompleteOrders(complete=part, because=because)
+                await call.submit(command, origin_of(call, None, call.correlation), None)
+        return answer, headers
 
 
 def created(order: Order) -> OrderAnswer:
@@ -175,8 +238,12 @@ def requeued(order: Order) -> OrderAnswer:
     return {"order": order_json(order), "message": "Order requeued successfully"}
 
 
-def cleared(count: int) -> ClearedAnswer:
-    return {"message": "All orders cleared successfully", "cleared": count}
+def cleared(counts: Cleared) -> ClearedAnswer:
+    return {
+        "message": "All orders cleared successfully",
+        "cleared": counts.open_count,
+        "completed": counts.complete_count,
+    }
 
 
 def _uuid(text: str | None) -> UUID | None:
@@ -208,7 +275,7 @@ CHANGE = Write(
 FAIL = Write(
     "POST", "/api/orders/{id}/fail", takes=Failure, scope=BOT | STAFF, command=fail, shape=failed
 )
-CLEAR = Write(
+CLEAR = ClearEndpoint(
     "DELETE", "/api/orders/clear", takes=Stated, scope=ADMIN, command=clear, shape=cleared
 )
 DELETE = Write(

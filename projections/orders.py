@@ -39,13 +39,18 @@ LIMIT %(limit)b::bigint
 FOR UPDATE SKIP LOCKED
 """
 
-# The NORMAL orders that have waited longest: numbers rise with time, so the index finds them.
-PICK_AGED_ORDERS = f"""{SELECT_ORDERS}
-WHERE status = 'PENDING' AND rank = 1
-  AND created_at <= clock_timestamp() - %(aging_ms)b::bigint * interval '1 millisecond'
-ORDER BY rank, number
-LIMIT %(limit)b::bigint
-FOR UPDATE SKIP LOCKED
+# The NORMAL orders that have waited longest, if that was long enough. Numbers rise with time, so
+# the first of them are all that need to be looked at.
+PICK_AGED_ORDERS = f"""
+SELECT *
+FROM (
+    {SELECT_ORDERS}
+    WHERE status = 'PENDING' AND rank = 1
+    ORDER BY rank, number
+    LIMIT %(limit)b::bigint
+    FOR UPDATE SKIP LOCKED
+) AS oldest
+WHERE created_at <= statement_timestamp() - %(aging_ms)b::bigint * interval '1 millisecond'
 """
 
 FIND_OVERLOOKED_ORDER = """

@@ -134,6 +134,18 @@ async def test_a_stopped_bot_is_idle_and_its_order_pending(api: Api) -> None:  #
     assert "daybook-position" not in again.headers
 
 
+async def test_a_stuck_bot_is_recovered_by_the_body_that_the_source_prints(api: Api) -> None:
+    # S0-65
+    order, bot = await api.cooking()
+    recovery = {"status": "IDLE", "currentOrderId": None}
+    answer = await api.patch(f"/api/bots/{bot['id']}", recovery)
+    assert (answer.status, answer.json["bot"]["status"]) == (200, "IDLE")
+    assert answer.json["bot"]["currentOrderId"] is None
+    assert (await claim(api, await api.bot()))["order"]["id"] == order["id"]
+    wrong = {"status": "IDLE", "currentOrderId": order["id"]}
+    assert (await api.patch(f"/api/bots/{bot['id']}", wrong)).status == 422
+
+
 @pytest.mark.parametrize("change", [{}, {"status": "PROCESSING"}, {"status": 1}])
 async def test_any_other_change_of_a_bot_is_refused(api: Api, change: dict[str, Any]) -> None:
     bot = await api.bot()

@@ -148,12 +148,14 @@ async def test_a_late_callback_changes_nothing_and_is_no_error(
     await api.post(f"/api/bots/{bot['id']}/claim")
 
     another_claim = await call_back(api, body)
+    # The order is being cooked: only the bot is another's.
+    other_bot = await call_back(api, completion(order, botId=str(uuid7()), claimId=None))
+    assert (await api.get(f"/api/orders/{order['id']}")).json["order"]["status"] == "PROCESSING"
     await api.delete(f"/api/orders/{order['id']}")
     deleted = await call_back(api, body)
     before = rows(database, "SELECT count(*) FROM stored_events")
     pending = await call_back(api, completion({**await api.order(), "botId": bot["id"]}))
     unknown = await call_back(api, completion(order, orderId=str(uuid7())))
-    other_bot = await call_back(api, completion(order, botId=str(uuid7()), claimId=None))
 
     answers = [another_claim, deleted, pending, unknown, other_bot]
     assert {answer.status for answer in answers} == {200}

@@ -353,3 +353,17 @@ async def test_a_dead_job_is_started_over_with_the_enqueue_that_asks_for_it(api:
     assert (job["life"], job["attempts"]) == (2, 0)
     refused = await api.post("/api/jobs", {**new, "onDead": "bury"})
     assert refused.status == 422
+
+
+@pytest.mark.parametrize("end", ["complete", "cancel"])
+async def test_a_job_that_is_over_is_not_cancelled(api: Api, database: str, end: str) -> None:
+    job = await create(api)
+    if end == "complete":
+        ((held),) = await claim(api)
+        await say(api, held, "complete")
+    else:
+        await api.post(f"/api/jobs/{job['id']}/cancel")
+    before = rows(database, "SELECT count(*) FROM log")
+    refused = await api.post(f"/api/jobs/{job['id']}/cancel")
+    assert refused.problem == (409, "job-over")
+    assert rows(database, "SELECT count(*) FROM log") == before

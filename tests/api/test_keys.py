@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.types import Message
+from uuid_utils.compat import uuid7
 
 from api.access import ANY_KEY, PUBLIC
 from api.admission import Admission, Verdict
@@ -86,6 +87,14 @@ async def test_whatever_is_no_good_key_gets_the_same_answer(shut: Api, database:
     assert (
         await shut.send("GET", WHERE, headers={"Authorization": f"bEARER {good}"})
     ).status == 200
+
+
+async def test_a_bot_does_not_restore_what_staff_deleted(shut: Api, database: str) -> None:
+    bot, staff = await issue(database, "bot", bot_id=uuid7()), await issue(database, "staff")
+    await refresh(shut)
+    path, recovery = f"/api/orders/{uuid7()}", {"deletedAt": None, "status": "PENDING"}
+    assert (await Holder(shut, bot).patch(path, recovery)).status == 403
+    assert (await Holder(shut, staff).patch(path, recovery)).status == 404
 
 
 @pytest.mark.alone

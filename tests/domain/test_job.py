@@ -184,6 +184,13 @@ def test_a_job_can_be_cancelled_also_while_it_is_being_worked_on() -> None:
         cancel(cancelled, now=NOON)
 
 
+def test_a_completed_job_is_not_cancelled() -> None:
+    job = claimed(make_job())
+    completed = after(job, complete(job, claim_id=FIRST, result=NULL, now=NOON))
+    with pytest.raises(JobOverError):
+        cancel(completed, now=NOON)
+
+
 def test_the_backoff_doubles_uses_the_whole_range_and_has_a_cap() -> None:
     # S1-22, S1-23, D-26
     backoff = Backoff()

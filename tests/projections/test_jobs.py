@@ -69,6 +69,24 @@ async def test_a_job_of_the_future_waits_for_its_time(database: str) -> None:
         assert len(await workshop.claim()) == 1
 
 
+@pytest.mark.parametrize("types", [None, ("send",), ("send", "print")])
+async def test_a_job_whose_time_has_come_has_its_priority(
+    database: str, types: tuple[str, ...] | None
+) -> None:
+    # S1-02: also in the claim of one source, which is not put in order by the database.
+    ago = datetime.now(UTC) - timedelta(minutes=1)
+    async with open_workshop(database) as workshop:
+        await workshop.enqueue(
+            new_job(priority=5),
+            new_job(priority=5, subject="s"),
+            new_job(priority=1, run_at=ago),
+            new_job(priority=7, run_at=ago),
+            new_job(priority=4, subject="s"),
+        )
+        assert numbers(await workshop.claim(1, types=types)) == [3]
+        assert numbers(await workshop.claim(9, types=types)) == [5, 1, 2, 4]
+
+
 async def test_what_failed_rests_and_comes_again(database: str) -> None:
     async with open_workshop(database) as workshop:
         await workshop.job()

@@ -30,8 +30,10 @@ from domain.kitchen import (
     RestoreOrder,
 )
 from domain.order import Order, OrderKind, OrderStatus
-from eventlog.database import owner_conninfo
+from eventlog.database import owner_conninfo, writer_conninfo
+from projections.orders import PICK_AGED_ORDERS
 from tests.kitchen import Kitchen, fold_of_the_log, live_rows, open_kitchen, rows
+from tests.projections.test_plans import _nodes
 
 pytestmark = pytest.mark.anyio
 
@@ -87,7 +89,7 @@ async def test_clearing_deletes_all_open_orders_and_frees_all_bots(database: str
         cleared = (await kitchen.submit(ClearOrders())).answer
         following = await kitchen.order()
 
-    assert cleared == 10
+    assert (cleared.open_count, cleared.complete_count) == (10, 0)
     assert following.number == 11
     live = live_rows(database)
     assert live == fold_of_the_log(database)
@@ -114,6 +116,56 @@ async def test_an_order_that_waited_long_enough_is_taken_before_a_vip(database: 
         database, "SELECT data ->> 'aged' FROM log WHERE topic = 'order.claimed' ORDER BY position"
     )
     assert aged == [("true",), ("false",), ("false",)]
+
+
+async def test_an_order_that_waited_long_enough_does_not_overtake_an_older_vip(
+    database: str,
+) -> None:
+    async with open_kitchen(database) as kitchen:
+        bot = await kitchen.bot()
+        orders = [await kitchen.order(kind) for kind in (OrderKind.VIP, OrderKind.NORMAL)]
+        await asyncio.sleep(0.2)
+        taken = []
+        for _ in orders:
+            claim = ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=10, aging_seconds=0.15)
+            order = (await kitchen.submit(claim)).answer.order
+            taken.append(order.id)
+            await kitchen.complete(order)
+    assert taken == [order.id for order in orders]
+
+
+async def test_a_claim_that_looks_for_aged_orders_does_not_read_all_that_are_not(
+    own_database: str,
+) -> None:
+    async with open_kitchen(own_database) as kitchen:
+        for _ in range(100):
+            await kitchen.order(OrderKind.NORMAL)
+    with psycopg.connect(writer_conninfo(own_database)) as writer:
+        explained = writer.execute(
+            f"EXPLAIN (ANALYZE, FORMAT JSON) {PICK_AGED_ORDERS}".encode(),
+            {"limit": 2, "aging_ms": 3_600_000},
+        )
+        ((plans,),) = explained.fetchall()
+    read = [
+        node["Actual Rows"] + node.get("Rows Removed by Filter", 0)
+        for node in _nodes(plans[0]["Plan"])
+        if node.get("Relation Name") == "orders"
+    ]
+    assert read == [2]
+
+
+async def test_a_claim_takes_the_next_order_while_another_has_the_first_in_hand(
+    database: str,
+) -> None:
+    async with open_kitchen(database) as kitchen:
+        first, second = await kitchen.order(), await kitchen.order()
+        bot = await kitchen.bot()
+        with psycopg.connect(owner_conninfo(database)) as other:
+            other.execute("SELECT FROM orders WHERE id = %s FOR UPDATE", [first.id])
+            async with asyncio.timeout(1.5):
+                claimed = await kitchen.claim(bot)
+            assert claimed is not None
+            assert claimed.id == second.id
 
 
 async def test_a_bot_that_was_given_an_order_just_then_is_still_deleted_whole(
