@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from api.settings import Settings
 from eventlog.database import connect_in_thread, owner_conninfo, reader_conninfo
 from eventlog.embedded import EmbeddedPostgres, running_conninfo
-from eventlog.errors import SetupError
+from eventlog.errors import DiskFullSetupError, SetupError, StandbyError
 from eventlog.migrate import migrate
 from projections.registry import MIGRATIONS
 
@@ -110,14 +110,14 @@ def clear_sentences(conninfo: str) -> Iterator[None]:
     try:
         yield
     except psycopg.errors.DiskFull as error:
-        raise SetupError(
-            f"The disk of the database {place} is full: free some space, then start again."
-        ) from error
+        raise DiskFullSetupError(f"The disk of the database {place}") from error
     except psycopg.errors.ReadOnlySqlTransaction as error:
         raise SetupError(
             f"The database {place} takes no writes, so it is a standby or set to read-only: "
             "use the primary server."
         ) from error
+    except StandbyError as error:
+        raise SetupError(str(error)) from error
     except psycopg.OperationalError as error:
         raise SetupError(_why_not_connected(error, place)) from error
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 
 # One look for each is enough for nearly all data: only lines that may matter are cut out.
-_NAMES = (b"RTSP/", b"ICE/")
+_NAMES = (b" RTSP/", b" ICE/")
 _OTHER_PROTOCOL = re.compile(rb" (?:RTSP|ICE)/[0-9]\.[0-9]\r\n")
 
 

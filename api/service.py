@@ -8,7 +8,7 @@ Process managers stop before it: what they leave undone is found by whoever look
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Any, Self, TypeVar
 
 import psycopg
@@ -35,7 +35,7 @@ from api.read_position import (
 from api.stream import changes
 from eventlog.committer import Committer
 from eventlog.database import configure, noting_conninfo, reader_conninfo, still_there
-from eventlog.errors import UnavailableError
+from eventlog.errors import StorageFullError, UnavailableError
 from eventlog.follower import FIND_AHEAD, Follower, Projection
 from eventlog.horizon import READ_NEWEST_POSITION
 from eventlog.mapper import EventMapper
@@ -76,6 +76,19 @@ CANNOT_NOTE = (
     TimeoutError,
     OSError,
 )
+
+DISK_FULL = "The database is not accepting writes: its disk is full. Free some space."
+# Half a megabyte of a table that is gone at once: what extends no file shows no full disk.
+PROBE_DISK = """
+CREATE TEMPORARY TABLE write_probe ON COMMIT DROP AS
+SELECT md5(number::text) FROM generate_series(1, 8192) AS number
+"""
+# Rolled back: it leaves a gap in the positions, as every write that fails does.
+PROBE_LOG = """
+INSERT INTO stored_events (originator_id, originator_version, topic, state,
+                           command_id, correlation_id, actor)
+SELECT id, 1, 'probe', '', id, id, 'system:readiness' FROM gen_random_uuid() AS id
+"""
 
 USUAL_THRESHOLDS = Thresholds()
 
@@ -227,7 +240,21 @@ class Service:
         if ahead:
             names = ", ".join([name for name, _ in ahead])
             return Readiness(trouble=f"Cursors are ahead of the log, and skip events: {names}.")
-        return Readiness(position=position)
+        return Readiness(position=position, trouble=await self._find_write_trouble())
+
+    async def _find_write_trouble(self) -> str | None:
+        """After a write that failed, as long as it would fail again: whoever takes requests away
+        from a service that is not ready leaves none that could show that it works again."""
+        trouble = self.committer.write_trouble
+        if trouble is None:
+            return None
+        try:
+            await self.note(_probe_writing)
+        except UnavailableError:
+            is_full = isinstance(trouble, StorageFullError)
+            return DISK_FULL if is_full else "The database is not accepting writes."
+        self.committer.write_trouble = None
+        return None
 
     async def _follow(self, name: str, follower: Follower) -> None:
         try:
@@ -242,6 +269,14 @@ class Service:
         await end(self._following.values())
         for follower in self._followers.values():
             await follower.close()
+
+
+async def _probe_writing(connection: AsyncConnection[TupleRow]) -> None:
+    async with connection.transaction(force_rollback=True):
+        await connection.execute(PROBE_LOG)
+    # An operator may have taken the right to make temporary tables away.
+    with suppress(psycopg.errors.InsufficientPrivilege):
+        await connection.execute(PROBE_DISK)
 
 
 async def _ask(

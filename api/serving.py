@@ -6,6 +6,7 @@ the service; and all of it backwards at the end.
 
 import asyncio
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -31,6 +32,7 @@ from api.stopping import StopSignals
 from api.tracing import Traced, exporting
 from eventlog.collector import spare_the_collector
 from eventlog.committer import DEADLINE_SECONDS
+from eventlog.errors import DiskFullSetupError
 from eventlog.import_log import refuse_unfinished_import
 from processors.outbound import Outbound
 from processors.public_addresses import read_private
@@ -40,6 +42,8 @@ from processors.upstream_feeds import read_feeds
 from processors.upstreams import Upstreams
 from processors.webhook import Webhook
 
+# How long a start waits for space on a full disk, before it is tried again.
+DISK_FULL_SECONDS = 3.0
 # A command is answered by its deadline, whatever happens; a second more for the answer's way.
 FINISH_SECONDS_MAX = int(DEADLINE_SECONDS) + 1
 
@@ -67,8 +71,23 @@ class Server(uvicorn.Server):
 
 
 def serve(settings: Settings, signals: StopSignals, *, say: Say, announce: Say) -> None:
-    """Returns when it was told to stop; `announce` gets the address once it is up."""
+    """Returns when it was told to stop; `announce` gets the address once it is up. A full disk is
+    waited for: an operator makes room, and need not know what else to start."""
     refuse_open_house(settings)
+    while True:
+        try:
+            _serve_once(settings, signals, say=say, announce=announce)
+        except DiskFullSetupError as error:
+            say(
+                f"{error.disk} is full: free some space. Trying again in {DISK_FULL_SECONDS:.0f} s."
+            )
+            # A signal to stop interrupts it.
+            time.sleep(DISK_FULL_SECONDS)
+        else:
+            return
+
+
+def _serve_once(settings: Settings, signals: StopSignals, *, say: Say, announce: Say) -> None:
     with (
         listen(settings.host, settings.port) as listener,
         own_database(settings, say) as conninfo,

@@ -9,7 +9,7 @@ import orjson
 def request(method: str, path: str, body: Any = None, *, headers: str = "") -> bytes:
     content = b"" if body is None else orjson.dumps(body)
     head = (
-        f"{method} {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
+        f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"{headers}Content-Length: {len(content)}\r\n\r\n"
     )
     return head.encode() + content

@@ -15,8 +15,8 @@ import msgspec
 import uvloop
 from msgspec import Struct
 
-HEAD = b"POST /api/orders HTTP/1.1\r\nHost: siege\r\nX: "
-BODY = b"POST /api/orders HTTP/1.1\r\nHost: siege\r\nContent-Length: 100\r\n\r\n{"
+HEAD = b"POST /api/orders HTTP/1.1\r\nHost: localhost\r\nX: "
+BODY = b"POST /api/orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
 # As many as one address may have, and some room.
 PER_ADDRESS = 50
 DRIP_SECONDS = 1.0

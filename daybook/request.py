@@ -46,12 +46,16 @@ def encoded(value: Any, what: str) -> bytes:
 
 def writing(path: str, body: Any, read: Callable[[bytes], T]) -> Request[T]:
     return Request(
-        method="POST", path=path, content=encoded(body, "The request"), read=read, needs_key=True
+        method="POST",
+        path=path,
+        content=encoded(body, "The body of the request"),
+        read=read,
+        needs_key=True,
     )
 
 
 def reading(path: str, parameters: Mapping[str, Any], read: Callable[[bytes], T]) -> Request[T]:
-    texts = {name: str(value) for name, value in given(parameters).items()}
+    texts = {name: _in_utf8(str(value)) for name, value in given(parameters).items()}
     return Request(method="GET", path=path, parameters=texts, read=read)
 
 
@@ -62,4 +66,13 @@ def given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def segment(text: UUID | str) -> str:
     """One step of a path, whatever it is made of."""
-    return quote(str(text), safe="")
+    return quote(_in_utf8(str(text)), safe="")
+
+
+def _in_utf8(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        sentence = f"{text!r} cannot be a part of an address: it is no UTF-8."
+        raise BadValue(sentence, code="unencodable") from error
+    return text

@@ -16,6 +16,7 @@ from domain.event import Event
 from domain.new_jobs import JOB_NUMBERS, CreateJobs, NewJob
 from domain.upstream import UPSTREAM, Poll, Upstream, upstream_id
 from domain.upstream_record import UPSTREAM_RECORD, Found, UpstreamRecord, record_uuid
+from domain.values import KEY_CHARACTERS_MAX
 
 _CHANGES: dict[type[Event], str] = {
     UpstreamRecord.Seen: "seen",
@@ -50,8 +51,14 @@ class RecordJob(Struct, frozen=True, kw_only=True, gc=False):
             attempts_max=self.attempts_max,
             lease_seconds=self.lease_seconds,
             # A queue may have the changes of one record done one after another.
-            subject=f"{record.stream}:{record.record_id}",
+            subject=_subject(record),
         )
+
+
+def _subject(record: UpstreamRecord) -> str:
+    """The record's name, or what it comes to: a name may be longer than a subject."""
+    subject = f"{record.stream}:{record.record_id}"
+    return subject if len(subject) <= KEY_CHARACTERS_MAX else f"{record.stream[:90]}:{record.id}"
 
 
 class RecordNews(Struct, frozen=True, kw_only=True, gc=False, rename="camel"):

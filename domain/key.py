@@ -5,6 +5,7 @@ before is then good for a while longer, so that nobody is locked out while it is
 The key stays the same key, and with it whatever it owns.
 """
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, ClassVar, Self
@@ -15,12 +16,22 @@ from msgspec.structs import replace
 
 from domain.bounds import Bounds
 from domain.errors import BadKeyError, KeyRevokedError
-from domain.event import Decider, Event, events_of
+from domain.event import Decider, Event, events_of, later
 from domain.scope import BROAD, SCOPES, Scope, names_of, scope_of
+from domain.values import (
+    KEY_CHARACTERS_MAX,
+    NAME_PATTERN,
+    REASON_CHARACTERS_MAX,
+    check_instant,
+    check_text,
+)
 
 EVERY_QUEUE = "*"
+DAY_SECONDS = 24 * 3600
+OVERLAP_SECONDS_MAX = 366 * DAY_SECONDS
 
 _KEYS = UUID("5b8d4a70-1c3e-5f29-9d64-e2a7c0b81f35")
+_NAME = re.compile(NAME_PATTERN)
 _FREE = Scope.AUDITOR | Scope.ADMIN | Scope.CRON
 
 
@@ -119,6 +130,7 @@ def issue(
     now: datetime,
 ) -> Key.Issued:
     _check(scopes, binding)
+    _check_words(holder=holder, reason=reason, restaurant=binding.restaurant)
     _check_expiry(expires_at, now)
     return Key.Issued(
         at=now,
@@ -144,6 +156,7 @@ def rotate(
     """Of three secrets the oldest ends at once: two are good at any time, and no more."""
     if key.revoked_at is not None:
         raise KeyRevokedError(key.name)
+    _check_words(reason=reason)
     _check_expiry(expires_at, now)
     return Key.Rotated(
         at=now, digest=digest, earlier_until=earlier_until, expires_at=expires_at, reason=reason
@@ -151,7 +164,16 @@ def rotate(
 
 
 def revoke(key: Key, *, reason: str, now: datetime) -> list[Event]:
+    _check_words(reason=reason)
     return [] if key.revoked_at is not None else [Key.Revoked(at=now, reason=reason)]
+
+
+def earlier_until(now: datetime, overlap_seconds: float) -> datetime:
+    """For how long the secret before is good."""
+    if not 0 <= overlap_seconds <= OVERLAP_SECONDS_MAX:
+        days = OVERLAP_SECONDS_MAX // DAY_SECONDS
+        raise BadKeyError(f"the secret before is good for 0 to {days} days more")
+    return later(now, overlap_seconds)
 
 
 def _check(scopes: Sequence[str], binding: Binding) -> None:
@@ -162,11 +184,29 @@ def _check(scopes: Sequence[str], binding: Binding) -> None:
         raise BadKeyError("the scope bot goes with one bot, and one bot with the scope bot")
     if Scope.WORKER in scope and not binding.queues:
         raise BadKeyError(f"the scope worker goes with queues, or with {EVERY_QUEUE} for all")
+    for queue in binding.queues:
+        if queue != EVERY_QUEUE and not _NAME.match(queue):
+            raise BadKeyError(f"{queue!r} is no name of a queue")
     if scope & _FREE and binding != Binding():
         raise BadKeyError("the scopes auditor, admin and cron cannot be bound to anything")
 
 
+def _check_words(
+    *, reason: str | None, holder: str | None = None, restaurant: str | None = None
+) -> None:
+    """What the log keeps of a key in the words of whoever made it."""
+    for text in (reason, holder, restaurant):
+        check_text(text)
+    if holder == "" or len(holder or "") > KEY_CHARACTERS_MAX:
+        raise BadKeyError(f"whom it is for is said in 1 to {KEY_CHARACTERS_MAX} characters")
+    if len(restaurant or "") > KEY_CHARACTERS_MAX:
+        raise BadKeyError(f"a restaurant has {KEY_CHARACTERS_MAX} characters at most")
+    if len(reason or "") > REASON_CHARACTERS_MAX:
+        raise BadKeyError(f"a reason has {REASON_CHARACTERS_MAX} characters at most")
+
+
 def _check_expiry(expires_at: datetime | None, now: datetime) -> None:
+    check_instant(expires_at)
     if expires_at is not None and expires_at <= now:
         raise BadKeyError("it would have expired already")
 

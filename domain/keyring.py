@@ -1,6 +1,6 @@
 """The commands of the keyring: what can be done with keys."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -59,7 +59,7 @@ class RotateKey(Struct, frozen=True, kw_only=True, gc=False):
         rotated = keys.rotate(
             key,
             digest=self.digest,
-            earlier_until=desk.now + timedelta(seconds=self.overlap_seconds),
+            earlier_until=keys.earlier_until(desk.now, self.overlap_seconds),
             expires_at=expires_at,
             reason=self.reason,
             now=desk.now,

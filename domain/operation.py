@@ -4,7 +4,7 @@ It is one event for the whole request, whatever that asks for. Its place in the 
 that of this event: what it brings in later stands there, before everything that came after it.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 from uuid import UUID
@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from domain.errors import OperationNotFailedError, OperationOverError
-from domain.event import Decider, Event, events_of
+from domain.event import Decider, Event, events_of, later
 from domain.job import Backoff
 from domain.lane import lane_id
 
@@ -151,7 +151,7 @@ def fail(
     attempt = operation.failures + 1
     if attempt >= operation.attempts_max:
         return Operation.GivenUp(at=now, error=error, attempt=attempt, skipped=skipped)
-    retry_at = now + timedelta(seconds=backoff.seconds(attempt, jitter))
+    retry_at = later(now, backoff.seconds(attempt, jitter))
     return Operation.Failed(at=now, error=error, retry_at=retry_at, attempt=attempt)
 
 

@@ -4,7 +4,7 @@ It knows no name and no number of a telephone: those are in `sealed`, which only
 key opens, and that key can be destroyed.
 """
 
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from enum import StrEnum
 from typing import Any, ClassVar, Self
 from uuid import UUID
@@ -19,7 +19,7 @@ from domain.errors import (
     TicketNotWaitingError,
     TicketOverError,
 )
-from domain.event import Decider, Event, events_of
+from domain.event import Decider, Event, events_of, later
 from domain.restaurant import Token, Wait
 
 # Tickets have ids drawn by time. One that is derived from a name is something else's, whose history
@@ -223,7 +223,7 @@ def _must_be_called(ticket: Ticket) -> None:
 
 
 def _due_at(now: datetime, grace_seconds: float | None) -> datetime | None:
-    return None if grace_seconds is None else now + timedelta(seconds=grace_seconds)
+    return None if grace_seconds is None else later(now, grace_seconds)
 
 
 def evolve(ticket: Ticket | None, event: Event) -> Ticket:

@@ -83,6 +83,8 @@ class Committer:
         self.batch_sizes = Meter(BATCH_BOUNDS)
         self.waits = Meter(WAIT_BOUNDS)
         self.events_count: Counter[str] = Counter()
+        self.write_trouble: UnavailableError | None = None
+        """Why the database has not taken what was last to be written; None when it has."""
 
     @property
     def waiting_count(self) -> int:
@@ -146,7 +148,13 @@ class Committer:
             self._plenty.set()
 
     async def _work(self, bell: asyncio.Event) -> None:
-        lane = Lane(self._conninfo, self._new_batch, self._settle, self.unreadable_rows)
+        lane = Lane(
+            self._conninfo,
+            self._new_batch,
+            self._settle,
+            self.unreadable_rows,
+            cannot_write=self._cannot_write,
+        )
         try:
             while waiting := await self._next_batch(bell):
                 try:
@@ -217,6 +225,9 @@ class Committer:
     def _new_batch(self, waiting: Sequence[Waiting]) -> Batch:
         return Batch(waiting, self._tables, self._mapper, self._memories)
 
+    def _cannot_write(self, trouble: UnavailableError) -> None:
+        self.write_trouble = trouble
+
     def _settle(self, waiting: Sequence[Waiting], batch: Batch) -> None:
         """Tells everyone their answer; those that others were in the way of decide anew."""
         self._answered.note_since(min([one.arrived_at for one in waiting]))
@@ -230,6 +241,7 @@ class Committer:
             else:
                 one.tell(answer)
         if batch.position is not None:
+            self.write_trouble = None
             topics = Counter([decided.event.topic for one in waiting for decided in one.events])
             self.events_count.update(topics)
             # Of what thousands of events happened to, there are a handful of kinds.

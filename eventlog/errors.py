@@ -7,6 +7,14 @@ class SetupError(Exception):
     """The service cannot start; str(error) is one sentence: what is wrong and what to do."""
 
 
+class DiskFullSetupError(SetupError):
+    """The service cannot start until there is room on this disk, as a sentence begins with it."""
+
+    def __init__(self, disk: str) -> None:
+        super().__init__(f"{disk} is full: free some space, then start again.")
+        self.disk = disk
+
+
 class UnknownTopicError(Exception):
     """The log holds an event that this version of the code does not know."""
 

@@ -10,7 +10,7 @@ will get.
 """
 
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, TypeVar, get_type_hints
 
 from msgspec import Struct
@@ -44,7 +44,7 @@ def sealing(topic: str, kind: type[E], decode: Callable[[bytes], E]) -> Callable
                 if at is not None and not INSTANT_FIRST <= at <= INSTANT_LAST:
                     raise ValueError(f"{name} is out of bounds")
             if nested:
-                _check_nested([getattr(event, name) for name in nested])
+                _check_nested(event, nested)
             if not state.isascii():
                 state.decode()
             # One byte is looked for first: that is 100 times as fast as looking for two.
@@ -55,6 +55,23 @@ def sealing(topic: str, kind: type[E], decode: Callable[[bytes], E]) -> Callable
         return topic, state
 
     return seal
+
+
+def check_imported(event: Event, state: bytes) -> None:
+    """For an event that another log holds already: it was read, and must be shown again. Its
+    instants need only be in the calendar, because older versions took more years than this one.
+    Raises ValueError."""
+    for at in _instants_in(event):
+        if at.tzinfo is None:
+            raise ValueError(f"{at.isoformat()} has no time zone")
+        try:
+            at.astimezone(UTC)
+        except OverflowError:
+            raise ValueError(f"{at.isoformat()} is beyond the calendar in UTC") from None
+    if not state.isascii():
+        state.decode()
+    if b"\\u" in state:
+        _check_escapes(state)
 
 
 def _instants_of(kind: type[Event]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -83,15 +100,22 @@ def _parts(kind: Type) -> Iterator[Type]:
             yield from _parts(field.type)
 
 
-def _check_nested(values: list[Any]) -> None:
-    for value in values:
-        if isinstance(value, datetime):
-            if not INSTANT_FIRST <= value <= INSTANT_LAST:
-                raise ValueError(f"{value.isoformat()} is out of bounds")
-        elif isinstance(value, Struct):
-            _check_nested([getattr(value, name) for name in value.__struct_fields__])
-        elif isinstance(value, list | tuple):
-            _check_nested([*value])
+def _check_nested(event: Event, names: tuple[str, ...]) -> None:
+    for name in names:
+        for at in _instants_in(getattr(event, name)):
+            if not INSTANT_FIRST <= at <= INSTANT_LAST:
+                raise ValueError(f"an instant in {name} is out of bounds")
+
+
+def _instants_in(value: Any) -> Iterator[datetime]:
+    if isinstance(value, datetime):
+        yield value
+    elif isinstance(value, Struct):
+        for name in value.__struct_fields__:
+            yield from _instants_in(getattr(value, name))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _instants_in(item)
 
 
 def _check_escapes(state: bytes) -> None:

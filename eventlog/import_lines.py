@@ -15,7 +15,9 @@ from uuid import UUID
 from msgspec import DecodeError, Struct, ValidationError
 
 from domain.event import Decider
+from domain.values import check_instant
 from eventlog.errors import UnknownTopicError
+from eventlog.gate import check_imported
 from eventlog.lines import Line, read_line
 from eventlog.mapper import EventMapper
 
@@ -126,7 +128,7 @@ class Checker:
                 if before := standings.get(line.aggregate):
                     follow(line, before, decider)
             except ValueError as error:
-                raise BadLineError(self.number, str(error)) from error
+                raise BadLineError(self.number, str(error).removesuffix(".")) from error
             firsts.setdefault(line.aggregate, len(lines))
             standings[line.aggregate] = Standing(line.version, decider)
             lines.append(line)
@@ -153,6 +155,7 @@ class Checker:
             raise ValueError(f"position {line.position} comes after {self.position}")
         if line.causation_id is not None and line.causation_id >= line.position:
             raise ValueError(f"it was caused by position {line.causation_id}, which is later")
+        check_instant(line.recorded_at)
         if "\0" in line.actor:
             raise ValueError("its actor has a character that no text may have")
         self._note_number(line, numbers)
@@ -161,11 +164,16 @@ class Checker:
 
     def _note_number(self, line: Line, numbers: dict[str, int]) -> None:
         try:
-            event = self._mapper.decode(line.topic, bytes(line.data))
+            state = bytes(line.data)
+            event = self._mapper.decode(line.topic, state)
+            check_imported(event, state)
         except UnknownTopicError as error:
             raise ValueError(f"the topic {line.topic!r} is not known to this Daybook") from error
         except (ValidationError, DecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"its data is no {line.topic} ({error})") from error
+        except (ValueError, RecursionError) as error:
+            reason = f"its data could not be read again ({error})"
+            raise ValueError(reason) from error
         if sequence := self._sequences.get(line.topic):
             number: int = getattr(event, NUMBER)
             numbers[sequence] = max(number, numbers.get(sequence, 0))

@@ -43,6 +43,11 @@ SELECT pg_terminate_backend(pid)
 FROM pg_stat_activity
 WHERE pid = %(pid)s AND backend_start::text = %(started)s
 """
+# Whatever the server's default: an answer is given, and an event seen, once it is on the disk.
+FLUSH_AT_COMMIT = """
+SELECT set_config('synchronous_commit', 'on', false)
+WHERE current_setting('synchronous_commit') = 'off'
+"""
 # Only the user who opened a session may look at it and end it, not the role it works under.
 LEAVE_ROLE = "SET ROLE NONE"
 RESUME_ROLE = "RESET ROLE"
@@ -78,6 +83,10 @@ class Caller(Protocol):
 C = TypeVar("C", bound=Caller)
 
 
+def _tell_nobody(_trouble: UnavailableError) -> None:
+    pass
+
+
 class Lane(Generic[C]):
     def __init__(
         self,
@@ -85,7 +94,10 @@ class Lane(Generic[C]):
         new_batch: Callable[[Sequence[C]], Batch],
         settle: Callable[[Sequence[C], Batch], None],
         unreadable_rows: UnreadableRows,
+        *,
+        cannot_write: Callable[[UnavailableError], None] = _tell_nobody,
     ) -> None:
+        self._cannot_write = cannot_write
         self._conninfo = conninfo
         self._new_batch = new_batch
         self._settle = settle
@@ -147,7 +159,9 @@ class Lane(Generic[C]):
             # A server that has become a standby never writes again: the next try connects anew.
             await self._disconnect()
             kind = StorageFullError if isinstance(error, errors.DiskFull) else UnavailableError
-            return _tell(callers, kind(f"The database cannot write: {error}"))
+            trouble = kind(f"The database cannot write: {error}")
+            self._cannot_write(trouble)
+            return _tell(callers, trouble)
         if len(callers) > 1:
             await self._find_by_halves(callers)
             return []
@@ -263,6 +277,7 @@ async def _identify(connection: Connection) -> dict[str, object]:
     ((pid, started),) = await cursor.fetchall()
     assert started is not None, "a session can see when it was started"
     await connection.execute(RESUME_ROLE)
+    await connection.execute(FLUSH_AT_COMMIT)
     return {"pid": pid, "started": started}
 
 

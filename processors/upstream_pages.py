@@ -5,12 +5,15 @@ from typing import Any
 
 from msgspec import DecodeError, Raw, Struct, ValidationError, json
 
+from domain.errors import BadValueError
 from domain.job import NULL
 from domain.upstream_record import Found
+from domain.values import PAYLOAD_BYTES_MAX, check_payload
 from processors.upstream_feeds import Mapping
 
 RECORDS_MAX = 1000
-RECORD_BYTES_MAX = 64 * 1024
+# A record is the payload of a job, together with what is said about it.
+RECORD_BYTES_MAX = PAYLOAD_BYTES_MAX - 4 * 1024
 ID_CHARACTERS_MAX = 200
 REVISION_CHARACTERS_MAX = 200
 CURSOR_CHARACTERS_MAX = 2000
@@ -66,15 +69,15 @@ def _revision(item: Raw, mapping: Mapping) -> str:
 
 def _data(item: Raw) -> Raw:
     """What is too large, or cannot be stored, is left out: who needs it asks the upstream."""
-    content = bytes(item)
-    if len(content) > RECORD_BYTES_MAX or b"\\u0000" in content:
+    # A copy: the item is a part of its page, which would be kept with it.
+    content = Raw(bytes(item))
+    if memoryview(content).nbytes > RECORD_BYTES_MAX:
         return NULL
     try:
-        json.decode(content)
-    except (DecodeError, UnicodeDecodeError, RecursionError):
+        check_payload(content)
+    except BadValueError:
         return NULL
-    # A copy: the item is a part of its page, which would be kept with it.
-    return Raw(content)
+    return content
 
 
 def _next(body: bytes, place: str) -> str | None:

@@ -9,6 +9,7 @@ from eventlog.follower import FIND_AHEAD, UNREAD_SECONDS
 from eventlog.horizon import READ_NEWEST_POSITION
 from projections.findings import Connection, Examination, Finding, Health, rows_of
 from projections.indexes import READ_INDEXES, expected_indexes
+from projections.registry import FOLLOWERS
 from projections.running_rebuilds import REBUILD_LOCK
 
 WRITER_SECONDS_MAX = 2.0
@@ -160,14 +161,21 @@ async def _ahead(connection: Connection) -> Finding:
 
 async def _followers(connection: Connection) -> Finding:
     ((head,),) = await rows_of(connection, READ_NEWEST_POSITION)
+    followers = await rows_of(connection, READ_FOLLOWERS)
     behind = [
         f"{name} is {head - position} positions behind"
-        for name, position, seconds in await rows_of(connection, READ_FOLLOWERS)
-        if seconds > LAG_SECONDS_MAX
+        for name, position, seconds in followers
+        if seconds > LAG_SECONDS_MAX and name in FOLLOWERS
     ]
     if behind:
         step = "Start a service (./run); if one runs, look at its log."
         return Finding("followers", Health.BAD, f"{'; '.join(behind)}.", step)
+    retired = [name for name, _, _ in followers if name not in FOLLOWERS]
+    if retired:
+        sentence = f"{', '.join(retired)} of another version: retired, if all services are of this."
+        names = ", ".join([f"'{name}'" for name in retired])
+        step = f"As owner of the schema: DELETE FROM daybook.followers WHERE name IN ({names});"
+        return Finding("followers", Health.NOTICE, sentence, step)
     return Finding("followers", Health.GOOD, "All read models keep up with the log.")
 
 

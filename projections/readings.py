@@ -13,6 +13,7 @@ from eventlog.horizon import READ_HORIZON_AGE, READ_LAST_POSITION, READ_NEWEST_P
 from projections.operations import Failed, Numbers, count_failed, read_numbers
 from projections.quarantines import COUNT_QUARANTINES
 from projections.queue_standings import QueueStanding, read_standings
+from projections.registry import FOLLOWERS
 
 COUNT_MAX = 1000
 
@@ -73,7 +74,9 @@ class Readings(Struct, frozen=True, kw_only=True):
 
 async def take_readings(connection: AsyncConnection[TupleRow]) -> Readings:
     # Before the end of the log: nobody can then be ahead of it.
-    followers = await (await connection.execute(READ_FOLLOWERS)).fetchall()
+    rows = await (await connection.execute(READ_FOLLOWERS)).fetchall()
+    # One that this version has no more is behind for ever, and no reason to ring.
+    followers = [row for row in rows if row[0] in FOLLOWERS]
     ((position,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
     epoch = await (await connection.execute(READ_LAST_EPOCH)).fetchone()
     ((age,),) = await (await connection.execute(READ_HORIZON_AGE)).fetchall()

@@ -163,7 +163,8 @@ class InDeadLetters(Reason, frozen=True, kw_only=True, tag=True):
     @property
     def sentence(self) -> str:
         told = f": {self.error}" if self.error else ""
-        return f"It was given up after {self.attempts} attempts ({self.why}){told}."
+        attempts = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
+        return f"It was given up after {attempts} ({self.why}){told}."
 
 
 class LeaseHeld(Reason, frozen=True, kw_only=True, tag=True):

@@ -22,7 +22,7 @@ SELECT (SELECT extract(epoch FROM clock_timestamp() - min(created_at))::float8
        (SELECT count(*) FROM bots WHERE dead_at IS NULL)
 """
 FIND_DEAD_BOTS = """
-SELECT format('bot %s (%s failures)', id, failures) FROM bots
+SELECT format('bot %s (failures: %s)', id, failures) FROM bots
 WHERE dead_at IS NOT NULL
 ORDER BY dead_at
 LIMIT 6

@@ -173,7 +173,7 @@ def _ensure_database(postmaster: Postmaster, home: DataDirectory) -> None:
                     connection.execute(CREATE_DATABASE)
             return
         except psycopg.errors.DiskFull as error:
-            raise SetupError(home.full_sentence()) from error
+            raise home.full() from error
         except psycopg.OperationalError as error:
             if time.monotonic() > until:
                 reason = " ".join(str(error).split())

@@ -28,7 +28,7 @@ from eventlog.embedded.account import (
     run_tied,
 )
 from eventlog.embedded.binaries import Binaries
-from eventlog.errors import SetupError
+from eventlog.errors import DiskFullSetupError, SetupError
 
 if sys.platform != "win32":
     import fcntl
@@ -84,8 +84,8 @@ class DataDirectory:
             with suppress(OSError):
                 directory.rmdir()
 
-    def full_sentence(self) -> str:
-        return f"The disk that holds {self.path} is full: free some space, then start again."
+    def full(self) -> DiskFullSetupError:
+        return DiskFullSetupError(f"The disk that holds {self.path}")
 
     def was_full(self, words: str) -> bool:
         """Whether these words mean a full disk, or it is so full that there are no words."""
@@ -105,8 +105,8 @@ def clear_sentences(home: DataDirectory) -> Iterator[None]:
     except OSError as error:
         place = error.filename or home.path
         if home.was_full(str(error)):
-            sentence = home.full_sentence()
-        elif error.errno in (errno.EACCES, errno.EPERM):
+            raise home.full() from error
+        if error.errno in (errno.EACCES, errno.EPERM):
             user = name_of_user(os.geteuid())
             sentence = (
                 f"User {user} may not use {place}: give {user} the right to read and write "
@@ -193,7 +193,7 @@ def make_cluster(home: DataDirectory, binaries: Binaries, account: Account | Non
             if made or "invalid locale" not in output:
                 break
         if not made:
-            raise SetupError(_why_not_made(output, home))
+            raise _why_not_made(output, home)
         fresh.rename(home.pgdata)
     except BaseException:
         _remove_tree(fresh)
@@ -206,12 +206,12 @@ def remove_leftovers(home: DataDirectory) -> None:
     _remove_tree(home.path / "pgdata.new")
 
 
-def _why_not_made(output: str, home: DataDirectory) -> str:
+def _why_not_made(output: str, home: DataDirectory) -> SetupError:
     if home.was_full(output):
-        return home.full_sentence()
+        return home.full()
     errors = [line for line in output.splitlines() if "error:" in line or "FATAL:" in line]
     reason = (errors or output.splitlines() or ["initdb said nothing"])[0]
-    return (
+    return SetupError(
         f"PostgreSQL could not make a database in {home.path} ({reason.strip()}): remove the "
         "cause, choose another --data-dir, or set DATABASE_URL."
     )

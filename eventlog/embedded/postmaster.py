@@ -215,13 +215,13 @@ def lingers(words: str) -> bool:
     return any(sign in words for sign in LINGERING)
 
 
-def why_not_started(words: str, home: DataDirectory) -> str:
+def why_not_started(words: str, home: DataDirectory) -> SetupError:
     """One sentence from what the server wrote before it ended."""
     if home.was_full(words):
-        return home.full_sentence()
+        return home.full()
     causes = [found[1] for found in CAUSE.finditer(words)]
     lines = causes or words.splitlines()[-1:] or ["it gave no reason"]
-    return (
+    return SetupError(
         f"PostgreSQL does not start on {home.pgdata} ({lines[0].strip()}): "
         f"read {home.log}, and remove the cause."
     )

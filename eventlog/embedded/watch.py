@@ -67,7 +67,7 @@ class Watch:
             if isinstance(outcome, Postmaster):
                 return outcome
             if not lingers(outcome) or time.monotonic() > lingering_until:
-                raise SetupError(why_not_started(outcome, self._home))
+                raise why_not_started(outcome, self._home)
 
     def stop(self) -> None:
         self._stopping.set()

@@ -56,7 +56,7 @@ async def answered(api: Api, method: str, path: str) -> Answer:
         "path": path,
         "raw_path": path.encode(),
         "query_string": b"",
-        "headers": [(b"content-type", b"application/json"), (b"host", b"x")],
+        "headers": [(b"content-type", b"application/json"), (b"host", b"localhost")],
         "server": ("127.0.0.1", 8000),
         "scheme": "http",
     }

@@ -57,6 +57,15 @@ async def test_what_is_written_in_one_go_is_sent_in_one_go(
     assert beneath.told == [[b"head", b"body"], [b"more"]]
 
 
+async def test_whoever_hung_up_before_the_loop_came_round_is_sent_nothing(
+    corked: CorkedTransport, beneath: Recorded
+) -> None:
+    corked.write(b"news")
+    beneath.close()
+    await asyncio.sleep(0)
+    assert beneath.told == ["close"]
+
+
 async def test_whoever_writes_much_without_a_pause_does_not_fill_the_memory(
     corked: CorkedTransport, beneath: Recorded
 ) -> None:

@@ -126,6 +126,7 @@ async def test_from_a_database_that_takes_no_writes_one_can_still_read(own_datab
         await assert_unavailable(api.post(f"{LINE}/tickets", party()))
         await assert_read_soon(api, "/api/orders")
         await assert_read_soon(api, f"{LINE}/board")
+        await assert_unavailable(api.get("/health/ready"))
         set_for_all(own_database, "default_transaction_read_only = off")
         await assert_all_well_soon(api)
 
@@ -145,9 +146,14 @@ async def test_a_full_disk_is_named_and_reading_goes_on(own_database: str) -> No
         with psycopg.connect(own_database, autocommit=True) as owner:
             owner.execute(DISK_FULL)
         await assert_unavailable(api.post("/api/orders", ORDER), "storage-full")
+        ready = await api.get("/health/ready")
+        assert (ready.status, "disk is full" in ready.json["detail"]) == (503, True)
         assert len((await api.get("/api/orders")).json["orders"]) == 1
         with psycopg.connect(own_database, autocommit=True) as owner:
             owner.execute(ROOM_AGAIN)
+        # Readiness returns before anybody has written: a balancer sends no request until then.
+        assert (await api.get("/health/ready")).status == 200
+        assert rows(own_database, "SELECT count(*) FROM log WHERE topic = 'probe'") == [(0,)]
         await assert_all_well_soon(api)
     assert orders_count(own_database) == 2
 

@@ -51,6 +51,16 @@ def travel(page: Page, position: int) -> None:
     expect(page.locator("ops-past")).to_have_attribute("data-position", str(position))
 
 
+def break_bot(house: House) -> None:
+    """One that is out of service."""
+    bot = house.bot(failuresMax=2, completion="ack")
+    for error in ("the basket sticks", "the fryer is off"):
+        house.order("VIP")
+        order = house.ask("POST", f"/api/bots/{bot['id']}/claim")["order"]
+        failure = {"claimId": order["claimId"], "error": error, "retryable": False}
+        house.ask("POST", f"/api/orders/{order['id']}/fail", failure)
+
+
 def busy_day(house: House) -> None:
     """Something of everything."""
     bury(house, 3, "SMTP 550: no such mailbox <ada@example.org>")

@@ -43,6 +43,19 @@ def test_queues_show_depth_rates_and_the_age_of_the_oldest(visit: Visit, house: 
     expect(mails.locator('[data-figure="pending"]')).to_have_text("20")
 
 
+def test_jobs_behind_others_in_their_lane_are_shown_and_not_left_out(
+    visit: Visit, house: House
+) -> None:
+    enqueue(house, 4, partition="guest-17")
+    enqueue(house, 1, queue="invoices")
+    page = visit.open("/ops")
+    mails = card(page, "email")
+    expect(mails.locator('[data-figure="pending"]')).to_have_text("1")
+    expect(mails.locator('[data-figure="behind"]')).to_have_text("3")
+    expect(mails.get_by_text("behind in lane")).to_be_visible()
+    expect(card(page, "invoices").get_by_text("behind in lane")).to_be_hidden()
+
+
 def test_a_queue_is_paused_and_resumed(visit: Visit, house: House) -> None:
     enqueue(house)
     page = visit.open("/ops")

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.boards import be_live, column
 from tests.browser.house import House
-from tests.browser.office import be_read, busy_day, enqueue, travel
+from tests.browser.office import be_read, break_bot, busy_day, enqueue, travel
 from tests.browser.test_guests import add_guest
 from tests.browser.visit import IMAGES, Visit
 
@@ -75,6 +75,26 @@ def test_a_picture_of_an_empty_board(
     picture(board, "board-empty")
 
 
+@pytest.mark.parametrize("house", [30], indirect=True)
+def test_a_picture_of_a_board_in_trouble(
+    visits: Callable[..., Visit], house: House, picture: Callable[[Page, str], None]
+) -> None:
+    break_bot(house)
+    house.bot(autoClaim=True)
+    house.orders(4)
+    for name, look in {"board-offline": DESKTOP, "board-offline-phone": PHONE | DARK}.items():
+        visit = visits(**look)
+        visit.is_server_away_expected = True
+        board = visit.open()
+        expect(column(board, "PROCESSING")).to_have_count(1)
+        be_live(board)
+        visit.context.set_offline(True)
+        for pressed in ("New normal order", "New VIP order"):
+            board.get_by_role("button", name=pressed).click()
+        expect(board.locator("daybook-outbox li")).to_have_count(2)
+        picture(board, name)
+
+
 def test_a_picture_of_every_page_for_guests(
     visits: Callable[..., Visit], house: House, picture: Callable[[Page, str], None]
 ) -> None:
@@ -107,6 +127,7 @@ def test_a_picture_of_every_view_of_the_back_office(
     visits: Callable[..., Visit], house: House, picture: Callable[[Page, str], None]
 ) -> None:
     busy_day(house)
+    break_bot(house)
     (dead, *_) = house.get("/api/dlq")["jobs"]
     views = {
         "queues": "#queues",

@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -10,13 +12,16 @@ import pytest
 import daybook
 from daybook import (
     AsyncClient,
+    BadValue,
     Claim,
     ClaimLost,
     Client,
+    DaybookError,
     FollowUp,
     JobStatus,
     Limits,
     NewJob,
+    NewMessage,
     NotFound,
     Rate,
     Refused,
@@ -169,6 +174,59 @@ def test_an_id_cannot_lead_to_another_path(client: Client, standin: StandIn) -> 
         client.get("../queues")
 
     assert standin.seen[0].path == "/api/jobs/../queues"
+
+
+CLAIM = Claim(id=uuid4(), claim_id=uuid4())
+CALLS: dict[str, Callable[[Client, Any], Any]] = {
+    "enqueue": lambda client, value: client.enqueue("email", "greet", value),
+    "enqueue_many": lambda client, value: client.enqueue_many(
+        [NewJob(queue="email", type="greet", payload=value)]
+    ),
+    "complete": lambda client, value: client.complete(CLAIM, value),
+    "then": lambda client, value: client.complete(CLAIM, then=[FollowUp(type="t", payload=value)]),
+    "report": lambda client, value: client.report(
+        [Result(id=CLAIM.id, claim_id=CLAIM.claim_id, outcome="done", result=value)]
+    ),
+    "push": lambda client, value: client.push([NewMessage(queue="email", payload=value)]),
+}
+
+
+def circular() -> Any:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_value_that_json_has_no_form_for_is_an_error_of_ours_and_is_not_sent(
+    client: Client, standin: StandIn, call: str
+) -> None:
+    # Issue 9, item 22
+    for value in (object(), {"a": {1j}}, "\ud800", circular()):
+        with pytest.raises(BadValue) as refused:
+            CALLS[call](client, value)
+        assert isinstance(refused.value, DaybookError)
+        assert refused.value.code == "unencodable"
+        assert "cannot be written as JSON: " in str(refused.value)
+    assert standin.seen == []
+
+
+@pytest.mark.anyio
+async def test_the_async_client_says_the_same(address: Address) -> None:
+    async with AsyncClient(address.url) as client:
+        with pytest.raises(BadValue):
+            await client.enqueue("email", "greet", object())
+
+
+def test_an_address_that_is_no_utf_8_is_an_error_of_ours(client: Client, standin: StandIn) -> None:
+    for call in (
+        lambda: client.get("\ud800"),
+        lambda: client.set_queue("\ud800"),
+        lambda: [*client.list(queue="\ud800")],
+    ):
+        with pytest.raises(BadValue):
+            call()
+    assert standin.seen == []
 
 
 def test_a_refusal_is_not_sent_again(client: Client, standin: StandIn) -> None:

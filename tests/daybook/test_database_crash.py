@@ -2,12 +2,15 @@
 
 import json
 import os
+import re
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from http.client import HTTPConnection, HTTPResponse
+from contextlib import closing, contextmanager, suppress
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +23,8 @@ from eventlog.embedded.postmaster import DATABASE, read_postmaster
 from eventlog.horizon import READ_LAST_POSITION
 from eventlog.wakeups import NOTIFY
 from tests.daybook.conftest import Made, Serving, postgres_processes
+from tests.daybook.recording import History, load
 from tests.daybook.test_log import Following, following
-from tests.daybook.test_streams import open_stream
 from tests.processes import SECONDS_MAX, daybook, eventually
 
 DRAWN_COUNT = 120
@@ -34,6 +37,13 @@ INSERT INTO stored_events (originator_id, originator_version, topic, state,
                            command_id, correlation_id, actor)
 SELECT gen_random_uuid(), 1, 'order.created', '{}', %(command)s, %(command)s, 'test'
 FROM generate_series(1, %(count)s)
+"""
+KILLS_COUNT = 4
+READ_POSITIONS = """
+SELECT notification_id FROM stored_events WHERE notification_id > %(after)s ORDER BY 1
+"""
+COUNT_BEHIND = """
+SELECT count(*) FROM followers WHERE position < (SELECT max(notification_id) FROM stored_events)
 """
 FIND_FLUSHERS = """
 SELECT pid FROM pg_stat_activity
@@ -114,23 +124,37 @@ class Listening(threading.Thread):
     def __init__(self, serving: Serving) -> None:
         super().__init__(daemon=True)
         self.told: list[dict[str, Any]] = []
+        self.rewound: list[dict[str, Any]] = []
         self.last_id: str | None = None
         self._serving = serving
         self._is_over = False
-        self._connection, self._answer = open_stream(serving)
+        self._is_open = threading.Event()
+        self._socket: socket.socket | None = None
         self.start()
+        assert self._is_open.wait(SECONDS_MAX)
 
     def run(self) -> None:
         while not self._is_over:
+            connection = HTTPConnection(*self._serving.address, timeout=SECONDS_MAX)
             try:
-                self._hear(self._answer)
-                self._connection, self._answer = open_stream(self._serving, after=self.last_id)
-            except (OSError, AssertionError, ValueError, AttributeError):
-                time.sleep(0.2)
+                headers = {} if self.last_id is None else {"Last-Event-ID": self.last_id}
+                connection.request("GET", "/api/stream", headers=headers)
+                self._socket = connection.sock
+                with connection.getresponse() as answer:
+                    if answer.status == HTTPStatus.OK:
+                        self._hear(answer)
+            except (OSError, HTTPException):
+                pass
+            finally:
+                connection.close()
+            time.sleep(0.1)
 
     def leave(self) -> None:
         self._is_over = True
-        self._connection.close()
+        if self._socket is not None:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+        self.join(SECONDS_MAX)
 
     def of_topic(self, topic: str) -> set[str]:
         return {one["id"] for one in self.told if one["topic"] == topic}
@@ -140,8 +164,10 @@ class Listening(threading.Thread):
             name, _, value = line.rstrip("\n").partition(": ")
             if name == "id":
                 self.last_id = value
-            elif name == "data" and '"topic"' in value:
-                self.told.append(json.loads(value))
+                self._is_open.set()
+            elif name == "data":
+                said = json.loads(value)
+                (self.told if "topic" in said else self.rewound).append(said)
 
 
 @contextmanager
@@ -191,3 +217,42 @@ def test_positions_that_a_crash_takes_back_are_skipped_by_nobody(crashed_serving
     checked = daybook("audit", "check", "--data-dir", data_dir, "--only", "I-33", "--only", "I-34")
     assert checked.returncode == 0, checked.stdout
     assert "2 valid, 0 invalid, 0 unknown" in checked.stdout
+
+
+def log_positions(conninfo: str, after: int) -> list[int]:
+    with psycopg.connect(conninfo, autocommit=True) as connection:
+        found = connection.execute(READ_POSITIONS, {"after": after}).fetchall()
+    return [position for (position,) in found]
+
+
+@pytest.mark.slow
+def test_postgres_killed_again_and_again_under_bulk_load_is_skipped_by_nobody(
+    crashed_serving: Serving, tmp_path: Path
+) -> None:
+    # I-09, I-33, I-34
+    serving, data_dir, history = crashed_serving, crashed_serving.data_dir, History()
+    assert serving.becomes(200)
+    with listening(serving) as listener:
+        with load(serving, history):
+            for _ in range(KILLS_COUNT):
+                time.sleep(1.5)
+                kill_postgres(data_dir)
+                assert serving.becomes(200)
+            time.sleep(1)
+        log = log_positions(conninfo_of(data_dir), 0)
+        assert eventually(lambda: bool(listener.told) and listener.told[-1]["position"] >= log[-1])
+    assert [one["position"] for one in listener.told] == log
+    assert len(history.acknowledged) > 50
+    assert eventually(lambda: is_followed(data_dir))
+    checked = daybook(
+        *("audit", "check", "--data-dir", data_dir, "--history", history.write(tmp_path)),
+        *("--receipts", history.write_receipts(tmp_path)),
+    )
+    assert checked.returncode == 0, checked.stdout
+    for invariant in ("I-09", "I-33", "I-34"):
+        assert re.search(rf"^{invariant} +valid", checked.stdout, re.M), checked.stdout
+
+
+def is_followed(data_dir: Path) -> bool:
+    ((behind,),) = rows(data_dir, COUNT_BEHIND)
+    return bool(behind == 0)

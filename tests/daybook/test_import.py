@@ -54,6 +54,15 @@ def line(position: int, **changes: Any) -> dict[str, Any]:
     }
 
 
+def order_of(user_id: str) -> dict[str, Any]:
+    return line(4, data={**line(4)["data"], "user_id": user_id})
+
+
+def snoozed(until: str) -> dict[str, Any]:
+    data = {"at": "2026-01-01T12:00:00Z", "claim_id": BOT, "until": until}
+    return line(4, topic="job.snoozed", data=data)
+
+
 def deleted(position: int, **changes: Any) -> dict[str, Any]:
     data = {"at": "2026-01-01T12:00:00Z"}
     return line(position, **{"topic": "order.deleted", "data": data, **changes})
@@ -188,6 +197,17 @@ BAD_LINES: dict[str, Callable[[], dict[str, Any] | str]] = {
     "Invalid UUID": lambda: line(4, aggregate="7"),
     "Invalid RFC3339": lambda: line(4, recordedAt="yesterday"),
     "its actor has a character that no text may have": lambda: line(4, actor="\0"),
+    "An instant lies in the years 1970 to 9998": lambda: line(
+        4, recordedAt="0001-01-01T00:00:00+14:00"
+    ),
+    "0001-01-01T00:00:00+14:00 is beyond the calendar": lambda: snoozed(
+        "0001-01-01T00:00:00+14:00"
+    ),
+    "9999-12-31T23:59:59-14:00 is beyond the calendar": lambda: snoozed(
+        "9999-12-31T23:59:59-14:00"
+    ),
+    "2026-01-01T00:00:00 has no time zone": lambda: snoozed("2026-01-01T00:00:00"),
+    "a text holds the character NUL": lambda: order_of("a\0"),
 }
 
 
@@ -242,7 +262,7 @@ def test_events_that_do_not_follow_from_each_other_end_it_before_it_is_a_log(
     refused = run(own_database, "import", write(tmp_path / "log.ndjson", first, restored))
 
     assert refused.exit_code == 1
-    assert "The event at position 1" in refused.stderr
+    assert "the event at position 1" in refused.stderr
     assert "--discard" in refused.stderr
     assert len(table(own_database, "imports")) == 1
 

@@ -96,6 +96,29 @@ async def test_the_doctor_worries_about_followers_when_an_event_has_waited_and_n
     assert "finished_orders is 1 positions behind." in doctor(database)
 
 
+RETIRE = """
+INSERT INTO followers (name, position, count, digest, updated_at)
+VALUES ('guest_book', 0, 0, '', clock_timestamp() - interval '1 hour')
+"""
+
+
+async def test_a_follower_of_another_version_is_named_as_retired_and_not_as_behind(
+    database: str,
+) -> None:
+    """After an upgrade nobody moves it on any more, and nobody misses it."""
+    rows(database, RETIRE)
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+    rows(database, AGE)
+    told = doctor(database)
+    assert "guest_book of another version: retired" in told
+    assert "behind" not in told
+    step = "DELETE FROM daybook.followers WHERE name IN ('guest_book');"
+    assert step in told
+    rows(database, step)
+    assert "All read models keep up with the log." in doctor(database)
+
+
 LEAVE_DEAD_ROWS = """
 ALTER TABLE job_types SET (autovacuum_enabled = off);
 INSERT INTO job_types SELECT 'email', number::text FROM generate_series(1, 100001) AS number;

@@ -182,7 +182,11 @@ def test_a_function_decides_what_follows() -> None:
     assert [one["type"] for one in told["then"]] == ["part_0", "part_1"]
 
 
-@pytest.mark.parametrize("value", [object(), {1: object()}, "\ud800"])
+CIRCULAR: list[Any] = []
+CIRCULAR.append(CIRCULAR)
+
+
+@pytest.mark.parametrize("value", [object(), {1: object()}, "\ud800", CIRCULAR], ids=type)
 def test_what_cannot_be_told_fails_for_good(value: Any) -> None:
     with pytest.raises(Fail, match="cannot be written as JSON"):
         done(value)

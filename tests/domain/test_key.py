@@ -1,6 +1,6 @@
 """Keys as the log knows them: what can be issued, how secrets change, and how a key ends."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from functools import reduce
 from typing import Any
 from uuid import UUID
@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from uuid_utils.compat import uuid7
 
-from domain.errors import BadKeyError, KeyRevokedError
+from domain.errors import BadKeyError, BadValueError, KeyRevokedError
 from domain.event import Event
-from domain.key import KEY, Binding, Key, issue, revoke, rotate
+from domain.key import KEY, Binding, Key, earlier_until, issue, revoke, rotate
 from domain.scope import NAMES, Scope, names_of, scope_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -51,6 +51,45 @@ def issued(*scopes: str, expires_at: datetime | None = None, **binding: Any) -> 
 def test_a_key_without_a_meaning_is_not_issued(scopes: Any, binding: Any) -> None:
     with pytest.raises(BadKeyError):
         issued(*scopes, **binding)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"holder": ""},
+        {"holder": "x" * 201},
+        {"holder": "\udcff"},
+        {"reason": "x" * 501},
+        {"reason": "a\0"},
+        {"binding": Binding(queues=("a b/c",))},
+        {"binding": Binding(queues=("email\n",))},
+        {"binding": Binding(restaurant="x" * 201)},
+        {"expires_at": datetime(9999, 12, 31, 23, 59, 59, tzinfo=timezone(-timedelta(hours=14)))},
+    ],
+    ids=str,
+)
+def test_a_key_whose_words_no_log_can_hold_is_not_issued(values: dict[str, Any]) -> None:
+    # Issue 9, item 1
+    usual: dict[str, Any] = {
+        "name": "k3v9q1m8x2ab",
+        "holder": "a test",
+        "scopes": ["worker"],
+        "binding": Binding(queues=("email", "*")),
+        "digest": "00",
+        "reason": "a test",
+        "expires_at": NOON + DAY,
+        "now": NOON,
+    }
+    assert issue(**usual).holder == "a test"
+    with pytest.raises((BadKeyError, BadValueError)):
+        issue(**{**usual, **values})
+
+
+@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1, 1e300])
+def test_the_secret_before_is_not_good_for_ever(seconds: float) -> None:
+    with pytest.raises(BadKeyError):
+        earlier_until(NOON, seconds)
+    assert earlier_until(NOON, 3600) == NOON + timedelta(hours=1)
 
 
 def test_a_key_that_has_expired_is_not_issued() -> None:

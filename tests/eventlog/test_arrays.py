@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from psycopg.adapt import PyFormat
 
 from eventlog.arrays import (
     PackedArray,
@@ -65,3 +66,15 @@ def test_the_server_reads_back_what_was_packed(
     query = f"SELECT %(packed)b::{kind}[]"
     found = connection.execute(query.encode(), {"packed": packed}, binary=True).fetchone()
     assert found == (values,)
+
+
+def test_another_connection_needs_no_other_classes(server: str) -> None:
+    """They would be garbage that only a collection of cycles takes away."""
+    with connect_in_thread(server) as first, connect_in_thread(server) as second:
+        known = [
+            connection.adapters.get_dumper(kind, PyFormat.BINARY)
+            for connection in (first, second)
+            for kind in PackedArray.__subclasses__()
+        ]
+    half = len(known) // 2
+    assert known[:half] == known[half:]

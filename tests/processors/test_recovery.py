@@ -141,5 +141,5 @@ async def test_the_doctor_names_a_bot_out_of_service_and_how_to_bring_it_back(
             found = {one.what: one async for one in examine(reader)}
 
     assert found["bots"].health is Health.NOTICE
-    assert f"bot {bot_id} (1 failures)" in found["bots"].sentence
+    assert f"bot {bot_id} (failures: 1)" in found["bots"].sentence
     assert "/restore" in found["bots"].next_step

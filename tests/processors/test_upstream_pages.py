@@ -1,6 +1,7 @@
 """Pages as feeds send them, and the settings that say how to read them."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
+from msgspec.structs import replace
+from uuid_utils.compat import uuid7
 
 from domain.job import NULL
+from domain.new_jobs import JobValues
+from domain.upstream_record import UpstreamRecord
+from domain.values import NAME_CHARACTERS_MAX, checked
 from eventlog.errors import SetupError
-from processors.upstream_feeds import Feed, Mapping, read_feeds
-from processors.upstream_pages import RECORD_BYTES_MAX, BadPageError, Page, read_page
+from processors.upstream_feeds import Feed, FeedJob, Mapping, read_feeds
+from processors.upstream_pages import (
+    ID_CHARACTERS_MAX,
+    RECORD_BYTES_MAX,
+    REVISION_CHARACTERS_MAX,
+    BadPageError,
+    Page,
+    _data,
+    read_page,
+)
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def page(body: Any, asked: str | None = None, **mapping: Any) -> Page:
@@ -207,3 +223,27 @@ def test_what_is_refused_is_not_shown(text: str) -> None:
     with pytest.raises(SetupError) as refused:
         read_feeds(text)
     assert "t0ken" not in str(refused.value)
+
+
+@pytest.mark.parametrize("sign", ["x", "\u00e9", "\x01", "\U0001f600"])
+def test_the_job_of_the_largest_record_is_within_the_bounds_of_a_job(sign: str) -> None:
+    # Issue 9, item 1
+    content = b'{"text": "' + b"x" * (RECORD_BYTES_MAX - 12) + b'"}'
+    item = {"id": sign * ID_CHARACTERS_MAX, "version": sign * REVISION_CHARACTERS_MAX}
+    (found,) = page([item], version="version").found
+    assert _data(Raw(content)) is not NULL
+    record = UpstreamRecord(
+        id=uuid7(),
+        version=1,
+        stream="s" * NAME_CHARACTERS_MAX,
+        record_id=found.record_id,
+        revision=found.revision,
+        data=_data(Raw(content)),
+        seen_at=NOON,
+        updated_at=NOON,
+    )
+    job = FeedJob(queue="q", type="t").of_record.job(record, "changed")
+    given = {name: getattr(job, name) for name in ("queue", "type", "payload", "subject")}
+    assert checked(given, JobValues).subject == job.subject
+    other = FeedJob(queue="q", type="t").of_record.job(replace(record, id=uuid7()), "changed")
+    assert other.subject != job.subject

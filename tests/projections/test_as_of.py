@@ -2,18 +2,19 @@
 
 import random
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
+from psycopg import AsyncConnection
 from uuid_utils.compat import uuid7
 
 from domain.foreman import CancelJob, RetryJob
 from domain.kitchen import DeleteOrder, RestoreOrder
-from domain.order import OrderKind
+from domain.order import Order, OrderKind
 from domain.workshop import Outcome
-from eventlog.database import connect, reader_conninfo
+from eventlog.database import connect, owner_conninfo, reader_conninfo
 from projections.as_of import Past, position_of
 from projections.checkpoints import take_checkpoints
 from projections.registry import DECIDERS
@@ -25,6 +26,13 @@ pytestmark = pytest.mark.anyio
 
 READ_LOG = """
 SELECT notification_id, originator_id, topic, state FROM stored_events ORDER BY notification_id
+"""
+
+
+APPEND_LATE = """
+INSERT INTO stored_events (originator_id, originator_version, topic, state,
+                           command_id, correlation_id, actor)
+VALUES (%(id)s, 1, %(topic)s, %(state)s, %(id)s, %(id)s, 'test')
 """
 
 
@@ -110,3 +118,28 @@ async def test_an_instant_means_the_last_event_recorded_until_then(database: str
         first, last = moments[0], moments[-1]
         assert await position_of(reader, first[1] - timedelta(seconds=1)) == 0
         assert await position_of(reader, last[1] + timedelta(days=1)) == last[0]
+
+
+async def test_what_was_under_way_when_a_checkpoint_was_taken_is_in_the_past_from_then_on(
+    database: str,
+) -> None:
+    """Its position is below the checkpoint's, and it was not there to be copied."""
+    late = uuid7()
+    created = Order.Created(
+        at=datetime.now(UTC), order_id=late, number=900, kind=OrderKind.VIP, attempts_max=3
+    )
+    topic, state = MAPPER.encode(created)
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+        async with await AsyncConnection.connect(owner_conninfo(database)) as writer:
+            await writer.execute(APPEND_LATE, {"id": late, "topic": topic, "state": state})
+            await kitchen.order()
+            async with await connect(reader_conninfo(database)) as reader:
+                assert await take_checkpoints(reader, settled=1) == 3
+            await writer.commit()
+        await kitchen.order()
+    async with await connect(reader_conninfo(database)) as reader:
+        for position in (3, 4):
+            past = (await Past.at(reader, position)).states
+            assert late in past
+            assert past == fold_from_zero(database, position)

@@ -13,14 +13,15 @@ import { View, heading, queryOf } from "./view.js";
  * @property {boolean} paused
  * @property {number} pending
  * @property {number} scheduled
+ * @property {number} behind others in their lanes
  * @property {number} processing
  * @property {number} dead
  * @property {string[]} atLeast
  * @property {string | null} oldestPendingAt
  */
 
-const FIGURES = { pending: "waiting", scheduled: "scheduled", processing: "running", dead: "dead" };
-const STATUSES = { pending: "PENDING", scheduled: "PENDING", processing: "PROCESSING", dead: "DEAD" };
+const FIGURES = { pending: "waiting", behind: "behind in lane", scheduled: "scheduled", processing: "running", dead: "dead" };
+const STATUSES = { pending: "PENDING", behind: "PENDING", scheduled: "PENDING", processing: "PROCESSING", dead: "DEAD" };
 
 const SLICES_A_MINUTE = 12;
 
@@ -85,6 +86,8 @@ function describe(card, queue) {
     const more = queue.atLeast.includes(name) ? "≥ " : "";
     say(find(`[data-figure="${name}"]`, card), `${more}${count(amount)}`);
   }
+  // Most queues have no lanes, and their cards no figure for them.
+  find('[data-figure="behind"]', card).closest("div").hidden = queue.behind === 0;
   const since = queue.oldestPendingAt;
   say(find(".age", card), since === null ? "–" : duration(rates.clock.now() - Date.parse(since)));
   const pause = find(".pause", card);
