@@ -268,8 +268,13 @@ async def test_nobody_is_woken_for_a_queue_that_gives_nothing(database: str) -> 
     wanted = [Selector(("email",)), Selector(("email",), ("send",), "lane")]
     async with open_workshop(database) as workshop:
         await workshop.enqueue(new_job(), new_job(partition="lane"))
-        for limits, count in (({}, 2), ({"paused": True}, 0), ({"concurrency": 1}, 1)):
-            await workshop.submit(ConfigureQueue(name="email", **{"paused": False, **limits}))
+        settings: list[tuple[dict[str, Any], int]] = [
+            ({"paused": False}, 2),
+            ({"paused": True}, 0),
+            ({"paused": False, "concurrency": 1}, 1),
+        ]
+        for limits, count in settings:
+            await workshop.submit(ConfigureQueue(name="email", **limits))
             async with await connect(reader_conninfo(database)) as reader:
                 found = await find_ready(reader, wanted)
             assert sum(one.count for one in found if one.partition is None) == count, limits
