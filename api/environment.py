@@ -25,6 +25,11 @@ def from_environment(overrides: Mapping[str, str]) -> Settings:
     return load(os.environ, overrides)
 
 
+def environment_with(variables: Mapping[str, str]) -> dict[str, str]:
+    """For a program that is started: ours, and these."""
+    return {**os.environ, **variables}
+
+
 def load(environ: Mapping[str, str], overrides: Mapping[str, str]) -> Settings:
     """The settings of an environment; `overrides`, by field, are those of the command line."""
     _refuse_unknown(environ)

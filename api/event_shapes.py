@@ -60,6 +60,8 @@ def _value(value: Any) -> Any:
         return moment(value)
     if isinstance(value, Raw):
         return orjson.Fragment(bytes(value))
+    if isinstance(value, list | tuple):
+        return [_value(one) for one in value]
     return members_json(value) if isinstance(value, Struct) else value
 
 

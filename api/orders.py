@@ -1,5 +1,6 @@
 """What can be done with orders over HTTP, other than reading them."""
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, TypedDict
 from uuid import UUID
@@ -9,7 +10,17 @@ from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
 from api.access import ADMIN, BOT, CLIENT, STAFF, VIP
-from api.commands import Body, Call, Stated, Write
+from api.commands import (
+    REPLAYED,
+    Body,
+    Call,
+    RawHeaders,
+    Stated,
+    Write,
+    origin_of,
+    stored,
+)
+from api.problems import unavailable
 from api.requests import (
     BATCH_BODY_BYTES_MAX,
     BATCH_MAX,
@@ -23,6 +34,8 @@ from domain.desk import Command, Together
 from domain.kitchen import (
     AssignOrder,
     Claimed,
+    ClearCompleteOrders,
+    Cleared,
     ClearOrders,
     CompleteOrder,
     CreateOrder,
@@ -34,6 +47,12 @@ from domain.kitchen import (
 )
 from domain.order import Order, OrderKind, OrderStatus
 from domain.values import Error
+from eventlog.origin import StoredAnswer
+from projections.order_list import find_complete
+from projections.snapshot import ListBehindError
+
+COMPLETE = "daybook.complete_orders"
+CLEARED_AT_ONCE_MAX = 1000
 
 
 class NewOrder(Body, frozen=True):
@@ -69,8 +88,11 @@ class OrdersAnswer(TypedDict):
 
 
 class ClearedAnswer(TypedDict):
+    """`cleared` counts orders that were open, `completed` those that were complete."""
+
     message: str
     cleared: int
+    completed: int
 
 
 def create(new: NewOrder, call: Call) -> CreateOrder:
@@ -155,9 +177,35 @@ def requeue(asked: Stated, call: Call) -> RequeueOrder:
     return RequeueOrder(order_id=call.id, because=asked.reason)
 
 
-def clear(asked: Stated, _call: Call) -> ClearOrders:
-    """Delete every order that is not complete. Their numbers are not used again."""
-    return ClearOrders(because=asked.reason)
+def clear(asked: Stated, call: Call) -> ClearOrders:
+    """Delete every order that is open and take every complete one out of the lists. Histories keep
+    them all, and their numbers are not used again."""
+    complete: Sequence[UUID] = call.scope[COMPLETE]
+    return ClearOrders(
+        complete=complete[:CLEARED_AT_ONCE_MAX],
+        further_count=len(complete[CLEARED_AT_ONCE_MAX:]),
+        because=asked.reason,
+    )
+
+
+class ClearEndpoint(Write[Stated, Cleared]):
+    """What is open is cleared by one command, together with the first complete orders; further
+    complete ones follow in commands of their own, so that none holds up others for long."""
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        try:
+            complete = await call.service.read(find_complete)
+        except ListBehindError as error:
+            return stored(unavailable(str(error))), []
+        call.scope[COMPLETE] = complete
+        answer, headers = await super().answer(call, body)
+        if answer.status == self.status and REPLAYED not in headers:
+            because = self.read(call, body).reason
+            for first in range(CLEARED_AT_ONCE_MAX, len(complete), CLEARED_AT_ONCE_MAX):
+                part = complete[first : first + CLEARED_AT_ONCE_MAX]
+                command = ClearCompleteOrders(complete=part, because=because)
+                await call.submit(command, origin_of(call, None, call.correlation), None)
+        return answer, headers
 
 
 def created(order: Order) -> OrderAnswer:
@@ -190,8 +238,12 @@ def requeued(order: Order) -> OrderAnswer:
     return {"order": order_json(order), "message": "Order requeued successfully"}
 
 
-def cleared(count: int) -> ClearedAnswer:
-    return {"message": "All orders cleared successfully", "cleared": count}
+def cleared(counts: Cleared) -> ClearedAnswer:
+    return {
+        "message": "All orders cleared successfully",
+        "cleared": counts.open_count,
+        "completed": counts.complete_count,
+    }
 
 
 def _uuid(text: str | None) -> UUID | None:
@@ -223,7 +275,7 @@ CHANGE = Write(
 FAIL = Write(
     "POST", "/api/orders/{id}/fail", takes=Failure, scope=BOT | STAFF, command=fail, shape=failed
 )
-CLEAR = Write(
+CLEAR = ClearEndpoint(
     "DELETE", "/api/orders/clear", takes=Stated, scope=ADMIN, command=clear, shape=cleared
 )
 DELETE = Write(

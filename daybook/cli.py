@@ -23,6 +23,7 @@ from daybook.errors import BadSetup, DaybookError
 from daybook.history import COMMANDS as HISTORY_COMMANDS
 from daybook.keys import keys_group
 from daybook.looking import COMMANDS
+from daybook.pg import pg_command
 from daybook.quarantine import quarantine_group
 from daybook.rebuild import rebuild_command
 from daybook.terminal import echo, say
@@ -228,6 +229,8 @@ for one in quarantine_group.commands.values():
 cli.add_command(quarantine_group)
 check_command.params += DATABASE_OPTIONS
 cli.add_command(audit_group)
+pg_command.params += DATABASE_OPTIONS
+cli.add_command(pg_command)
 rebuild_command.params += DATABASE_OPTIONS
 cli.add_command(rebuild_command)
 

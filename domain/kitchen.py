@@ -4,7 +4,7 @@
 recorded by one command, so that neither side can ever say otherwise.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -24,7 +24,7 @@ from domain.errors import (
     OrderTakenError,
 )
 from domain.event import Event
-from domain.order import ORDER, Order, OrderKind
+from domain.order import ORDER, Order, OrderKind, OrderStatus
 
 ORDER_NUMBERS = "order_numbers"
 ATTEMPTS_MAX = 3
@@ -307,20 +307,47 @@ class RequeueOrder(Struct, frozen=True, kw_only=True, gc=False):
         return desk.record(ORDER, order.id, requeued)
 
 
+class Cleared(Struct, frozen=True, gc=False):
+    """How many orders were open, and how many complete."""
+
+    open_count: int
+    complete_count: int
+
+
 class ClearOrders(Struct, frozen=True, kw_only=True, gc=False):
-    """Deletes every order that is not finished, frees every bot, and answers how many went."""
+    """Deletes every order that is not finished and those complete ones that are named, and frees
+    every bot."""
+
+    complete: Sequence[UUID] = ()
+    further_count: int = 0
+    """Of complete orders that are cleared by commands that follow this one."""
 
     because: str | None = None
 
     @property
     def reads(self) -> Reads:
-        return Reads(every=(ORDER, BOT))
+        return Reads(every=(ORDER, BOT), names=tuple([(ORDER, one) for one in self.complete]))
 
-    def decide(self, desk: Desk) -> int:
+    def decide(self, desk: Desk) -> Cleared:
         open_orders = desk.every(ORDER)
         for order in open_orders:
             _delete_order(desk, order, self.because)
-        return len(open_orders)
+        complete_count = _delete_complete(desk, self.complete, self.because)
+        return Cleared(len(open_orders), complete_count + self.further_count)
+
+
+class ClearCompleteOrders(Struct, frozen=True, kw_only=True, gc=False):
+    """Takes complete orders out of the lists; history, audit and earlier positions keep them."""
+
+    complete: Sequence[UUID]
+    because: str | None = None
+
+    @property
+    def reads(self) -> Reads:
+        return Reads(names=tuple([(ORDER, one) for one in self.complete]))
+
+    def decide(self, desk: Desk) -> int:
+        return _delete_complete(desk, self.complete, self.because)
 
 
 class DeleteBot(Struct, frozen=True, kw_only=True, gc=False):
@@ -420,6 +447,18 @@ def _delete_order(desk: Desk, order: Order, because: str | None) -> Order:
         bot = _bot(desk, order.claim.bot_id)
         _release(desk, order, bot, ReleaseReason.ORDER_DELETED, because)
     return desk.record(ORDER, order.id, deleted)
+
+
+def _delete_complete(desk: Desk, ids: Iterable[UUID], because: str | None) -> int:
+    found = [desk.get(ORDER, one) for one in ids]
+    complete = [
+        order
+        for order in found
+        if order and order.status is OrderStatus.COMPLETE and order.deleted_at is None
+    ]
+    for order in complete:
+        desk.record(ORDER, order.id, orders.delete(order, because=because, now=desk.now))
+    return len(complete)
 
 
 def _record(desk: Desk, order: Order, events: Iterable[Event]) -> Order:

@@ -43,6 +43,11 @@ SELECT pg_terminate_backend(pid)
 FROM pg_stat_activity
 WHERE pid = %(pid)s AND backend_start::text = %(started)s
 """
+# Whatever the server's default: an answer is given, and an event seen, once it is on the disk.
+FLUSH_AT_COMMIT = """
+SELECT set_config('synchronous_commit', 'on', false)
+WHERE current_setting('synchronous_commit') = 'off'
+"""
 # Only the user who opened a session may look at it and end it, not the role it works under.
 LEAVE_ROLE = "SET ROLE NONE"
 RESUME_ROLE = "RESET ROLE"
@@ -272,6 +277,7 @@ async def _identify(connection: Connection) -> dict[str, object]:
     ((pid, started),) = await cursor.fetchall()
     assert started is not None, "a session can see when it was started"
     await connection.execute(RESUME_ROLE)
+    await connection.execute(FLUSH_AT_COMMIT)
     return {"pid": pid, "started": started}
 
 

@@ -42,6 +42,12 @@ SELECT current_setting('search_path'), set_config('search_path', %(schema)s, tru
        current_user::text, current_database()::text,
        (SELECT has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = %(schema)s)
 """
+# An event that is visible before it is flushed may be told and then be lost with a crash, and its
+# position be given to another.
+FLUSH_AT_COMMIT = """
+SELECT set_config('synchronous_commit', 'on', true)
+WHERE current_setting('synchronous_commit') = 'off'
+"""
 LEAVE_SCHEMA = "SELECT set_config('search_path', %(path)s, true)"
 
 # What a connection without the schema, or without the rights, comes upon.
@@ -153,6 +159,7 @@ def _steps(new: Sequence[NewJob], origin: Origin, wake: bool) -> Steps:
             raise _no_daybook(database)
         if not may_use:
             raise _not_granted(user, f"permission denied for schema {SCHEMA}")
+        yield FLUSH_AT_COMMIT, {}
         enqueued = yield from _create(new, origin)
     except Exception:
         # The transaction is the caller's, who may go on with it.

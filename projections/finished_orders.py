@@ -49,6 +49,10 @@ ORDER BY number DESC
 LIMIT %(limit)s
 """
 
+FIND_FINISHED_ORDERS = """
+SELECT id FROM finished_orders WHERE number <> ALL(%(except)s::bigint[]) ORDER BY number
+"""
+
 READ_OWN_FINISHED_ORDERS = f"""{SELECT_FINISHED_ORDERS}
 WHERE owner = %(owner)s AND number < %(before)s AND number <> ALL(%(except)s::bigint[])
 ORDER BY number DESC

@@ -23,6 +23,7 @@ from psycopg.rows import TupleRow
 from domain.order import ORDER, Order, OrderKind, OrderStatus
 from eventlog.mapper import EventMapper
 from projections.finished_orders import (
+    FIND_FINISHED_ORDERS,
     READ_FINISHED_ORDERS,
     READ_OWN_FINISHED_ORDERS,
     FinishedOrders,
@@ -44,6 +45,8 @@ WHERE bot_id IS NOT NULL AND number < %(number)s
 ORDER BY number DESC
 LIMIT %(limit)s
 """
+
+FIND_PROCESSING_ORDERS = "SELECT id FROM orders WHERE bot_id IS NOT NULL"
 
 READ_DEAD_ORDERS = f"""{SELECT_ORDERS}
 WHERE status = 'DEAD' AND number < %(number)s
@@ -126,6 +129,20 @@ async def read_section(
 ) -> list[Order]:
     """The first orders of one status, in a snapshot in which the read model is at `position`."""
     return await _read_sections(connection, Place.beginning(section), limit, position, None)
+
+
+async def find_complete(connection: AsyncConnection[TupleRow]) -> list[UUID]:
+    """The ids of all complete orders that are in lists; before them those of orders that are being
+    cooked, which may be complete by the time somebody has decided about them."""
+    async with connection.transaction():
+        _, position = await enter_snapshot(connection, FinishedOrders.name)
+        tail = await _fold_tail(connection, position)
+        known = [order.number for order in tail]
+        rows = await connection.execute(FIND_FINISHED_ORDERS, {"except": known}, binary=True)
+        finished = [order_id for (order_id,) in await rows.fetchall()]
+        rows = await connection.execute(FIND_PROCESSING_ORDERS, binary=True)
+        processing = [order_id for (order_id,) in await rows.fetchall()]
+    return processing + finished + [order.id for order in tail if order.deleted_at is None]
 
 
 def _place_of(order: Order, only: OrderStatus | None) -> Place:

@@ -32,3 +32,12 @@ CREATE TABLE quarantine_scans (
 GRANT SELECT, INSERT, UPDATE, DELETE ON quarantines, quarantined_rows, quarantine_scans
 TO daybook_service;
 GRANT SELECT ON quarantines TO daybook_auditor;
+
+-- Their twin, for copies of earlier positions: see 0021.
+CREATE TABLE daybook_past.quarantines (as_of bigint NOT NULL, LIKE daybook.quarantines);
+DO $$
+BEGIN
+    EXECUTE format('CREATE INDEX %I ON daybook_past.quarantines (as_of)', 'quarantines_as_of_idx');
+END $$;
+GRANT SELECT, INSERT, DELETE ON daybook_past.quarantines TO daybook_service;
+GRANT SELECT ON daybook_past.quarantines TO daybook_auditor;

@@ -15,9 +15,10 @@ from eventlog.follower import READ_CURSOR, READ_EVENTS, READ_EVENTS_OF_TOPICS, C
 from eventlog.mapper import FollowedEvent
 from projections.quarantines import set_aside_ids
 from projections.rebuild.copies import Copy, store_cursor
-from projections.rebuild.targets import MAPPER, Connection, Events, Target
+from projections.rebuild.targets import MAPPER, TARGETS, Connection, Events, Target
 
 CHUNK = 20_000
+ALL_TOPICS = frozenset[str]().union(*(target.topics for target in TARGETS))
 END_OF_LOG = 2**63 - 1
 
 # The copies first, then what they are made from.
@@ -78,7 +79,19 @@ async def replay_chunk(connection: Connection, copies: Sequence[Copy], goals: Go
             )
             for copy in behind
         }
+    first = behind[0].target.name
+    moved[first] = replace(moved[first], left_out=(*moved[first].left_out, *_unknown(events)))
     return [moved.get(copy.target.name, copy) for copy in copies]
+
+
+def _unknown(events: Events) -> list[str]:
+    """What no target can have asked for; read only where all topics are."""
+    known = MAPPER.known_topics
+    return [
+        f"{one.originator_id}: position {one.position} has the unknown topic {one.topic}"
+        for one in events
+        if one.topic not in known
+    ]
 
 
 def is_behind(copy: Copy, goals: Goals) -> bool:
@@ -101,7 +114,7 @@ async def _read(
 ) -> list[FollowedEvent]:
     wanted = {"after": after, "horizon": upto, "limit": CHUNK}
     topics = frozenset[str]().union(*(copy.target.topics for copy in copies))
-    if topics == MAPPER.known_topics:
+    if topics == ALL_TOPICS:
         # All of them, so that what nobody knows is not passed over.
         rows = await connection.execute(READ_EVENTS, wanted, binary=True)
     else:

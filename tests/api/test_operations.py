@@ -87,6 +87,16 @@ async def assert_tables_are_what_the_log_says(conninfo: str) -> None:
             assert found.is_equal, [str(one) for one in found.differences]
 
 
+async def test_an_accepted_push_is_told_with_its_messages_in_the_log(database: str) -> None:
+    async with opened(database, BUSY) as api:
+        await make_busy(api)
+        assert (await push(api, item(1, partition="b"))).status == 202
+        answer = await api.get("/api/events?topic=operation.created")
+    assert answer.status == 200, answer.body
+    (told,) = answer.json["events"][-1]["data"]["items"]
+    assert (told["queue"], told["payload"]) == ("mail", 1)
+
+
 async def test_a_busy_service_accepts_a_push_and_carries_it_out_later(database: str) -> None:
     # S3-02, S3-19, S3-20, S3-37, S3-45, D-46, D-55
     async with opened(database, BUSY) as api:

@@ -9,8 +9,10 @@ from uuid import UUID
 import pytest
 from uuid_utils.compat import uuid7
 
+from api import orders as orders_module
+from domain.kitchen import ClearOrders
 from tests.api.http import Api, open_api
-from tests.kitchen import fold_of_the_log, live_rows, rows, transactions_count
+from tests.kitchen import fold_of_the_log, live_rows, open_kitchen, rows, transactions_count
 
 pytestmark = pytest.mark.anyio
 
@@ -302,11 +304,56 @@ async def test_clearing_deletes_what_is_open_and_frees_the_bots(
     after = await api.order()
     claimed = await api.post(f"/api/bots/{bot['id']}/claim")
 
-    assert answer.json == {"message": "All orders cleared successfully", "cleared": 2}
+    assert answer.json == {
+        "message": "All orders cleared successfully",
+        "cleared": 2,
+        "completed": 1,
+    }
+    shown = (await api.get("/api/orders")).json["orders"]
+    assert [order["id"] for order in shown] == [after["id"]]
+    history = (await api.get(f"/api/orders/{done['id']}/history")).json["events"]
+    assert [event["topic"] for event in history][-2:] == ["order.completed", "order.deleted"]
     assert transactions_count(database, "order.deleted", "bot.released") == 1
     assert after["orderNumber"] == 4
     assert claimed.json["order"]["id"] == after["id"]
     assert live_rows(database) == fold_of_the_log(database)
+
+
+async def test_clearing_takes_any_number_of_complete_orders_and_a_replay_takes_no_more(
+    api: Api, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # S0-62, D-09
+    monkeypatch.setattr(orders_module, "CLEARED_AT_ONCE_MAX", 2)
+    for _ in range(5):
+        order, _ = await api.cooking()
+        await api.patch(f"/api/orders/{order['id']}", {"status": "COMPLETE"})
+    await api.cooking()
+    key = {"idempotency_key": "clear-1", "daybook_reason": "end of the day"}
+    answer = await api.delete("/api/orders/clear", **key)
+    assert (answer.json["cleared"], answer.json["completed"]) == (1, 5)
+    assert (await api.get("/api/orders")).json["orders"] == []
+    said = rows(database, "SELECT data ->> 'because' FROM log WHERE topic = 'order.deleted'")
+    assert said == [("end of the day",)] * 6
+
+    order, _ = await api.cooking()
+    await api.patch(f"/api/orders/{order['id']}", {"status": "COMPLETE"})
+    again = await api.delete("/api/orders/clear", **key)
+    assert again.json == answer.json
+    assert len((await api.get("/api/orders?status=COMPLETE")).json["orders"]) == 1
+    assert live_rows(database) == fold_of_the_log(database)
+
+
+async def test_an_order_that_is_completed_while_all_are_cleared_is_cleared_too(
+    database: str,
+) -> None:
+    async with open_kitchen(database) as kitchen:
+        bot = await kitchen.bot()
+        await kitchen.order()
+        order = await kitchen.claim(bot)
+        assert order is not None
+        # It was being cooked when the complete ones were looked for.
+        await kitchen.complete(order)
+        cleared = (await kitchen.submit(ClearOrders(complete=[order.id]))).answer
+    assert (cleared.open_count, cleared.complete_count) == (0, 1)
 
 
 async def test_clearing_an_empty_kitchen_leaves_no_event(api: Api, database: str) -> None:

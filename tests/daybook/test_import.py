@@ -262,7 +262,7 @@ def test_events_that_do_not_follow_from_each_other_end_it_before_it_is_a_log(
     refused = run(own_database, "import", write(tmp_path / "log.ndjson", first, restored))
 
     assert refused.exit_code == 1
-    assert "The event at position 1" in refused.stderr
+    assert "the event at position 1" in refused.stderr
     assert "--discard" in refused.stderr
     assert len(table(own_database, "imports")) == 1
 

@@ -101,7 +101,7 @@ LOOKS: dict[str, list[tuple[str, ...]]] = {
 }
 # They show none of the log's data: numbers, addresses and their own sentences. What `serve` and
 # `worker` log is tried below; `export` and `import` are tried below, too.
-SILENT = {"serve", "worker", "demo", "migrate", "bench", "export", "import"}
+SILENT = {"serve", "worker", "demo", "migrate", "bench", "export", "import", "pg"}
 
 
 def test_every_command_is_tried() -> None:

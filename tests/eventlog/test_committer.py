@@ -5,6 +5,7 @@ import random
 from typing import Any, ClassVar
 from uuid import UUID
 
+import psycopg
 import pytest
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
@@ -15,6 +16,7 @@ from domain.errors import BotBusyError, ClaimLostError, NotFoundError, Refusal
 from domain.event import Decider, Event
 from domain.kitchen import ClaimOrder, CreateOrder
 from domain.order import ORDER, Order, OrderKind, OrderStatus
+from eventlog.database import owner_conninfo
 from eventlog.errors import ConflictError, UnavailableError
 from tests.kitchen import Kitchen, fold_of_the_log, live_rows, open_kitchen, origin, rows
 
@@ -278,3 +280,28 @@ async def test_commands_that_belong_together_are_decided_all_or_nothing(database
     assert [order.number for order in created] == [1, 2, 3]
     assert rows(database, "SELECT count(*) FROM log WHERE topic LIKE '%%claimed'") == [(0,)]
     assert live_rows(database) == fold_of_the_log(database)
+
+
+NOTE_SETTING = """
+CREATE TABLE noted (setting text);
+GRANT INSERT ON noted TO daybook_service;
+CREATE FUNCTION note_setting() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO noted VALUES (current_setting('synchronous_commit'));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER note_setting AFTER INSERT ON stored_events
+    FOR EACH STATEMENT EXECUTE FUNCTION note_setting()
+"""
+
+
+async def test_what_is_acknowledged_is_flushed_whatever_the_servers_default(
+    own_database: str,
+) -> None:
+    name = psycopg.conninfo.conninfo_to_dict(own_database)["dbname"]
+    with psycopg.connect(owner_conninfo(own_database), autocommit=True) as owner:
+        owner.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off'.encode())
+        owner.execute(NOTE_SETTING)
+    async with open_kitchen(own_database) as kitchen:
+        await kitchen.order()
+    assert rows(own_database, "SELECT setting FROM noted") == [("on",)]

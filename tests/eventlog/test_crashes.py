@@ -17,13 +17,15 @@ import pytest
 from uuid_utils.compat import uuid7
 
 from domain.bot import Bot
+from domain.order import Order
 from eventlog.database import owner_conninfo, writer_conninfo
 from eventlog.embedded import EmbeddedPostgres
 from eventlog.errors import OutcomeUnknownError, UnavailableError
 from eventlog.migrate import migrate
 from projections.registry import MIGRATIONS
 from tests.conftest import reachable_directory
-from tests.kitchen import fold_of_the_log, live_rows, open_kitchen, rows
+from tests.kitchen import eventually, fold_of_the_log, live_rows, open_kitchen, rows
+from tests.proxy import Cut, proxy_to
 
 pytestmark = pytest.mark.anyio
 
@@ -150,3 +152,43 @@ async def test_a_database_that_cannot_write_is_named_and_writing_resumes_by_itse
             owner.execute("SET default_transaction_read_only = off")
             owner.execute(f'ALTER DATABASE "{name}" RESET default_transaction_read_only')
         await kitchen.order()
+
+
+FIND_COMMITTING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+AWAIT_STANDBY = "ALTER SYSTEM SET synchronous_standby_names = 'nobody'"
+AWAIT_NONE = "ALTER SYSTEM RESET synchronous_standby_names"
+
+
+def set_up(conninfo: str, statement: str) -> None:
+    with psycopg.connect(conninfo, autocommit=True) as owner:
+        owner.execute(statement.encode())
+        owner.execute("SELECT pg_reload_conf()")
+
+
+async def test_the_outcome_is_not_asked_for_while_the_lost_session_may_still_commit(
+    own_server: tuple[str, Path],
+) -> None:
+    """Who asks too early finds nothing, does it again, and is told that it exists already."""
+    conninfo, _ = own_server
+    async with proxy_to(conninfo) as proxy, open_kitchen(proxy.conninfo) as kitchen:
+        await kitchen.bot()
+        set_up(conninfo, AWAIT_STANDBY)
+        proxy.cut, proxy.refusing = Cut.AFTER_REQUEST, True
+        ordering = asyncio.create_task(kitchen.order())
+        # It is in its COMMIT, which no signal ends: the transaction is there, and not seen yet.
+        await eventually(lambda: rows(conninfo, FIND_COMMITTING))
+        ((backend,),) = rows(conninfo, FIND_COMMITTING)
+        os.kill(backend, signal.SIGSTOP)
+        try:
+            set_up(conninfo, AWAIT_NONE)
+            proxy.refusing = False
+            await asyncio.sleep(0.7)
+            assert not ordering.done()
+        finally:
+            os.kill(backend, signal.SIGCONT)
+        assert isinstance(await ordering, Order)
+
+    assert rows(conninfo, "SELECT topic FROM stored_events") == [
+        ("bot.created",),
+        ("order.created",),
+    ]

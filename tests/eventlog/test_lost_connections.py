@@ -3,7 +3,6 @@
 import asyncio
 import time
 
-import psycopg
 import pytest
 from uuid_utils.compat import uuid7
 
@@ -11,7 +10,6 @@ from domain.desk import Together
 from domain.kitchen import CreateOrder
 from domain.order import Order, OrderKind
 from eventlog.appending import PART_EVENTS
-from eventlog.database import owner_conninfo
 from eventlog.errors import OutcomeUnknownError, UnavailableError
 from tests.kitchen import fold_of_the_log, live_rows, open_kitchen, origin, rows
 from tests.proxy import Cut, proxy_to
@@ -153,31 +151,3 @@ async def test_a_batch_that_was_rolled_back_is_not_mistaken_for_another_writers_
         proxy.refusing = False
         with pytest.raises(Exception, match="already exists"):
             await mine
-
-
-# A COMMIT that takes its time, as one does that waits for a disk or a standby.
-DAWDLE_AT_COMMIT = """
-CREATE FUNCTION dawdle() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM pg_sleep(0.7);
-    RETURN NULL;
-END $$;
-CREATE CONSTRAINT TRIGGER dawdle AFTER INSERT ON stored_events DEFERRABLE INITIALLY DEFERRED
-    FOR EACH ROW EXECUTE FUNCTION dawdle()
-"""
-
-
-async def test_the_outcome_is_not_asked_for_while_the_lost_session_may_still_commit(
-    own_database: str,
-) -> None:
-    """Who asks too early finds nothing, does it again, and is told that it exists already."""
-    with psycopg.connect(owner_conninfo(own_database), autocommit=True) as owner:
-        owner.execute(DAWDLE_AT_COMMIT)
-    async with proxy_to(own_database) as proxy, open_kitchen(proxy.conninfo) as kitchen:
-        await kitchen.bot()
-        proxy.cut = Cut.AFTER_REQUEST
-        assert isinstance(await kitchen.order(), Order)
-
-    assert proxy.cuts_count == 1
-    assert rows(own_database, COUNT_EVENTS) == [(2,)]
-    assert live_rows(own_database) == fold_of_the_log(own_database)

@@ -113,3 +113,13 @@ async def test_a_dead_job_is_started_over_in_the_callers_transaction(database: s
         ((second),) = await workshop.claim()
         assert (second.id, second.life, second.attempts) == (job_id, 2, 1)
     assert live_rows(database) == fold_of_the_log(database)
+
+
+def test_what_is_enqueued_is_flushed_whatever_the_caller_is_used_to(database: str) -> None:
+    """A job that is seen and then lost with a crash would leave its position to another event."""
+    for usual, used in (("off", "on"), ("on", "on"), ("local", "local")):
+        with psycopg.connect(database, options=f"-c synchronous_commit={usual}") as connection:
+            daybook.enqueue(connection, queue="email", type="send")
+            assert connection.execute("SHOW synchronous_commit").fetchone() == (used,)
+            connection.commit()
+            assert connection.execute("SHOW synchronous_commit").fetchone() == (usual,)

@@ -21,11 +21,12 @@ from eventlog.follower import Follower
 from eventlog.wakeups import Wakeups
 from projections.current import all_bots, one_bot, one_order
 from projections.finished_orders import FinishedOrders
-from projections.order_list import read_orders
+from projections.order_list import find_complete, read_orders
 from projections.order_place import Place
 from projections.page_cursor import BadCursorError
 from projections.snapshot import ListBehindError
 from tests.kitchen import MAPPER, Kitchen, open_kitchen
+from tests.projections.rebuilds import follow
 
 pytestmark = pytest.mark.anyio
 
@@ -300,11 +301,19 @@ async def test_a_list_gives_up_when_the_read_model_is_hopelessly_behind(
             assert await numbers(reader) == [4, 3, 2, 1]
 
 
-async def test_cleared_orders_are_in_no_list_and_complete_ones_stay(database: str) -> None:
+async def test_cleared_orders_are_in_no_list(database: str) -> None:  # S0-62, D-09
     async with open_kitchen(database) as kitchen, open_reader(database) as reader:
         await fill(kitchen)
         await kitchen.submit(ClearOrders())
         assert await numbers(reader) == [4, 3]
+        for is_followed in (False, True):
+            order = await cook(kitchen, await kitchen.order())
+            if is_followed:
+                await follow(database)
+            complete = await find_complete(reader)
+            assert order.id in complete
+            await kitchen.submit(ClearOrders(complete=complete))
+            assert await numbers(reader) == []
 
 
 async def test_one_order_is_found_whatever_became_of_it(database: str) -> None:  # S0-01
