@@ -15,11 +15,9 @@ from psycopg.rows import TupleRow
 
 from domain.quarantine import Detect, Fault
 from domain.soundness import SUSPICIOUS
-from eventlog.database import connect, reader_conninfo
 from eventlog.faults import examine, fault_in_event
-from eventlog.horizon import READ_LAST_POSITION
+from eventlog.horizon import READ_LAST_POSITION, Horizon
 from eventlog.mapper import EventMapper
-from eventlog.settled import settled_position
 from processors.runtime import AGAIN_SECONDS, POLL_SECONDS, Hears, Processor, Runtime, Session
 from projections.registry import DECIDERS
 
@@ -59,6 +57,9 @@ class QuarantineScan(Processor):
     hears: ClassVar[Hears] = ()
     pause_seconds: ClassVar[float] = 0.5
 
+    def __init__(self) -> None:
+        self._horizon = Horizon()
+
     async def work(self, runtime: Runtime, session: Session) -> float:
         if not session.on_duty:
             return POLL_SECONDS
@@ -75,14 +76,14 @@ class QuarantineScan(Processor):
         after = min(row[0], last) if row else 0
         if after >= last:
             return POLL_SECONDS
-        # On a connection of its own: it is asked in a pipeline, and the session is shared.
-        async with await connect(reader_conninfo(runtime.conninfo)) as own:
-            upto = await settled_position(own)
+        upto = await self._horizon.look_step_by_step(connection)
+        if upto <= after:
+            return POLL_SECONDS
         given = {"after": after, "upto": upto, "limit": SCANNED_MAX}
         rows = await (await connection.execute(READ_EVENTS, given, binary=True)).fetchall()
         if not await self._record(runtime, session, await _suspects(rows)):
             return AGAIN_SECONDS
-        reached = rows[-1][0] if len(rows) == SCANNED_MAX else max(after, upto)
+        reached = rows[-1][0] if len(rows) == SCANNED_MAX else upto
         await connection.execute(MOVE_POSITION, {"position": reached})
         return 0 if len(rows) == SCANNED_MAX else POLL_SECONDS
 
