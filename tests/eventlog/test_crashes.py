@@ -201,3 +201,24 @@ async def test_the_outcome_is_not_asked_for_while_the_lost_session_may_still_com
         ("bot.created",),
         ("order.created",),
     ]
+
+
+async def test_what_is_found_in_the_log_is_not_answered_before_the_standby_has_it(
+    own_server: tuple[str, Path],
+) -> None:
+    """To end a session ends its wait for the standby, too: the event is seen, and not yet safe."""
+    conninfo, _ = own_server
+    async with (
+        proxy_to(conninfo) as proxy,
+        open_kitchen(proxy.conninfo, deadline_seconds=20) as kitchen,
+    ):
+        await kitchen.bot()
+        set_up(conninfo, AWAIT_STANDBY)
+        ordering = asyncio.create_task(kitchen.order())
+        await eventually(lambda: rows(conninfo, FIND_COMMITTING))
+        proxy.drop_all()
+        await eventually(lambda: len(rows(conninfo, "SELECT topic FROM stored_events")) == 2)
+        await asyncio.sleep(0.5)
+        assert not ordering.done()
+        set_up(conninfo, AWAIT_NONE)
+        assert isinstance(await ordering, Order)
