@@ -7,7 +7,6 @@ look. What an aggregate's rows showed before, when they could not be loaded, is 
 
 import asyncio
 import logging
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 from uuid import UUID
@@ -15,10 +14,10 @@ from uuid import UUID
 from psycopg.rows import TupleRow
 
 from domain.quarantine import Detect, Fault
+from domain.soundness import SUSPICIOUS
 from eventlog.faults import examine, fault_in_event
-from eventlog.horizon import READ_LAST_POSITION
+from eventlog.horizon import READ_LAST_POSITION, Horizon
 from eventlog.mapper import EventMapper
-from eventlog.settled import settled_position
 from processors.runtime import AGAIN_SECONDS, POLL_SECONDS, Hears, Processor, Runtime, Session
 from projections.registry import DECIDERS
 
@@ -49,10 +48,6 @@ SELECT id FROM quarantined_rows
 WHERE NOT EXISTS (SELECT FROM quarantines WHERE aggregate_id = quarantined_rows.id)
 LIMIT %(limit)s
 """
-# What decodes is sound unless it names the first or the last year, or a number that is far too
-# large. Most events have neither, and to look for it takes a tenth of a look at every value.
-SUSPICIOUS = re.compile(rb'"(?:0001|9999)-|\d{12}|\d[eE]\+?\d\d')
-
 _MAPPER = EventMapper(DECIDERS)
 
 
@@ -61,6 +56,9 @@ class QuarantineScan(Processor):
     # Bad events are written by nobody who rings.
     hears: ClassVar[Hears] = ()
     pause_seconds: ClassVar[float] = 0.5
+
+    def __init__(self) -> None:
+        self._horizon = Horizon()
 
     async def work(self, runtime: Runtime, session: Session) -> float:
         if not session.on_duty:
@@ -78,12 +76,14 @@ class QuarantineScan(Processor):
         after = min(row[0], last) if row else 0
         if after >= last:
             return POLL_SECONDS
-        upto = await settled_position(connection)
+        upto = await self._horizon.look_step_by_step(connection)
+        if upto <= after:
+            return POLL_SECONDS
         given = {"after": after, "upto": upto, "limit": SCANNED_MAX}
         rows = await (await connection.execute(READ_EVENTS, given, binary=True)).fetchall()
         if not await self._record(runtime, session, await _suspects(rows)):
             return AGAIN_SECONDS
-        reached = rows[-1][0] if len(rows) == SCANNED_MAX else max(after, upto)
+        reached = rows[-1][0] if len(rows) == SCANNED_MAX else upto
         await connection.execute(MOVE_POSITION, {"position": reached})
         return 0 if len(rows) == SCANNED_MAX else POLL_SECONDS
 

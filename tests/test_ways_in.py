@@ -1,0 +1,209 @@
+"""Every command through every way in, with every value that its types allow and some that they do
+not; then every list, history, explanation and tool reads what came of it."""
+
+import asyncio
+import importlib
+import pkgutil
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+from msgspec.json import decode, encode
+from msgspec.structs import replace
+
+import domain
+from daybook.import_ import _derive, _import_lines
+from domain.soundness import fault_in
+from eventlog.database import connect_in_thread, owner_conninfo, reader_conninfo
+from eventlog.export import export_file, settled_upto
+from eventlog.faults import fault_of
+from eventlog.import_lines import BadLineError, Checker
+from eventlog.import_log import Import
+from eventlog.lines import read_line
+from eventlog.mapper import EventMapper
+from eventlog.reading import read_export
+from projections.registry import DECIDERS
+from tests.conftest import fresh_database
+from tests.described_values import INSTANTS, NUMBERS, TEXTS
+from tests.processors.feed import serving_feed
+from tests.projections.rebuilds import make_anew, verify
+from tests.test_quarantine import audit, findings
+from tests.ways_in import WAYS, Act, Draw, House, counting_commands, open_house
+
+COMMANDS_A_LOOK = 10
+READ_LOG = """
+SELECT notification_id, originator_id, originator_version, topic, state
+FROM daybook.stored_events
+ORDER BY originator_id, originator_version
+"""
+# Wrappers, and commands of which tests of their own make sure: an operation fails by a defect, a
+# clock jumps by itself, and what cannot be read is in no log that was written by these ways.
+WRAPPERS = {"Command", "Within", "Together", "AsSeen", "AsCounted", "ChangeJobs"}
+NOT_DRIVEN = {"FailOperation", "RecordJump", "RescheduleRetry", "Detect", "SetAside"}
+# Those that answer for ever, or start a process of their own.
+NOT_READ = ("/api/stream", "/api/v1/pop")
+SAMPLED = 20
+
+MAPPER = EventMapper(DECIDERS)
+
+
+def all_commands() -> set[str]:
+    names = [f"domain.{module.name}" for module in pkgutil.iter_modules(domain.__path__)]
+    found = [one for name in names for one in vars(importlib.import_module(name)).values()]
+    return {one.__name__ for one in found if isinstance(one, type) and hasattr(one, "decide")}
+
+
+def some_of(house: House, draw: Draw) -> list[Act]:
+    ways = [house.http] * 12 + [house.enqueue] * 2 + [house.sdk] * 2
+    ways += [house.follow_ups, house.schedules, house.upstream]
+    return [draw(st.sampled_from(ways))(draw) for _ in range(COMMANDS_A_LOOK)]
+
+
+async def at_once(acts: Sequence[Act]) -> None:
+    await asyncio.gather(*acts)
+
+
+async def read_everything(house: House) -> None:
+    """Every address that is read, of all that was made; and of some of each kind, everything."""
+    paths = [path for path in house.reads if "{" not in path and not path.startswith(NOT_READ)]
+    for kind, ids in house.seen.by_kind.items():
+        for read in house.reads:
+            if read.startswith(f"/api/{kind}s/{{id}}"):
+                paths += [read.replace("{id}", one) for one in [*ids][-SAMPLED:]]
+    paths += [f"/api/{kind}?asOf=5" for kind in ("jobs", "orders", "queues")]
+    for path in paths:
+        answer = await house.calm.get(path)
+        if answer.status >= 500:
+            house.faults.append(f"{int(answer.status)} to GET {path}: {answer.body[:300]!r}")
+
+
+def imported(export: Path, conninfo: str) -> None:
+    with closing(connect_in_thread(owner_conninfo(conninfo))) as connection:
+        progress = _import_lines(Import(connection, MAPPER), export)
+    asyncio.run(_derive(conninfo, progress.position))
+
+
+def spoilt_lines(export: Path, counts: Counter[str]) -> None:
+    """Lines of the export that say something else: refused, or good."""
+    extremes: list[Any] = [*INSTANTS, *NUMBERS, *TEXTS, None, 1e18, 1e308, [], {}]
+    for number, line in enumerate(read_export(export)):
+        members = decode(line.data)
+        if not members or number % 7:
+            continue
+        name = [*members][number // 7 % len(members)]
+        data = Raw(encode({**members, name: extremes[number // 7 % len(extremes)]}))
+        text = encode(replace(line, data=data))
+        counts["import"] += 1
+        try:
+            Checker(MAPPER, number=0, position=0).check([text])
+        except BadLineError:
+            continue
+        event = MAPPER.decode(line.topic, bytes(read_line(text).data))
+        assert fault_in(event) is None, text
+
+
+def unreadable(conninfo: str) -> list[Any]:
+    with psycopg.connect(conninfo) as connection:
+        rows = connection.execute(READ_LOG, binary=True).fetchall()
+    histories: dict[Any, list[Any]] = {}
+    for row in rows:
+        histories.setdefault(row[1], []).append(row)
+    return [fault for one in histories.values() if (fault := fault_of(MAPPER, one))]
+
+
+def assert_all_tools_are_content(conninfo: str) -> None:
+    found = asyncio.run(findings(conninfo))
+    # No service is there any more to look after anything.
+    quiet = {"processors", "claims", "operations", "failed operations", "followers", "lanes"}
+    bad = {name: one for name, one in found.items() if one.health == "bad" and name not in quiet}
+    assert not bad
+    wrong, _ = audit(conninfo)
+    assert not wrong
+    compared = asyncio.run(verify(conninfo))
+    assert {name: one for name, one in compared.items() if not one.is_equal or one.left_out} == {}
+
+
+def run_all_ways(own_database: str, looks: int) -> tuple[House, Counter[str]]:
+    with serving_feed() as feed, counting_commands() as commands, asyncio.Runner() as runner:
+        opened = open_house(own_database, feed)
+        house = runner.run(opened.__aenter__())
+
+        @settings(
+            max_examples=looks,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            phases=[Phase.generate],
+            suppress_health_check=[*HealthCheck],
+        )
+        @given(st.data())
+        def look(data: st.DataObject) -> None:
+            runner.run(at_once(some_of(house, data.draw)))
+
+        @settings(
+            max_examples=3,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=[*HealthCheck],
+        )
+        @given(st.data())
+        def look_at_each(data: st.DataObject) -> None:
+            for operation in house.operations:
+                runner.run(house.http(data.draw, operation))
+            runner.run(house.keys(data.draw))
+
+        try:
+            look()
+            look_at_each()
+            runner.run(house.a_round())
+            runner.run(read_everything(house))
+        finally:
+            runner.run(opened.__aexit__(*sys.exc_info()))
+        runner.run(make_anew(own_database, "orders"))
+    return house, commands
+
+
+def check_all_ways(
+    server: str, template: str, conninfo: str, tmp_path: Path, looks: int
+) -> tuple[int, set[str]]:
+    """How many commands were sent, and which never were."""
+    export = tmp_path / "log.ndjson"
+    house, commands = run_all_ways(conninfo, looks)
+    assert not house.faults, "\n".join(house.faults[:10])
+    with psycopg.connect(reader_conninfo(conninfo), autocommit=True) as connection:
+        upto = settled_upto(connection, None)
+        export_file(export, connection, after=0, upto=upto, tick=lambda _position: None)
+    spoilt_lines(export, house.counts)
+    assert unreadable(conninfo) == []
+    assert_all_tools_are_content(conninfo)
+    with fresh_database(server, template) as other:
+        imported(export, other)
+        assert_all_tools_are_content(other)
+    assert [way for way in (*WAYS, "import") if not house.counts[way]] == []
+    missing = all_commands() - WRAPPERS - NOT_DRIVEN - commands.keys()
+    return sum(house.counts[way] for way in (*WAYS, "import")), missing
+
+
+def test_no_way_in_leaves_anything_that_cannot_be_read(
+    server: str, template: str, own_database: str, tmp_path: Path
+) -> None:  # I-04, I-40
+    count, _ = check_all_ways(server, template, own_database, tmp_path, looks=20)
+    assert count >= 200
+
+
+@pytest.mark.slow
+def test_five_thousand_commands_through_every_way_in_leave_nothing_that_cannot_be_read(
+    server: str, template: str, own_database: str, tmp_path: Path
+) -> None:  # I-04, I-40
+    count, missing = check_all_ways(server, template, own_database, tmp_path, looks=520)
+    assert count >= 5_000
+    assert not missing, sorted(missing)
