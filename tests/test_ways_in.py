@@ -64,7 +64,16 @@ def all_commands() -> set[str]:
 def some_of(house: House, draw: Draw) -> list[Act]:
     ways = [house.http] * 12 + [house.enqueue] * 2 + [house.sdk] * 2
     ways += [house.follow_ups, house.schedules, house.upstream]
-    return [draw(st.sampled_from(ways))(draw) for _ in range(COMMANDS_A_LOOK)]
+    acts: list[Act] = []
+    try:
+        for _ in range(COMMANDS_A_LOOK):
+            acts.append(draw(st.sampled_from(ways))(draw))
+    except BaseException:
+        # Hypothesis gives a draw up at times.
+        for act in acts:
+            act.close()
+        raise
+    return acts
 
 
 async def at_once(acts: Sequence[Act]) -> None:

@@ -359,6 +359,10 @@ class House:
         path = f"/api/orders/{order['id']}"
         await self._ask(self.calm, "PATCH", path, {"status": "PROCESSING", "botId": bot["id"]})
         await self._ask(self.calm, "PATCH", path, {"status": "PENDING"})
+        await self._ask(self.calm, "PATCH", path, {"status": "PROCESSING", "botId": bot["id"]})
+        await self._ask(self.calm, "PATCH", path, {"status": "COMPLETE"})
+        await self._ask(self.calm, "DELETE", "/api/orders/clear", None)
+        await self._ask(self.calm, "PATCH", f"/api/bots/{bot['id']}", {"failuresMax": 3})
         place = {"slug": "trattoria", "name": "Trattoria", "tokenPrefix": "DEMO123"}
         await self._ask(self.calm, "POST", "/api/restaurants", place)
         guest = {"name": "Ada Lovelace", "mobileNumber": "+491701234567", "partySize": 2}
