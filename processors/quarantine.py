@@ -13,7 +13,7 @@ from uuid import UUID
 
 from psycopg.rows import TupleRow
 
-from domain.quarantine import Detect, Fault
+from domain.quarantine import QUARANTINE, Detect, Fault
 from domain.soundness import SUSPICIOUS
 from eventlog.faults import examine, fault_in_event
 from eventlog.horizon import READ_LAST_POSITION, Horizon
@@ -53,8 +53,8 @@ _MAPPER = EventMapper(DECIDERS)
 
 class QuarantineScan(Processor):
     name: ClassVar[str] = "quarantine"
-    # Bad events are written by nobody who rings.
-    hears: ClassVar[Hears] = ()
+    # A bad event rings for no processor; the scan finds it when it looks, once a second.
+    hears: ClassVar[Hears] = (QUARANTINE,)
     pause_seconds: ClassVar[float] = 0.5
 
     def __init__(self) -> None:
