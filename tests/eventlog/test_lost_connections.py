@@ -151,3 +151,32 @@ async def test_a_batch_that_was_rolled_back_is_not_mistaken_for_another_writers_
         proxy.refusing = False
         with pytest.raises(Exception, match="already exists"):
             await mine
+
+
+async def test_a_part_of_a_lost_batch_in_the_log_is_not_taken_for_the_whole(database: str) -> None:
+    """Two services derive the same command, as process managers do. The batch of the first is lost
+    before its COMMIT, the second commits the command: the rest of the first's batch is not done."""
+    shared, alone = uuid7(), uuid7()
+    derived = origin()
+    async with (
+        open_kitchen(database) as rival,
+        proxy_to(database) as proxy,
+        open_kitchen(proxy.conninfo) as kitchen,
+    ):
+        await kitchen.order()
+        proxy.cut = Cut.BEFORE_REQUEST
+        proxy.refusing = True
+        both = [
+            kitchen.committer.submit(CreateOrder(order_id=one, kind=OrderKind.NORMAL), by)
+            for one, by in ((shared, derived), (alone, origin()))
+        ]
+        await asyncio.sleep(0.2)
+        created = CreateOrder(order_id=shared, kind=OrderKind.NORMAL)
+        await rival.committer.submit(created, derived)
+        proxy.refusing = False
+        await asyncio.gather(*both, return_exceptions=True)
+
+    assert proxy.cuts_count == 1
+    query = "SELECT count(*) FROM stored_events WHERE originator_id = %(one)s"
+    for one in (shared, alone):
+        assert rows(database, query, {"one": one}) == [(1,)]
