@@ -1,10 +1,10 @@
 """What can be done with bots over HTTP, other than reading them."""
 
 from http import HTTPStatus
-from typing import Annotated, Literal, TypedDict
+from typing import Literal, TypedDict
 from uuid import UUID
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
@@ -25,19 +25,7 @@ from domain.kitchen import (
     ReleaseBot,
     RestoreBot,
 )
-
-# More than anybody wants to wait for, and few enough to be counted in one look.
-FAILURES_MAX_MAX = 1000
-
-FailuresMax = Annotated[
-    int,
-    Meta(
-        ge=0,
-        le=FAILURES_MAX_MAX,
-        description="After how many failed or expired claims in a row the bot is taken out of "
-        "service; 0 for never.",
-    ),
-]
+from domain.values import FailuresMax
 
 
 class NewBot(Body, frozen=True):

@@ -52,7 +52,7 @@ def happened(event: str, **context: object) -> None:
         logger.log(level, event, extra={"context": masked(context)})
 
 
-def _tell_left_out(event: str, count: int) -> None:
+def tell_left_out(event: str, count: int) -> None:
     # It belongs to no single request, though one may be at hand.
     token = REQUEST.set(None)
     try:
@@ -62,7 +62,7 @@ def _tell_left_out(event: str, count: int) -> None:
 
 
 # Of the lines that anybody without a key can cause.
-LIMITS = {event: LineLimit(event, _tell_left_out) for event in LEVELS}
+LIMITS = {event: LineLimit(event, tell_left_out) for event in LEVELS}
 
 
 def masked(value: Any) -> Any:

@@ -109,10 +109,11 @@ def read_reason(text: bytes) -> str:
         reason = text.decode()
     except UnicodeDecodeError:
         reason = ""
-    if not 1 <= len(reason) <= REASON_CHARACTERS_MAX:
+    if not 1 <= len(reason) <= REASON_CHARACTERS_MAX or "\0" in reason:
         raise bad_request(
             "bad_reason",
-            f"The Daybook-Reason must be 1 to {REASON_CHARACTERS_MAX} characters of UTF-8.",
+            f"The Daybook-Reason must be 1 to {REASON_CHARACTERS_MAX} characters of UTF-8, and "
+            "none of them NUL.",
         )
     return reason
 

@@ -67,6 +67,7 @@ class Leases(Invariant):
     def see(self, step: Step) -> str | None:
         event = step.event
         if isinstance(event, Clock.Jumped):
+            self.seen = True
             self._jumps.see(step)
             return None
         one = step.entry.aggregate.int

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import click
 
+from daybook.options import REASON
 from daybook.terminal import echo, echo_json, say
 
 # What a command needs is imported when it runs, so that help and mistakes are answered at once.
@@ -41,7 +42,9 @@ def list_command(choice: "Choice", as_json: bool) -> None:
 
 @quarantine_group.command("set-aside")
 @click.argument("aggregate_id", metavar="ID", type=click.UUID)
-@click.option("--reason", required=True, help="Why, for whoever reads the log.")
+@click.option(
+    "--reason", required=True, type=REASON, help="Why; recorded in the log with who did it."
+)
 @click.pass_obj
 def set_aside_command(choice: "Choice", aggregate_id: UUID, reason: str) -> None:
     """Take an aggregate that cannot be read out of the live tables. Its events stay in the log."""

@@ -57,11 +57,18 @@ CLOCK: Decider[Clock] = Decider(
 class RecordJump(Struct, frozen=True, kw_only=True, gc=False):
     seconds: float
     within_seconds: float
+    """How long before it was noticed the clock jumped at most."""
+
+    noticed_at: datetime
+    """By the new clock."""
 
     @property
     def reads(self) -> Reads:
         return Reads(names=((CLOCK, CLOCK_ID),))
 
     def decide(self, desk: Desk) -> Clock:
-        jumped = Clock.Jumped(at=desk.now, seconds=self.seconds, within_seconds=self.within_seconds)
+        # Others were recorded between the jump and this moment, some of them after it was noticed.
+        since_seconds = max((desk.now - self.noticed_at).total_seconds(), 0.0)
+        within_seconds = self.within_seconds + since_seconds
+        jumped = Clock.Jumped(at=desk.now, seconds=self.seconds, within_seconds=within_seconds)
         return desk.record(CLOCK, CLOCK_ID, jumped)

@@ -26,6 +26,7 @@ REASON_CHARACTERS_MAX = 500
 SLUG_CHARACTERS_MAX = 60
 PRIORITY_LOWEST = 10
 ATTEMPTS_MOST = 1000
+FAILURES_MOST = 1000
 LEASE_SECONDS_MAX = 24 * 3600
 REST_SECONDS_MAX = 30 * 24 * 3600
 COUNT_MAX = 1_000_000
@@ -49,6 +50,15 @@ Text = Annotated[str, Meta(min_length=1, max_length=KEY_CHARACTERS_MAX)]
 Error = Annotated[str, Meta(max_length=ERROR_CHARACTERS_MAX)]
 Priority = Annotated[int, Meta(ge=1, le=PRIORITY_LOWEST)]
 Attempts = Annotated[int, Meta(ge=1, le=ATTEMPTS_MOST)]
+FailuresMax = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=FAILURES_MOST,
+        description="After how many failed or expired claims in a row the bot is taken out of "
+        "service; 0 for never.",
+    ),
+]
 LeaseSeconds = Annotated[float, Meta(gt=0, le=LEASE_SECONDS_MAX)]
 RestSeconds = Annotated[float, Meta(ge=0, le=REST_SECONDS_MAX)]
 Count = Annotated[int, Meta(ge=1, le=COUNT_MAX)]

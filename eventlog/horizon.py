@@ -21,10 +21,12 @@ that of a server that has crashed or failed over meanwhile.
 from collections.abc import Iterable
 from typing import Any
 
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection, AsyncCursor, Connection
 from psycopg.rows import TupleRow, tuple_row
 
 from eventlog.errors import StandbyError
+
+Cursor = AsyncCursor[TupleRow]
 
 READ_LAST_POSITION = """
 SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM stored_events_notification_id_seq
@@ -105,14 +107,29 @@ class Horizon:
         return self.settled
 
     async def look(self, connection: AsyncConnection[TupleRow]) -> int:
-        if connection is not self._connection:
-            await refuse_standby(connection)
-            self.reset()
-            self._connection = connection
+        await self._enter(connection)
         async with connection.pipeline():
             last = await connection.execute(READ_LAST_POSITION)
             writers = await connection.execute(FIND_WRITERS)
             newest = await connection.execute(READ_NEWEST_POSITION)
+        return await self._observe(last, writers, newest)
+
+    async def look_step_by_step(self, connection: AsyncConnection[TupleRow]) -> int:
+        """Three round trips instead of one: for a session that others use in between, where a
+        pipeline would take their statements in."""
+        await self._enter(connection)
+        last = await connection.execute(READ_LAST_POSITION)
+        writers = await connection.execute(FIND_WRITERS)
+        newest = await connection.execute(READ_NEWEST_POSITION)
+        return await self._observe(last, writers, newest)
+
+    async def _enter(self, connection: AsyncConnection[TupleRow]) -> None:
+        if connection is not self._connection:
+            await refuse_standby(connection)
+            self.reset()
+            self._connection = connection
+
+    async def _observe(self, last: Cursor, writers: Cursor, newest: Cursor) -> int:
         ((position,),) = await last.fetchall()
         now_writing = [row[0] for row in await writers.fetchall()]
         ((visible,),) = await newest.fetchall()

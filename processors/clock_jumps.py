@@ -90,7 +90,9 @@ class ClockJumps(Processor):
 
 
 def _record(runtime: Runtime, jump: Jump) -> tuple[Command[Any], Origin]:
-    command = RecordJump(seconds=jump.seconds, within_seconds=jump.within_seconds)
+    command = RecordJump(
+        seconds=jump.seconds, within_seconds=jump.within_seconds, noticed_at=jump.noticed_at
+    )
     return command, runtime.origin(ACTOR, uuid7(), "jump")
 
 

@@ -41,6 +41,9 @@ class Jump(Struct, frozen=True, gc=False):
     within_seconds: float
     """How long before it was noticed it happened at most."""
 
+    noticed_at: datetime
+    """By the new clock."""
+
 
 class DatabaseClock:
     """Shared by all processors of a process: whoever looks first notices the jump for all."""
@@ -91,4 +94,5 @@ def _jump(last: Look, look: Look) -> Jump | None:
     least, most = look.began - last.ended, look.ended - last.began
     if least - JUMP_SECONDS_MIN <= passed <= most + JUMP_SECONDS_MIN:
         return None
-    return Jump(seconds=passed - (least + most) / 2, within_seconds=max(most, 0.0))
+    seconds = passed - (least + most) / 2
+    return Jump(seconds=seconds, within_seconds=max(most, 0.0), noticed_at=look.now)

@@ -8,21 +8,16 @@ look. What an aggregate's rows showed before, when they could not be loaded, is 
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any, ClassVar
 from uuid import UUID
 
-import psycopg
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.quarantine import Detect, Fault
+from domain.quarantine import QUARANTINE, Detect, Fault
 from domain.soundness import SUSPICIOUS
-from eventlog.database import connect, reader_conninfo
 from eventlog.faults import examine, fault_in_event
-from eventlog.horizon import READ_LAST_POSITION
+from eventlog.horizon import READ_LAST_POSITION, Horizon
 from eventlog.mapper import EventMapper
-from eventlog.settled import settled_position
 from processors.runtime import AGAIN_SECONDS, POLL_SECONDS, Hears, Processor, Runtime, Session
 from projections.registry import DECIDERS
 
@@ -55,61 +50,46 @@ LIMIT %(limit)s
 """
 _MAPPER = EventMapper(DECIDERS)
 
-Connection = AsyncConnection[TupleRow]
-
 
 class QuarantineScan(Processor):
     name: ClassVar[str] = "quarantine"
-    # Bad events are written by nobody who rings.
-    hears: ClassVar[Hears] = ()
+    # A bad event rings for no processor; the scan finds it when it looks, once a second.
+    hears: ClassVar[Hears] = (QUARANTINE,)
     pause_seconds: ClassVar[float] = 0.5
 
     def __init__(self) -> None:
-        # Its own: to look at the horizon takes a pipeline, and the session is shared.
-        self._connection: Connection | None = None
+        self._horizon = Horizon()
 
     async def work(self, runtime: Runtime, session: Session) -> float:
         if not session.on_duty:
             return POLL_SECONDS
-        if self._connection is None:
-            self._connection = await connect(reader_conninfo(runtime.conninfo))
-        try:
-            return await self._look(runtime, self._connection)
-        except (psycopg.Error, OSError):
-            await self.close()
+        taken = await session.connection.execute(FIND_TAKEN_ROWS, {"limit": STEP})
+        if not await self._record(runtime, session, [row[0] for row in await taken.fetchall()]):
             return AGAIN_SECONDS
+        return await self._scan(runtime, session)
 
-    async def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(psycopg.Error, OSError):
-                await connection.close()
-
-    async def _look(self, runtime: Runtime, connection: Connection) -> float:
-        taken = await connection.execute(FIND_TAKEN_ROWS, {"limit": STEP})
-        if not await self._record(runtime, connection, [row[0] for row in await taken.fetchall()]):
-            return AGAIN_SECONDS
-        return await self._scan(runtime, connection)
-
-    async def _scan(self, runtime: Runtime, connection: Connection) -> float:
+    async def _scan(self, runtime: Runtime, session: Session) -> float:
+        connection = session.connection
         ((last,),) = await (await connection.execute(READ_LAST_POSITION)).fetchall()
         row = await (await connection.execute(READ_POSITION)).fetchone()
         # A log that lost its end in a crash is searched again from there.
         after = min(row[0], last) if row else 0
         if after >= last:
             return POLL_SECONDS
-        upto = await settled_position(connection)
+        upto = await self._horizon.look_step_by_step(connection)
+        if upto <= after:
+            return POLL_SECONDS
         given = {"after": after, "upto": upto, "limit": SCANNED_MAX}
         rows = await (await connection.execute(READ_EVENTS, given, binary=True)).fetchall()
-        if not await self._record(runtime, connection, await _suspects(rows)):
+        if not await self._record(runtime, session, await _suspects(rows)):
             return AGAIN_SECONDS
-        reached = rows[-1][0] if len(rows) == SCANNED_MAX else max(after, upto)
+        reached = rows[-1][0] if len(rows) == SCANNED_MAX else upto
         await connection.execute(MOVE_POSITION, {"position": reached})
         return 0 if len(rows) == SCANNED_MAX else POLL_SECONDS
 
-    async def _record(self, runtime: Runtime, connection: Connection, ids: Iterable[UUID]) -> bool:
+    async def _record(self, runtime: Runtime, session: Session, ids: Iterable[UUID]) -> bool:
         """Whether all that is wrong with these is recorded."""
-        faults = [await examine(connection, _MAPPER, one) for one in ids]
+        faults = [await examine(session.connection, _MAPPER, one) for one in ids]
         found = [fault for fault in faults if fault is not None]
         for fault in found:
             _tell(fault)

@@ -3,6 +3,7 @@
 
 import json
 import threading
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from tests.processes import SECONDS_MAX, Running, daybook
 
 
 class Clients:
-    """All clients of one service: a record that leaves some out proves nothing."""
+    """All clients of the services on one log: a record that leaves some out proves nothing."""
 
-    def __init__(self, server: Running) -> None:
-        self._server = server
+    def __init__(self, *servers: Running) -> None:
+        """They are asked in turn."""
+        self._servers = cycle(servers)
         self._lines: list[dict[str, Any]] = []
         self._noting = threading.Lock()
 
@@ -26,7 +28,7 @@ class Clients:
         self._note(type="invoke", key=key)
         headers = {"Idempotency-Key": key}
         answer = httpx2.request(
-            method, self._server.url + path, json=body, headers=headers, timeout=SECONDS_MAX
+            method, next(self._servers).url + path, json=body, headers=headers, timeout=SECONDS_MAX
         )
         position = answer.headers.get("Daybook-Position")
         self._note(
@@ -40,7 +42,7 @@ class Clients:
         return answer
 
     def get(self, path: str) -> httpx2.Response:
-        return httpx2.get(self._server.url + path, timeout=SECONDS_MAX)
+        return httpx2.get(next(self._servers).url + path, timeout=SECONDS_MAX)
 
     def _note(self, **line: Any) -> None:
         with self._noting:

@@ -93,7 +93,6 @@ def has_dollar(tree: Any) -> bool:
 
 
 def test_no_pattern_of_the_product_lets_a_line_break_pass_at_its_end() -> None:
-    # Issue 9, item 13
     found = found_patterns()
     assert len(found) >= 50
     assert [one for one, flags in found if ends_loosely(one, flags)] == []

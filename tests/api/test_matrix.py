@@ -4,6 +4,7 @@ others' things. What is expected is what the routes declare."""
 from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from typing import Any
+from uuid import UUID
 
 import pytest
 from starlette.routing import Route
@@ -87,7 +88,7 @@ class World:
             Scope.CLIENT: {"queues": ("own",), "restaurant": "own"},
             Scope.VIP: {"queues": ("own",), "restaurant": "own"},
             Scope.STAFF: {"restaurant": "own", "queues": ("own",)},
-            Scope.BOT: {"bot_id": self.bots["own"]},
+            Scope.BOT: {"bot_id": UUID(self.bots["own"])},
             Scope.WORKER: {"queues": ("own",)},
         }
         for scope, name in NAMES.items():

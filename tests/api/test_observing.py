@@ -61,7 +61,8 @@ async def test_the_metrics_tell_of_queues_the_log_and_the_committer(
         await api.post("/api/jobs", {"queue": "email", "type": "t"})
     await api.post("/api/jobs/claim", {"queues": ["email"], "workerId": "w"})
     await api.get("/api/nothing-of-this-name")
-    await eventually(lambda: rows(database, "SELECT FROM followers WHERE name = 'finished_orders'"))
+    followed = "SELECT name FROM followers WHERE name = 'finished_orders'"
+    await eventually(lambda: bool(rows(database, followed)))
     text = (await api.get("/metrics")).body.decode()
     found = numbers(text)
 

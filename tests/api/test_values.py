@@ -50,7 +50,6 @@ async def claimed(api: Api) -> dict[str, Any]:
 async def test_an_instant_beyond_its_years_begins_no_job(
     api: Api, path: str, body: Any, instant: str
 ) -> None:
-    # Issue 9, item 1
     answer = await api.post(path, filled(body, instant))
     assert answer.problem == (422, "schema")
     assert "1970 to 9998" in answer.json["detail"]

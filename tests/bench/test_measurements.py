@@ -1,7 +1,9 @@
 """What a measurement prints: its figures, and nothing that is not one."""
 
 import pytest
+from click.testing import CliRunner
 
+from bench import gate
 from bench.measure import ratio
 from bench.service import announcing
 
@@ -43,3 +45,9 @@ def test_a_server_that_does_not_start_says_why(capfd: pytest.CaptureFixture[str]
         pass
 
     assert "no such database" in capfd.readouterr().err
+
+
+def test_what_the_gate_costs_is_measured_without_a_database() -> None:
+    measured = CliRunner().invoke(gate.command, ["--rounds", "1"])
+
+    assert measured.exit_code == 0, measured.output

@@ -82,7 +82,11 @@ def test_a_picture_of_a_board_in_trouble(
     break_bot(house)
     house.bot(autoClaim=True)
     house.orders(4)
-    for name, look in {"board-offline": DESKTOP, "board-offline-phone": PHONE | DARK}.items():
+    looks: dict[str, dict[str, Any]] = {
+        "board-offline": DESKTOP,
+        "board-offline-phone": PHONE | DARK,
+    }
+    for name, look in looks.items():
         visit = visits(**look)
         visit.is_server_away_expected = True
         board = visit.open()

@@ -201,7 +201,6 @@ def circular() -> Any:
 def test_a_value_that_json_has_no_form_for_is_an_error_of_ours_and_is_not_sent(
     client: Client, standin: StandIn, call: str
 ) -> None:
-    # Issue 9, item 22
     for value in (object(), {"a": {1j}}, "\ud800", circular()):
         with pytest.raises(BadValue) as refused:
             CALLS[call](client, value)

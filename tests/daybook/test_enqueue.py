@@ -38,7 +38,6 @@ def circular() -> Any:
     return value
 
 
-# Issue 9, item 1
 OUT_OF_BOUNDS: list[dict[str, Any]] = [
     {"queue": ""},
     {"queue": "a b/c"},
@@ -116,7 +115,6 @@ def test_a_value_out_of_bounds_is_refused_and_the_transaction_goes_on(
 def test_a_payload_that_json_has_no_form_for_is_a_daybook_error(
     database: str, payload: Any
 ) -> None:
-    # Issue 9, item 22
     with psycopg.connect(database) as connection, pytest.raises(BadValue) as refused:
         enqueue(connection, payload=payload)
     assert refused.value.code == "unencodable"
@@ -151,7 +149,6 @@ def failed_with(code: str, connection: Any) -> str:
 
 
 def test_an_autocommit_connection_is_told_to_open_a_transaction(database: str) -> None:
-    # Issue 9, item 12
     with psycopg.connect(database, autocommit=True) as connection:
         assert "`with connection.transaction():`" in failed_with("autocommit", connection)
         with connection.transaction():

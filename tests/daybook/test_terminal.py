@@ -98,6 +98,11 @@ LOOKS: dict[str, list[tuple[str, ...]]] = {
     ],
     "audit": [("audit", "check"), ("audit", "check", "--json")],
     "rebuild": [("rebuild", "--all", "--verify-only")],
+    "quarantine": [
+        ("quarantine", "list"),
+        ("quarantine", "list", "--json"),
+        ("quarantine", "set-aside", "ID", "--reason", "it cannot be read"),
+    ],
 }
 # They show none of the log's data: numbers, addresses and their own sentences. What `serve` and
 # `worker` log is tried below; `export` and `import` are tried below, too.

@@ -50,9 +50,6 @@ if __name__ == "__main__":
 """
 
 
-DOCUMENTED = "http://127.0.0.1:8000"
-
-
 class Working:
     """A worker process, and what it says."""
 
@@ -317,11 +314,12 @@ def test_the_worker_of_the_documentation_works(
     text = (ROOT / "docs" / "worker.md").read_text()
     worker_text, client_text = (part.partition("```")[0] for part in text.split("```python\n")[1:])
     (tmp_path / "mymodule.py").write_text(worker_text)
+    client_text = client_text.replace("Client()", f"Client({address.url!r})")
     (tmp_path / "client.py").write_text(client_text)
     refused = {"to": "nobody", "invoice": 7}
     bad = standin.add("send_customer_confirmation", payload=refused)
 
-    assert start(["client.py"], DAYBOOK_URL=address.url).wait() == 0
+    assert start(["client.py"]).wait() == 0
     (good,) = [job for job in standin.jobs.values() if job is not bad]
     good["payload"]["invoice"] = 7
     worker = start(["-m", "daybook", "worker", "mymodule:worker", "--url", address.url])

@@ -69,7 +69,6 @@ def test_a_key_without_a_meaning_is_not_issued(scopes: Any, binding: Any) -> Non
     ids=str,
 )
 def test_a_key_whose_words_no_log_can_hold_is_not_issued(values: dict[str, Any]) -> None:
-    # Issue 9, item 1
     usual: dict[str, Any] = {
         "name": "k3v9q1m8x2ab",
         "holder": "a test",

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
+from domain.clock import Clock, RecordJump
 from domain.errors import ClaimLostError, LeaseHeldError
 from domain.job import FailureReason, Job, JobStatus
 from domain.workshop import BACKOFF, ExpireLease, FinishJobs, Outcome, RescheduleRetry, Result
@@ -98,3 +99,12 @@ def test_a_retry_is_moved_only_as_it_was_seen() -> None:  # I-44
     RescheduleRetry(job_id=job.id, version=job.version, rest_seconds=5).decide(desk)
     assert desk.states[job.id] == moved
     assert len(desk.log) == 1
+
+
+def test_a_jump_that_is_recorded_late_says_how_long_ago_it_happened() -> None:  # I-44
+    desk = PlainDesk()
+    desk.now = NOON + timedelta(seconds=2)
+    RecordJump(seconds=60, within_seconds=0.5, noticed_at=NOON).decide(desk)
+    ((_, jumped),) = desk.log
+    assert isinstance(jumped, Clock.Jumped)
+    assert (jumped.seconds, jumped.within_seconds) == (60, 2.5)

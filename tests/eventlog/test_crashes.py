@@ -25,7 +25,7 @@ from eventlog.migrate import migrate
 from projections.registry import MIGRATIONS
 from tests.conftest import reachable_directory
 from tests.kitchen import eventually, fold_of_the_log, live_rows, open_kitchen, rows
-from tests.proxy import Cut, proxy_to
+from tests.proxy import proxy_to
 
 pytestmark = pytest.mark.anyio
 
@@ -155,6 +155,10 @@ async def test_a_database_that_cannot_write_is_named_and_writing_resumes_by_itse
 
 
 FIND_COMMITTING = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+FIND_ASKING = """
+SELECT pid FROM pg_stat_activity
+WHERE position('pg_terminate_backend' IN query) > 0 AND pid <> pg_backend_pid()
+"""
 AWAIT_STANDBY = "ALTER SYSTEM SET synchronous_standby_names = 'nobody'"
 AWAIT_NONE = "ALTER SYSTEM RESET synchronous_standby_names"
 
@@ -170,10 +174,12 @@ async def test_the_outcome_is_not_asked_for_while_the_lost_session_may_still_com
 ) -> None:
     """Who asks too early finds nothing, does it again, and is told that it exists already."""
     conninfo, _ = own_server
-    async with proxy_to(conninfo) as proxy, open_kitchen(proxy.conninfo) as kitchen:
+    async with (
+        proxy_to(conninfo) as proxy,
+        open_kitchen(proxy.conninfo, deadline_seconds=20) as kitchen,
+    ):
         await kitchen.bot()
         set_up(conninfo, AWAIT_STANDBY)
-        proxy.cut, proxy.refusing = Cut.AFTER_REQUEST, True
         ordering = asyncio.create_task(kitchen.order())
         # It is in its COMMIT, which no signal ends: the transaction is there, and not seen yet.
         await eventually(lambda: rows(conninfo, FIND_COMMITTING))
@@ -181,8 +187,11 @@ async def test_the_outcome_is_not_asked_for_while_the_lost_session_may_still_com
         os.kill(backend, signal.SIGSTOP)
         try:
             set_up(conninfo, AWAIT_NONE)
-            proxy.refusing = False
-            await asyncio.sleep(0.7)
+            proxy.drop_all()
+            await eventually(lambda: rows(conninfo, FIND_ASKING))
+            await asyncio.sleep(0.3)
+            # It waits for the session, and has not begun the same once more.
+            assert rows(conninfo, FIND_ASKING)
             assert not ordering.done()
         finally:
             os.kill(backend, signal.SIGCONT)
@@ -192,3 +201,24 @@ async def test_the_outcome_is_not_asked_for_while_the_lost_session_may_still_com
         ("bot.created",),
         ("order.created",),
     ]
+
+
+async def test_what_is_found_in_the_log_is_not_answered_before_the_standby_has_it(
+    own_server: tuple[str, Path],
+) -> None:
+    """To end a session ends its wait for the standby, too: the event is seen, and not yet safe."""
+    conninfo, _ = own_server
+    async with (
+        proxy_to(conninfo) as proxy,
+        open_kitchen(proxy.conninfo, deadline_seconds=20) as kitchen,
+    ):
+        await kitchen.bot()
+        set_up(conninfo, AWAIT_STANDBY)
+        ordering = asyncio.create_task(kitchen.order())
+        await eventually(lambda: rows(conninfo, FIND_COMMITTING))
+        proxy.drop_all()
+        await eventually(lambda: len(rows(conninfo, "SELECT topic FROM stored_events")) == 2)
+        await asyncio.sleep(0.5)
+        assert not ordering.done()
+        set_up(conninfo, AWAIT_NONE)
+        assert isinstance(await ordering, Order)

@@ -37,7 +37,6 @@ MAPPER = EventMapper(DECIDERS)
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 EAST, WEST = timezone(timedelta(hours=14)), timezone(-timedelta(hours=14))
 
-# Issue 9, item 1
 UNREADABLE: dict[str, dict[str, Any]] = {
     "before the calendar": {"run_at": datetime(1, 1, 1, tzinfo=EAST)},
     "after the calendar": {"run_at": datetime(9999, 12, 31, 23, 59, 59, tzinfo=WEST)},

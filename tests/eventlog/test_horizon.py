@@ -16,7 +16,7 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid4, uuid7
 
-from eventlog.database import connect_in_thread, owner_conninfo, writer_conninfo
+from eventlog.database import connect, connect_in_thread, owner_conninfo, writer_conninfo
 from eventlog.horizon import READ_LAST_POSITION, Horizon
 
 WRITERS_COUNT = 10
@@ -296,6 +296,35 @@ def test_what_was_seen_on_one_connection_says_nothing_on_the_next(database: str)
         with connect_in_thread(owner) as connection:
             assert horizon.look_in_thread(connection) == 0
             assert horizon.is_waiting
+
+
+@pytest.mark.anyio
+async def test_nor_does_it_where_the_service_looks(database: str) -> None:
+    horizon = Horizon()
+    owner = owner_conninfo(database)
+    with psycopg.connect(owner) as writer, psycopg.connect(owner) as another:
+        _append(writer, uuid7(), 1)
+        async with await connect(owner) as connection:
+            assert await horizon.look(connection) == 0
+        writer.rollback()
+        _append(another, uuid7(), 1)
+        with psycopg.connect(owner) as third:
+            _append(third, uuid7(), 1)
+        # What was awaited is gone; what counts is the writer that holds the second position.
+        async with await connect(owner) as connection:
+            assert await horizon.look(connection) == 0
+            assert horizon.is_waiting
+            another.commit()
+            assert await horizon.look(connection) == 3
+
+
+def test_a_sequence_that_goes_back_under_a_connection_starts_the_horizon_anew() -> None:
+    """As behind a pooler, which keeps our connection while the server behind it crashes."""
+    horizon = Horizon()
+    assert horizon.observe(5, ["a"], 0) == 0
+    assert horizon.observe(3, ["b"], 3) == 0
+    assert horizon.is_waiting
+    assert horizon.observe(6, [], 6) == 6
 
 
 def test_positions_that_were_drawn_for_nothing_are_no_horizon(database: str) -> None:

@@ -14,6 +14,7 @@ from domain.errors import ClaimLostError, NotFoundError
 from domain.foreman import CancelJob
 from domain.job import Job, JobStatus
 from domain.workshop import ExpireLease, FinishJobs, Outcome
+from eventlog.caches import drop_caches
 from eventlog.database import connect, owner_conninfo, reader_conninfo
 from eventlog.memory import Memory
 from projections.jobs import REMEMBERED_BYTES_MAX, LiveJobs
@@ -187,6 +188,21 @@ async def test_whatever_is_remembered_is_dropped_when_a_connection_is_made_anew(
             with pytest.raises(psycopg.errors.InvalidTextRepresentation):
                 await workshop.finish(second)
         await workshop.finish(second)
+
+
+async def test_what_was_committed_on_an_earlier_connection_is_not_remembered(
+    database: str,
+) -> None:
+    async with open_workshop(database) as workshop:
+        await workshop.job()
+        claimed = await workshop.claim()
+    memory = Memory(LiveJobs())
+    life = memory.life
+    drop_caches()
+    memory.note([Left(job) for job in claimed], life)
+    assert memory.recall([job.id.int for job in claimed]) is None
+    memory.note([Left(job) for job in claimed], memory.life)
+    assert memory.recall([job.id.int for job in claimed]) == claimed
 
 
 async def test_a_refusal_from_memory_is_as_sure_as_any_other(database: str) -> None:

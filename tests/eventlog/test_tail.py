@@ -335,3 +335,15 @@ async def test_streams_end_when_the_log_has_become_shorter(database: str) -> Non
         proxy.drop_all()
         with pytest.raises(SubscriptionEndedError, match="restored"):
             await take(subscription, 99)
+
+
+async def test_a_subscriber_far_behind_reads_nothing_of_another_epoch(database: str) -> None:
+    """The connection it reads with may be to the new primary, while the tail's is to the old."""
+    async with open_tail(database) as (tail, kitchen):
+        await write(kitchen, 10)
+        async with tail.subscription(Place(0)) as subscription:
+            tail._epoch = "a.1"
+            with pytest.raises(SubscriptionEndedError, match="failed over"):
+                await take(subscription, 10)
+        with pytest.raises(UnavailableError, match="failed over"):
+            await tail.subscription(Place(3)).__aenter__()

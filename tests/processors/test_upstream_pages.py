@@ -227,7 +227,6 @@ def test_what_is_refused_is_not_shown(text: str) -> None:
 
 @pytest.mark.parametrize("sign", ["x", "\u00e9", "\x01", "\U0001f600"])
 def test_the_job_of_the_largest_record_is_within_the_bounds_of_a_job(sign: str) -> None:
-    # Issue 9, item 1
     content = b'{"text": "' + b"x" * (RECORD_BYTES_MAX - 12) + b'"}'
     item = {"id": sign * ID_CHARACTERS_MAX, "version": sign * REVISION_CHARACTERS_MAX}
     (found,) = page([item], version="version").found

@@ -12,8 +12,9 @@ from domain.foreman import CancelJob, ConfigureQueue, RetryJob
 from domain.job import Job, JobStatus, OnDead, UniqueScope
 from domain.new_jobs import RESTARTED_BECAUSE, NewJob
 from domain.queue import Limits, Rate
-from domain.workshop import FinishJobs, Outcome
-from projections.job_picks import COLUMNS
+from domain.workshop import FinishJobs, Outcome, Selector
+from eventlog.database import connect, reader_conninfo
+from projections.job_picks import COLUMNS, find_ready
 from projections.jobs import LiveJobs
 from tests.kitchen import fold_of_the_log, live_rows, rows
 from tests.workshop import Workshop, new_job, open_workshop, raw
@@ -261,6 +262,23 @@ async def test_a_paused_queue_gives_nothing_until_it_is_resumed(database: str) -
         assert await workshop.claim() == []
         await workshop.submit(ConfigureQueue(name="email", paused=False))
         assert len(await workshop.claim()) == 1
+
+
+async def test_nobody_is_woken_for_a_queue_that_gives_nothing(database: str) -> None:
+    wanted = [Selector(("email",)), Selector(("email",), ("send",), "lane")]
+    async with open_workshop(database) as workshop:
+        await workshop.enqueue(new_job(), new_job(partition="lane"))
+        settings: list[tuple[dict[str, Any], int]] = [
+            ({"paused": False}, 2),
+            ({"paused": True}, 0),
+            ({"paused": False, "concurrency": 1}, 1),
+        ]
+        for limits, count in settings:
+            await workshop.submit(ConfigureQueue(name="email", **limits))
+            async with await connect(reader_conninfo(database)) as reader:
+                found = await find_ready(reader, wanted)
+            assert sum(one.count for one in found if one.partition is None) == count, limits
+            assert sum(one.count for one in found if one.partition) == min(count, 1), limits
 
 
 async def test_no_more_run_at_once_than_the_queue_allows(database: str) -> None:

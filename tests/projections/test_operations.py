@@ -201,7 +201,7 @@ async def test_ids_are_made_here_and_tell_the_time_while_the_log_tells_the_order
     assert (late.version, late > early) == (7, True)
     places = rows(database, "SELECT operation_id FROM operation_lanes ORDER BY place")
     assert [one for (one,) in places] == [late, early]
-    assert rows(database, "SELECT FROM pg_proc WHERE proname = 'uuid_generate_v7'") == []
+    assert rows(database, "SELECT proname FROM pg_proc WHERE proname = 'uuid_generate_v7'") == []
 
 
 async def test_queues_of_the_past_count_what_stood_behind_an_operation(database: str) -> None:

@@ -1,0 +1,88 @@
+"""Rows from before the clock went back, which a service that starts afterwards finds: none of them
+waits until the clock is there again."""
+
+import asyncio
+
+import pytest
+
+from api.service import Service
+from domain.workshop import Outcome
+from processors.clock_jumps import ClockJumps
+from processors.dispatch import Dispatch
+from processors.leases import Leases
+from projections.operations import find_due
+from tests.kitchen import Kitchen, eventually, rows
+from tests.processors.feed import serving_feed
+from tests.processors.scene import auto_bot
+from tests.processors.test_upstreams import polling, polls_count
+from tests.workshop import Workshop, open_workshop
+
+pytestmark = pytest.mark.anyio
+
+INSERT_OPERATION = """
+INSERT INTO operations (id, version, number, kind, items, created_at, updated_at, run_at, failures,
+                        status)
+SELECT gen_random_uuid(), 2, 1, 'push', '[]', at, at, at, 1, 'pending'
+FROM (SELECT clock_timestamp() + interval '1 day' AS at) AS tomorrow
+"""
+
+
+async def test_a_retry_is_moved_and_a_chosen_time_is_not(database: str) -> None:
+    async with open_workshop(database) as workshop:
+        await workshop.jobs(2)
+        retried, snoozed = await workshop.claim(2)
+        await workshop.finish(retried, Outcome.RETRY, error="not now", rest_seconds=1)
+        until = retried.created_at.replace(year=2100)
+        await workshop.finish(snoozed, Outcome.SNOOZE, until=until)
+    move = "interval '1 day'"
+    rows(database, f"UPDATE jobs SET updated_at = updated_at + {move}, run_at = run_at + {move}")
+    service = Service(database, read_models=(), processors=(ClockJumps(),))
+    async with service as running:
+        moved = "SELECT aggregate_id FROM log WHERE topic = 'job.rescheduled'"
+        await eventually(lambda: rows(database, moved) == [(retried.id,)], 5)
+        await asyncio.sleep(1.1)
+        (again,) = await Workshop(Kitchen(running.committer)).claim(2)
+        assert again.id == retried.id
+        assert rows(database, moved) == [(retried.id,)]
+
+
+async def test_a_lease_of_the_future_ends_when_its_length_is_over(database: str) -> None:
+    async with open_workshop(database) as workshop:
+        await workshop.job()
+        await workshop.claim(lease_seconds=1)
+    move = "interval '1 day'"
+    rows(
+        database,
+        f"UPDATE jobs SET started_at = started_at + {move}, lease_until = lease_until + {move}",
+    )
+    failed = "SELECT (data ->> 'lease_seconds')::float8 FROM log WHERE topic = 'job.failed'"
+    async with Service(database, read_models=(), processors=(Leases(),)):
+        await eventually(lambda: rows(database, failed) == [(1.0,)], 5)
+
+
+async def test_a_bot_of_the_future_takes_an_order(database: str) -> None:
+    async with Service(database, read_models=(), processors=()) as running:
+        bot = await auto_bot(Kitchen(running.committer))
+        await Kitchen(running.committer).order()
+    rows(database, "UPDATE bots SET updated_at = updated_at + interval '1 day'")
+    async with Service(database, read_models=(), processors=(Dispatch(),)):
+        taken = "SELECT bot_id FROM orders WHERE bot_id IS NOT NULL"
+        await eventually(lambda: rows(database, taken) == [(bot.id,)], 3)
+
+
+async def test_an_operation_of_the_future_has_rested_long_enough(database: str) -> None:
+    rows(database, INSERT_OPERATION)
+    async with Service(database, read_models=(), processors=()) as running:
+        found = await running.read(lambda reader: find_due(reader, patience_seconds=0, limit=10))
+    assert len(found) == 1
+
+
+async def test_an_upstream_that_was_polled_in_the_future_is_polled_again(database: str) -> None:
+    with serving_feed() as upstream:
+        async with polling(database, upstream):
+            await eventually(lambda: polls_count(database) > 0)
+        before = polls_count(database)
+        for column in ("updated_at", "polled_at"):
+            rows(database, f"UPDATE upstream_cursors SET {column} = {column} + interval '1 day'")
+        async with polling(database, upstream):
+            await eventually(lambda: polls_count(database) > before, 5)
