@@ -14,7 +14,6 @@ from uuid import UUID
 from psycopg.rows import TupleRow
 
 from domain.quarantine import QUARANTINE, Detect, Fault
-from domain.soundness import SUSPICIOUS
 from eventlog.faults import examine, fault_in_event
 from eventlog.horizon import READ_LAST_POSITION, Horizon
 from eventlog.mapper import EventMapper
@@ -106,21 +105,10 @@ async def _suspects(rows: Sequence[TupleRow]) -> list[UUID]:
     found: dict[UUID, None] = {}
     for start in range(0, len(rows), STEP):
         for _, aggregate_id, topic, state, is_gap in rows[start : start + STEP]:
-            if is_gap or _is_bad(topic, state):
+            if is_gap or fault_in_event(_MAPPER, topic, state):
                 found[aggregate_id] = None
         await asyncio.sleep(0)
     return [*found]
-
-
-def _is_bad(topic: str, state: bytes) -> bool:
-    if SUSPICIOUS.search(state):
-        return fault_in_event(_MAPPER, topic, state) is not None
-    try:
-        _MAPPER.decode(topic, state)
-    except Exception:
-        # Whatever it is: the log holds something that this code cannot read.
-        return True
-    return False
 
 
 def _tell(fault: Fault) -> None:

@@ -362,7 +362,8 @@ class House:
         await self._ask(self.calm, "PATCH", path, {"status": "PROCESSING", "botId": bot["id"]})
         await self._ask(self.calm, "PATCH", path, {"status": "COMPLETE"})
         await self._ask(self.calm, "DELETE", "/api/orders/clear", None)
-        await self._ask(self.calm, "PATCH", f"/api/bots/{bot['id']}", {"failuresMax": 3})
+        for change in ({"failuresMax": 3}, {"status": "IDLE"}):
+            await self._ask(self.calm, "PATCH", f"/api/bots/{bot['id']}", change)
         place = {"slug": "trattoria", "name": "Trattoria", "tokenPrefix": "DEMO123"}
         await self._ask(self.calm, "POST", "/api/restaurants", place)
         guest = {"name": "Ada Lovelace", "mobileNumber": "+491701234567", "partySize": 2}
