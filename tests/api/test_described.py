@@ -43,6 +43,7 @@ def failed(report: Path) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(SECONDS_MAX + 60)
 def test_whatever_is_asked_by_the_description_is_answered_by_it(
     service: tuple[str, str, Running], tmp_path: Path
 ) -> None:  # SEC-25
