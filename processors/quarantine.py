@@ -1,8 +1,9 @@
-"""Quarantine: the log is searched for events that cannot be read, and each aggregate that holds
-one is recorded, which raises the alarm. Others go on; an operator sets it aside.
+"""Quarantine: the processor searches the log for events that cannot be read, and records each
+aggregate that holds one, which raises the alarm. Other aggregates go on; an operator sets this one
+aside.
 
-The search follows the settled log at its own pace, beside the work: at most some thousand events a
-look. What an aggregate's rows showed before, when they could not be loaded, is recorded at once.
+The search follows the settled log at its own pace, beside the work: at most 5,000 events a look.
+An aggregate whose rows could not be loaded is recorded at once, before the search reaches it.
 """
 
 import asyncio
@@ -118,7 +119,7 @@ def _is_bad(topic: str, state: bytes) -> bool:
     try:
         _MAPPER.decode(topic, state)
     except Exception:
-        # Whatever it is: the log holds something that this code cannot read.
+        # Every exception means the same: the log holds an event that this code cannot read.
         return True
     return False
 
