@@ -99,8 +99,8 @@ async def give_back(
     command_id: UUID,
     noted_at: datetime | None,
 ) -> None:
-    """Undoes one attempt at a command; all of them when `noted_at` is None, which is for commands
-    that nobody else can have sent."""
+    """Deletes one attempt at a command from the limits. With `noted_at` None it deletes all of
+    them: only for commands that no other client can have sent."""
     parameters = {
         "names": texts([one.limit.name for one in asked]),
         "keys": texts([one.key for one in asked]),

@@ -1,5 +1,5 @@
-"""Caches of the database, which are dropped whenever the process connects anew: the server may have
-failed over meanwhile, to one that never heard of what they hold."""
+"""Caches of the database's contents. They are dropped whenever the process connects anew: the
+server may have failed over since, to one that lacks the cached rows."""
 
 from typing import Protocol
 from weakref import WeakSet

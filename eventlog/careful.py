@@ -24,8 +24,10 @@ Events = Sequence[FollowedEvent]
 async def apply_readable(
     connection: Connection, projection: "Derivable", events: Events, mapper: EventMapper
 ) -> list[str]:
-    """Inside a transaction; returns what was left out. The event to blame is found by halves. One
-    that can be read is not to blame: then the projection has a defect, which is raised."""
+    """Applies the events inside a transaction; returns a sentence for each event left out.
+
+    It halves the batch until it finds the event that fails. If that event's aggregate can be read,
+    the projection has a defect, and its exception is raised."""
     if not events:
         return []
     try:

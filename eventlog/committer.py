@@ -84,7 +84,7 @@ class Committer:
         self.waits = Meter(WAIT_BOUNDS)
         self.events_count: Counter[str] = Counter()
         self.write_trouble: UnavailableError | None = None
-        """Why the database has not taken what was last to be written; None when it has."""
+        """Why the database refused the last write; None once a write has succeeded."""
 
     @property
     def waiting_count(self) -> int:

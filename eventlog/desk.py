@@ -171,7 +171,7 @@ class BatchDesk:
         return after
 
     def _tie(self, decider: Decider[Any], before: State | None, after: State | None) -> None:
-        """What was decided in this batch counts for its later commands."""
+        """Updates the counts of ties, so that later commands of this batch see its decisions."""
         assert decider.ties is not None
         for state, count in ((before, -1), (after, 1)):
             for one in () if state is None else decider.ties(state):

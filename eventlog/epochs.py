@@ -77,7 +77,8 @@ async def epoch_of(connection: Connection) -> str:
 
 
 async def enter_epoch(connection: Connection) -> str:
-    """For whoever moves a cursor or tells positions: notes an epoch that is new."""
+    """Returns the log's epoch, and stores it if it is new. Callers go on to move a cursor or to
+    give positions to clients."""
     epoch = await epoch_of(connection)
     await connection.execute(BEGIN_EPOCH, {"epoch": epoch})
     return epoch

@@ -23,7 +23,7 @@ class UnknownTopicError(Exception):
 
 
 class UnreadableEventError(Exception):
-    """A defect: a command decided on an event that nobody could read back. It is not appended."""
+    """A defect: a command decided on an event that cannot be read back. It is not appended."""
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(f"A {topic} was not appended, because it could not be read back: {reason}")
@@ -34,7 +34,7 @@ class UnavailableError(Exception):
 
 
 class StandbyError(UnavailableError):
-    """The log is asked for in its order where nobody can say up to where it is complete."""
+    """The log was to be read in order on a standby, which cannot tell how far it is complete."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -44,8 +44,8 @@ class StandbyError(UnavailableError):
 
 
 class CursorAheadError(Exception):
-    """A follower has processed what is not in the log, and its proof does not say from where it
-    could go on."""
+    """A follower has processed events that the log does not hold, and its proof matches no position
+    to resume from."""
 
     def __init__(self, name: str, position: int) -> None:
         super().__init__(

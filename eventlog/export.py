@@ -123,8 +123,10 @@ def _not_an_export(path: Path) -> SetupError:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Nobody else writes to it meanwhile. A new file is for its owner alone, because the log tells
-    of everything that was ever done; one that is there already keeps its rights."""
+    """Opens the file and, except on Windows, locks it: no other export writes to it meanwhile.
+
+    Only the owner can read a new file, because the log tells of everything that was ever done. A
+    file that exists already keeps its permissions."""
     with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b") as file:
         if sys.platform != "win32":
             try:

@@ -1,7 +1,7 @@
-"""Whether an event, or what it folds to, can be worked with: the events of an older version may
-hold what no type allows today.
+"""Faults: whether an event, and the state it folds to, is valid. Events of an older version may
+hold values that no type allows today.
 
-Looked at only where something has failed, or where nobody waits: never on the way of a command.
+The check runs only after a failure, or where no caller waits: never in the path of a command.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ def fault_in_event(mapper: EventMapper, topic: str, state: bytes) -> str | None:
     try:
         return fault_in(mapper.decode(topic, state))
     except Exception as error:
-        # Whatever it is: the log holds something that this code cannot read.
+        # Every exception means the same: the log holds an event that this code cannot read.
         return described(error)
 
 
@@ -64,7 +64,7 @@ def fault_of(mapper: EventMapper, rows: Iterable[Sequence[Any]]) -> Fault | None
 async def examine(
     connection: AsyncConnection[TupleRow], mapper: EventMapper, aggregate_id: UUID
 ) -> Fault | None:
-    """What is wrong with one aggregate; None when all its events can be read."""
+    """Returns the first fault of one aggregate, or None if all its events can be read."""
     rows = await connection.execute(READ_AGGREGATE, {"id": aggregate_id}, binary=True)
     return fault_of(mapper, await rows.fetchall())
 

@@ -19,8 +19,8 @@ ORDER BY originator_id, originator_version
 
 
 def fold_aggregates(mapper: EventMapper, rows: Iterable[Sequence[Any]]) -> dict[UUID, Any]:
-    """From rows of READ_AGGREGATES. One that cannot be read is refused to whoever names it, and to
-    no other command."""
+    """Folds rows of READ_AGGREGATES. An aggregate that cannot be read becomes Unreadable: commands
+    that name it are refused, and no others."""
     found = [*rows]
     versions = {aggregate_id: version for aggregate_id, version, _, _ in found}
     unreadable: dict[UUID, Unreadable] = {}

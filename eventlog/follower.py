@@ -237,9 +237,9 @@ class Follower:
         self._connection = connection
 
     async def _rewind(self, connection: AsyncConnection[TupleRow]) -> None:
-        """A cursor never passes the newest event, so one that does is left from before a crash or a
-        failover, or by an earlier version. It goes back to the last event that it has processed,
-        which its proof tells: what comes behind is processed once, like everything else."""
+        """A cursor never passes the newest event. A cursor that is ahead is left from before a
+        crash or a failover, or by an earlier version. It goes back to the last event that its proof
+        covers, so every later event is processed once."""
         name = self._projection.name
         async with connection.transaction():
             held = await connection.execute(HOLD_CURSOR, {"name": name}, binary=True)

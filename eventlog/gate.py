@@ -5,8 +5,8 @@ disable its aggregate for ever. The values of commands are bounded where they co
 the defect that lets one through all the same. It refuses that one command, before COMMIT, and
 nothing of it is stored.
 
-No second fold is needed: the desk folds the very event that is compared here with what a reader
-will get.
+No second fold is needed: the gate compares the very event that the desk folds with the event that a
+reader will decode.
 """
 
 from collections.abc import Callable, Iterator
@@ -78,7 +78,7 @@ def check_imported(event: Event, state: bytes) -> None:
 
 
 def _instants_of(kind: type[Event]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The fields that are instants, and those that hold some further down."""
+    """Names of the fields that hold instants: directly, and inside a struct."""
     plain: list[str] = []
     nested: list[str] = []
     for name, hint in get_type_hints(kind, include_extras=True).items():

@@ -27,7 +27,7 @@ def pass_over(_aggregate_id: UUID, _error: Exception) -> None:
 
 
 def refuse_unreadable(aggregate_id: UUID, error: Exception) -> None:
-    """For whoever asks for this one."""
+    """For a read of this one aggregate, which fails."""
     raise UnreadableAggregateError(aggregate_id, f"{type(error).__name__}: {error}") from error
 
 

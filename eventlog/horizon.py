@@ -5,17 +5,17 @@ follows the largest position it saw skips whatever commits late. A position is s
 every transaction that may hold it, or a smaller one, has ended:
 
 1. look which position was drawn last: L;
-2. after that, look who is writing: every transaction that holds the lock that an INSERT takes on
-   the log, before it draws a position, and keeps until it ends;
-3. once all of those have ended, whatever will ever exist up to L is visible: L is settled.
+2. after that, find the writers: every transaction that holds the lock that an INSERT takes on the
+   log, before it draws a position, and keeps until it ends;
+3. once all of them have ended, every event that will ever exist up to L is visible: L is settled.
 
 Only writers of this very log are waited for, so a stranger's long transaction holds nothing up.
 
-A sequence is not transactional: what was drawn from it is lost with a crash until WAL is flushed,
-and is drawn again. An event is different: its transaction is flushed before it becomes visible, and
-flushes all that was drawn before. So the horizon ends at the newest visible event, however much
-further the sequence is; and what was seen on one connection says nothing on the next, which may be
-that of a server that has crashed or failed over meanwhile.
+A sequence is not transactional: a crash loses the positions that were drawn since the last flush of
+WAL, and the sequence hands them out again. An event is different: its transaction is flushed before
+it becomes visible, and flushes every position drawn before. So the horizon ends at the newest
+visible event, however much further the sequence is. A look on one connection says nothing about the
+next connection, whose server may have crashed or failed over meanwhile.
 """
 
 from collections.abc import Iterable
@@ -42,12 +42,12 @@ WHERE locktype = 'relation'
   AND mode = 'RowExclusiveLock'
   AND granted
 """
-# Looked at last: whatever the writers that have ended made visible is in it.
+# Read last: it includes every event that the ended writers made visible.
 READ_NEWEST_POSITION = "SELECT coalesce(max(notification_id), 0) FROM stored_events"
-# A standby does not see the writers of its primary, and its sequences run ahead: there is no
-# telling what is settled.
+# A standby does not see the writers of its primary, and its sequences run ahead: it cannot tell
+# which positions are settled.
 READ_ROLE = "SELECT pg_is_in_recovery()"
-# How long the oldest of them has been at it: so long nobody reads past it.
+# Age of the oldest writer's transaction, in seconds. No reader passes that writer until it ends.
 READ_HORIZON_AGE = """
 SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8
 FROM pg_locks JOIN pg_stat_activity USING (pid)
@@ -60,7 +60,8 @@ WHERE locktype = 'relation'
 
 
 class Horizon:
-    """Remembers the candidate L between two looks, and who has to end before it is settled.
+    """Remembers the candidate L between two looks, and the writers that must end before L is
+    settled.
 
     It belongs to one connection at a time: a look on another one starts anew.
     """
@@ -74,7 +75,7 @@ class Horizon:
         """Every event up to here is visible, and no position up to here is drawn again."""
 
         self.last_position = 0
-        """What was drawn last, when it last looked."""
+        """The position drawn last, as of the latest look."""
 
         self._complete = 0
         self._candidate = 0
@@ -82,18 +83,18 @@ class Horizon:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether something was drawn that is not settled yet: another look is worth while."""
+        """Whether a drawn position is not settled yet, so that another look is worth while."""
         return not self.is_complete(self._candidate)
 
     def is_complete(self, position: int) -> bool:
-        """Whether all who may hold this position or a smaller one have ended."""
+        """Whether all writers that may hold this position or a smaller one have ended."""
         return self._complete >= position
 
     def observe(self, last_position: int, writers: Iterable[str], newest: int) -> int:
-        """Takes one look: the position drawn last, who was writing after that was read, and the
-        newest event that was visible after that."""
+        """Takes one look: the position drawn last, then the writers, then the newest visible event,
+        each read after the one before."""
         if last_position < self.last_position:
-            # The server has crashed behind a connection that somebody else keeps open for us.
+            # A pooler kept this connection open while the server behind it crashed.
             self.reset()
         self.last_position = last_position
         now_writing = frozenset(writers)

@@ -43,7 +43,7 @@ SELECT pg_terminate_backend(pid)
 FROM pg_stat_activity
 WHERE pid = %(pid)s AND backend_start::text = %(started)s
 """
-# Whatever the server's default: an answer is given, and an event seen, once it is on the disk.
+# Overrides the server's default: an answer is given, and an event seen, once it is on the disk.
 FLUSH_AT_COMMIT = """
 SELECT set_config('synchronous_commit', 'on', false)
 WHERE current_setting('synchronous_commit') = 'off'
@@ -168,8 +168,8 @@ class Lane(Generic[C]):
         return await self._after_own_fault(error, callers)
 
     async def _after_defect(self, defect: Exception, callers: Sequence[C]) -> None:
-        """A row that no column holds, say: it is found out while it is packed. What was sent until
-        then is rolled back with the connection."""
+        """A batch could not be sent: packing found a row that no column holds, for example. Closing
+        the connection rolls back the statements sent so far."""
         await self._disconnect()
         if len(callers) > 1:
             await self._find_by_halves(callers)
@@ -194,7 +194,7 @@ class Lane(Generic[C]):
         try:
             return await self._unreadable_rows.take(suspects)
         except (psycopg.Error, OSError):
-            # The answer to whoever waits is the same as without the attempt.
+            # The callers get the same answer as without this attempt.
             return False
 
     async def _after_own_fault(
@@ -207,7 +207,7 @@ class Lane(Generic[C]):
         if self._conflicts_count <= CONFLICTS_MAX:
             return callers
         self._conflicts_count = 0
-        # Nobody is quicker every time: maybe the row is of another version than the log.
+        # No other writer wins every race: maybe the row is of another version than the log.
         detail = str(error.diag.message_detail)
         suspects = [UUID(found) for found in UUID_TEXT.findall(detail)]
         if await self._take_rows(suspects):

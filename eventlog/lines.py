@@ -47,8 +47,8 @@ _DATA = b',"data":'
 
 
 def read_head(text: bytes) -> Line:
-    """From a line whose data is no JSON, all but the data: what stands before it the database
-    wrote, and in no text of that can an unescaped quotation mark stand."""
+    """Reads a line whose data is not JSON; the data stays raw bytes. The database wrote the fields
+    before the data as JSON, so none of their texts can hold the first `,"data":`."""
     head, _, data = text.partition(_DATA)
     return replace(read_line(head + b',"data":null}'), data=Raw(data.removesuffix(b"}")))
 

@@ -139,7 +139,8 @@ class EventMapper(Mapper[UUID]):
         )
 
     def readable(self, topic: str, state: bytes, recorded_at: datetime) -> Event:
-        """A history is told to its end, whatever one of its events holds."""
+        """Decodes an event for a history. An event that cannot be decoded becomes an
+        UnreadableEvent, so that the history is told to its end."""
         try:
             return self.decode(topic, state)
         except Exception as error:

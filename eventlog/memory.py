@@ -27,7 +27,7 @@ class Memory:
         self._count_max = count_max
         self._known: dict[int, State] = {}
         self.life = 0
-        """Grows whenever all is forgotten: what a batch began before does not count after."""
+        """Increases with each clear(): a batch that began before it stores nothing after it."""
 
         is_dropped_with_connections(self)
 
@@ -44,8 +44,8 @@ class Memory:
             return None
 
     def note(self, changes: Sequence[Change], life: int) -> None:
-        """What was committed: never before, or others would decide from what never was. `life` is
-        that in which it began."""
+        """Caches rows once they are committed, never before, or commands would decide from states
+        that were never stored. `life` is its value from when the batch began."""
         if life != self.life:
             return
         known = self._known

@@ -1,7 +1,7 @@
-"""How far a follower is, and the proof of what it has processed, from the log alone.
+"""How far a follower is, and the proof of the events it has processed, from the log alone.
 
 The proof is a count and a hash chained over the positions: one row shows that nothing was skipped,
-repeated or reordered, however often it was killed.
+repeated or reordered, however often the follower was killed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +25,7 @@ LIMIT %(limit)s
 
 
 class Cursor(Struct, frozen=True):
-    """How far a follower is, and the proof of what it has processed up to there."""
+    """How far a follower is, and the proof of the events it has processed up to there."""
 
     position: int = 0
     count: int = 0

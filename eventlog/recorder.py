@@ -114,8 +114,8 @@ class LogRecorder(PostgresApplicationRecorder):
         return settled
 
     def settled_horizon(self) -> int:
-        """Looked for anew each time: the pool gives another connection each time, and what was seen
-        on one says nothing on the next."""
+        """Looks anew each time: the pool gives another connection each time, and a look on one
+        connection says nothing about the next."""
         with self.datastore.get_connection() as connection:
             return settled_position_in_thread(connection)
 

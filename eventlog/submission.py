@@ -123,7 +123,7 @@ class Pick:
         self.states: list[State] = []
 
     def go_on(self, link: Link) -> bool:
-        """Queues the statements that depend on what was held first; false if there are none."""
+        """Queues the statements that depend on the rows locked first; false if none were locked."""
         if not any(answer.rows() for answer in self._held):
             return False
         ready = [state for answer in self._answers for state in load(self.table, answer)]

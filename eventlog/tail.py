@@ -133,8 +133,9 @@ class Tail:
 
     @asynccontextmanager
     async def subscription(self, after: Place | None = None) -> AsyncIterator[Subscription]:
-        """From behind a place, or from the present on. Whoever comes from where the log has not
-        been, or is no longer, starts from where it has, and is told of it."""
+        """Subscribes from behind a place, or from the present on. If the log has never reached the
+        place, or has lost it, the subscription starts at an earlier common position, and tells
+        the client so."""
         if self._closing:
             raise UnavailableError("The service stops.")
         if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:

@@ -1,9 +1,9 @@
-"""Rows of live tables that no version can load, as an older version may have written them: they
-are taken out, so that they stand in nobody's way.
+"""Rows of live tables that no version can load, as an older version may have written them. They
+are moved to `quarantined_rows`, so that they block no command.
 
-Found by the server, from the types of the columns, because a result that holds one such value
-cannot be loaded at all. Looked for only after something has failed. A row that is taken out is kept
-in `quarantined_rows` as it was; its history is in the log.
+The server finds them, from the types of the columns, because a client cannot load any of a result
+that holds one such value. The search runs only after a failure. `quarantined_rows` keeps the row as
+it was; its history is in the log.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ coalesce({one} NOT BETWEEN '0001-01-01 00:00:00+00' AND
          '9999-12-31 23:59:59.999999+00'::timestamptz, false)""")
 # To the server NaN is greater than every number.
 _NUMBER = SQL("coalesce(abs({one}) > {most}, false)")
-# What the row says and what the log says was written in one transaction.
+# One transaction writes the row's version and the log's.
 _VERSION = SQL("""
 {version} IS DISTINCT FROM (
     SELECT max(originator_version) FROM stored_events WHERE originator_id = {id})
@@ -87,8 +87,8 @@ async def find_unreadable_rows(connection: Connection, table: str) -> list[UUID]
 async def take_unreadable_rows(
     connection: Connection, table: LiveTable[Any], suspects: Sequence[UUID] = ()
 ) -> list[UUID]:
-    """Those that cannot be loaded, and those of the suspects that are of another version than the
-    log says."""
+    """Moves the rows that cannot be loaded, and the suspects whose version differs from the log's;
+    returns their ids."""
     name = Identifier(table.name)
     condition = await unreadable_condition(connection, table.name)
     if suspects:
@@ -106,7 +106,8 @@ async def take_unreadable_rows(
 
 
 class UnreadableRows:
-    """Takes them out for one process; whoever asks while it is at it shares what comes of it."""
+    """Takes such rows out for one process. Calls without suspects share the result of a search that
+    ended less than AGAIN_SECONDS ago."""
 
     def __init__(self, conninfo: str, tables: Sequence[LiveTable[Any]]) -> None:
         """`conninfo` is that of a writer."""

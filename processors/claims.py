@@ -12,11 +12,11 @@ from domain.order import ORDER
 from processors.deadlines import Deadline, Deadlines
 from processors.runtime import AGAIN_SECONDS, Hears, Processor, Runtime, Session
 
-# What is due, and the first that is not: how long it has still to wait is all one needs to know
-# of the future. The time is the database's, like every due time, and never this machine's; a claim
-# that lasts longer than it could was made when that clock was ahead, and after a jump all are
-# looked at. Only orders that are being cooked are looked through, which the index on bot_id holds;
-# that is as much as there are busy bots, whatever else is pending.
+# The claims that are due, and the first that is not: its remaining time is all that the processor
+# needs to know of the future. The time is the database's, like every due time, and never this
+# machine's. A claim with more time left than its length was made while that clock was ahead; after
+# a jump the query returns all claims. The index on bot_id holds only orders that are being cooked,
+# so the query reads as many rows as there are busy bots, however many orders are pending.
 FIND_DUE_CLAIMS = """
 WITH moment AS MATERIALIZED (
     SELECT clock_timestamp() AS now

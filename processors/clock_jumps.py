@@ -2,8 +2,8 @@
 that the clock before it had set.
 
 Leases and timers take care of themselves. A retry rests for some time after its failure, and a rate
-spreads starts over some time: when the clock went back, both are moved along with it. Times that
-somebody chose, of delayed jobs, snoozes and schedules, stay as they are.
+spreads starts over some time: when the clock went back, both are moved along with it. Times that a
+client chose, of delayed jobs, snoozes and schedules, stay as they are.
 """
 
 from time import monotonic
@@ -29,13 +29,14 @@ from processors.runtime import (
 )
 
 ACTOR = "system:clock"
-# The process that takes over when the leader dies has noticed the jump, too, and records it then.
-# Whoever only stands by leaves it to the leader.
+# A standby process notices each jump, too, but leaves it to the leader. It keeps the jump for 2 s,
+# and records it if it takes over from a dead leader in that time.
 UNRECORDED_SECONDS_MAX = 2.0
 
 READ_CLOCK = "SELECT clock_timestamp()"
-# Failed in the future, by a clock that was ahead. Only after a jump: it walks through all delayed
-# jobs. The job's last event tells a retry from a time that somebody chose.
+# Retries whose failure is in the future, by a clock that was ahead. The query runs only after a
+# jump, and once when a process becomes the leader, because it walks through all delayed jobs. The
+# job's last event distinguishes a retry from a time that a client chose.
 FIND_STRANDED_RETRIES = """
 SELECT jobs.id, jobs.version, extract(epoch FROM run_at - updated_at)::float8
 FROM jobs

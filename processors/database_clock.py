@@ -21,7 +21,7 @@ JUMPS_MAX = 100
 
 
 class Look(Struct, frozen=True, gc=False):
-    """What the database's clock said, at some moment between two of the monotonic clock."""
+    """A reading of the database's clock, taken between two readings of the monotonic clock."""
 
     now: datetime
     began: float
@@ -46,7 +46,7 @@ class Jump(Struct, frozen=True, gc=False):
 
 
 class DatabaseClock:
-    """Shared by all processors of a process: whoever looks first notices the jump for all."""
+    """Shared by all processors of a process: the first that reads it notices a jump for all."""
 
     def __init__(self) -> None:
         self.jumps = deque[Jump](maxlen=JUMPS_MAX)
@@ -60,7 +60,7 @@ class DatabaseClock:
         self._last: Look | None = None
 
     def look(self, now: datetime, *, began: float, ended: float | None = None) -> Look:
-        """Takes what the database's clock said, and notices whether it has jumped since."""
+        """Takes a reading of the database's clock, and notices a jump since the last reading."""
         look = Look(now, began, monotonic() if ended is None else ended)
         last, self._last = self._last, look
         if last is not None and (jump := _jump(last, look)) is not None:
@@ -84,12 +84,12 @@ class DatabaseClock:
         return [jump for jump, _ in taken]
 
     def forget(self, *, before: float) -> None:
-        """What was noticed before that moment, another process has recorded."""
+        """Drops jumps noticed before that moment: another process has recorded them."""
         self._unrecorded = [one for one in self._unrecorded if one[1] >= before]
 
 
 def _jump(last: Look, look: Look) -> Jump | None:
-    """Only what cannot be explained by the time that the two answers took."""
+    """Returns a jump only if the duration of the two readings cannot explain the difference."""
     passed = (look.now - last.now).total_seconds()
     least, most = look.began - last.ended, look.ended - last.began
     if least - JUMP_SECONDS_MIN <= passed <= most + JUMP_SECONDS_MIN:

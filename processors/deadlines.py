@@ -46,7 +46,7 @@ class Deadline(Struct, frozen=True, gc=False):
 
 class Due(Struct, frozen=True):
     deadlines: list[Deadline]
-    """What is over, the oldest first."""
+    """Deadlines that are over, the oldest first."""
 
     next_seconds: float
     """After how long the next one follows, as far as is known."""
@@ -70,7 +70,8 @@ class Deadlines:
         grace_seconds: float = 0.0,
         **parameters: Any,
     ) -> Due:
-        """Finds what was over `grace_seconds` ago, and longer for who stands by."""
+        """Finds deadlines that were over `grace_seconds` ago; a standby process waits for its
+        `patience_seconds` more."""
         grace_seconds += session.patience_seconds
         given = {**parameters, "grace": grace_seconds, "odd": JUMP_SECONDS_MIN}
         sees_all = self._must_see_all(session.clock)
@@ -134,7 +135,7 @@ class Deadlines:
 async def _read(
     session: Session, query: LiteralString, given: Mapping[str, Any], *, sees_all: bool
 ) -> tuple[Look, list[Deadline]]:
-    """The clock is read by the statement that reads what is judged by it."""
+    """One statement reads the clock and the deadlines that are judged by it."""
     parameters = {**given, "all": sees_all, "limit": None if sees_all else BATCH_MAX + 1}
     began = monotonic()
     rows = await (await session.connection.execute(query, parameters)).fetchall()

@@ -28,9 +28,9 @@ ACTOR = "system:no_shows"
 # The same lines as those of the API, which stands above this.
 _happenings = logging.getLogger("daybook.happenings")
 
-# The graces that are over, the first that is not, and any that lasts longer than it could: these
-# began when the clock was ahead. All of them, after it jumped. Only guests who are called have one,
-# and nothing happens to a ticket between the call and the end of the grace but another call.
+# The grace periods that are over, the first that is not, and any with more time left than its
+# length: it began while the clock was ahead. After a jump, all of them. Only called guests have
+# one, and nothing happens to a ticket between the call and the end of the grace but another call.
 FIND_DUE_TICKETS = """
 WITH moment AS MATERIALIZED (
     SELECT clock_timestamp() AS now

@@ -78,8 +78,9 @@ class Operations(Processor):
 
 
 def lines(due: Sequence[Due]) -> list[list[Due]]:
-    """Operations that share a lane, each line in the order of acceptance. What writers do at the
-    same time comes into the log in any order, so such operations follow one another."""
+    """Groups operations that share a lane into lines, each in the order of acceptance. Operations
+    of a line follow one another, because events of concurrent writers enter the log in any
+    order."""
     line_of: dict[tuple[str, str], list[Due]] = {}
     for one in due:
         lanes = {(item.queue, item.partition) for item in one.items}

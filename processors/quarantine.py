@@ -1,8 +1,9 @@
-"""Quarantine: the log is searched for events that cannot be read, and each aggregate that holds
-one is recorded, which raises the alarm. Others go on; an operator sets it aside.
+"""Quarantine: the processor searches the log for events that cannot be read, and records each
+aggregate that holds one, which raises the alarm. Other aggregates go on; an operator sets this one
+aside.
 
-The search follows the settled log at its own pace, beside the work: at most some thousand events a
-look. What an aggregate's rows showed before, when they could not be loaded, is recorded at once.
+The search follows the settled log at its own pace, beside the work: at most 5,000 events a look.
+An aggregate whose rows could not be loaded is recorded at once, before the search reaches it.
 """
 
 import asyncio

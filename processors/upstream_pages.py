@@ -12,7 +12,7 @@ from domain.values import PAYLOAD_BYTES_MAX, check_payload
 from processors.upstream_feeds import Mapping
 
 RECORDS_MAX = 1000
-# A record is the payload of a job, together with what is said about it.
+# A job's payload holds the record and up to 4 KiB about it.
 RECORD_BYTES_MAX = PAYLOAD_BYTES_MAX - 4 * 1024
 ID_CHARACTERS_MAX = 200
 REVISION_CHARACTERS_MAX = 200

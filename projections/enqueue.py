@@ -50,7 +50,7 @@ WHERE current_setting('synchronous_commit') = 'off'
 """
 LEAVE_SCHEMA = "SELECT set_config('search_path', %(path)s, true)"
 
-# What a connection without the schema, or without the rights, comes upon.
+# Errors on a connection without the schema, or without the rights.
 REFUSED = (errors.InsufficientPrivilege, errors.UndefinedTable)
 
 Rows = list[tuple[Any, ...]]
@@ -111,7 +111,7 @@ async def enqueue_async(
 
 
 def _check_connection(connection: Any, wanted: type[Any]) -> None:
-    """Before anything is sent: what would fail later would fail with another's words."""
+    """Checks before any statement is sent: a later failure would show the driver's message."""
     if not isinstance(connection, wanted):
         given = f"{type(connection).__module__}.{type(connection).__qualname__}"
         raise EnqueueError(
@@ -162,7 +162,7 @@ def _steps(new: Sequence[NewJob], origin: Origin, wake: bool) -> Steps:
         yield FLUSH_AT_COMMIT, {}
         enqueued = yield from _create(new, origin)
     except Exception:
-        # The transaction is the caller's, who may go on with it.
+        # The transaction is the caller's and may go on, so its search_path is restored.
         yield LEAVE_SCHEMA, {"path": path}
         raise
     if wake:

@@ -1,4 +1,4 @@
-"""What is wrong with one aggregate, read from its events."""
+"""Examination: the first fault of one aggregate, read from its events."""
 
 from uuid import UUID
 

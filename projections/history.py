@@ -63,7 +63,7 @@ async def read_history(connection: AsyncConnection[TupleRow], aggregate_id: UUID
 async def decider_of(
     connection: AsyncConnection[TupleRow], aggregate_id: UUID
 ) -> Decider[Any] | None:
-    """What kind of thing it is; None when there never was one, or of no known kind."""
+    """The decider of an aggregate's kind; None if it never existed, or its kind is unknown."""
     first = await connection.execute(READ_FIRST_TOPIC, {"id": aggregate_id})
     topic = await first.fetchone()
     if topic is None:

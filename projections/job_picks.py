@@ -1,7 +1,7 @@
 """How ready jobs are found: the statements that workers' claims stand on.
 
 A claim names queues and types. Each pair of them is one short walk along an index, so neither a
-million other jobs nor a type that nobody knows is in the way. Queues with limits stand apart: see
+million other jobs nor an unknown type slows it down. Queues with limits stand apart: see
 `projections/limited_picks.py`.
 """
 

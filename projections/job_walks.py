@@ -25,9 +25,9 @@ _FITTING = """(%(queue)s::text IS NULL OR queue = %(queue)s)
 
 
 def _pending(columns: str) -> str:
-    """The indexes of what can be taken at once have the priority before the number, so every
-    priority there is is a walk of its own; jobs without a subject and jobs with one have an index
-    each. What is behind another in its lane has an index of its own."""
+    """Walks each priority on its own, because the indexes of jobs that can be claimed at once have
+    the priority before the number. Jobs without a subject and jobs with one have an index each.
+    Jobs behind another in their lane have an index of their own."""
     return f"""{SOURCES}
 SELECT listed.*
 FROM sources, LATERAL (

@@ -132,8 +132,8 @@ WHERE {same("jobs.id", "new.id")}
 
 DELETE_JOBS = "DELETE FROM jobs WHERE id = ANY(%(ids)b::uuid[])"
 
-# What is remembered of them is only true as long as nobody else has changed them. A version alone
-# says nothing after a failover, when another claim may have made the same one.
+# Checks cached jobs: they are right only as long as no other process has changed them. A version
+# alone proves nothing after a failover, when another claim may have made the same one.
 HOLD_KNOWN_JOBS = """
 SELECT must_be_known(coalesce(
     array_agg(version) = %(versions)b::bigint[]

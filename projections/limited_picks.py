@@ -1,8 +1,8 @@
 """How ready jobs are found in queues with limits: the statements behind claims there.
 
-A claim holds the row of each such queue, so claims of one queue follow one another and each sees
-what the one before it started. It takes the first jobs that may run: as many as the concurrency
-and the rate of the queue, and of each subject in it, leave room for.
+A claim locks the row of each such queue, so claims of one queue follow one another and each sees
+the jobs that the one before it started. It takes the first jobs that may run: as many as the
+concurrency and the rate of the queue, and of each subject in it, leave room for.
 
 A queue with a limit per subject may have any number of jobs that may not run before the first that
 may. So the claim looks at the first few jobs in their order, and if these are not enough, at the
@@ -13,15 +13,15 @@ It then walks the jobs of the subjects that have room, and of no other. See deci
 from eventlog.lookups import same
 from projections.job_picks import COLUMNS, HEAD, IS_DUE, OF_SOURCE, SOURCES
 
-# So many jobs more than are wanted are looked at before the first jobs of all subjects are: a queue
-# with many subjects and little to step over needs no look at every subject.
+# Look at 20 more jobs than are wanted before looking at the first job of each subject: a queue with
+# many subjects and little to step over then needs no look at every subject.
 _LOOKED_AT_MAX = "(%(limit)b::bigint + 20)"
 
-# So many subjects more than are wanted are walked, for those whose jobs others hold at the moment.
+# Walk 10 more subjects than are wanted, as other transactions may hold the jobs of some.
 _SUBJECTS_MAX = "(%(limit)b::bigint + 10)"
 
-# Held before its jobs are counted, in a statement of its own: a statement sees what was there when
-# it began, and this one may have to wait.
+# Locks the queue before its jobs are counted, in a statement of its own: a statement sees the data
+# as of when it began, and this one may have to wait.
 HOLD_LIMITED = """
 SELECT FROM queues
 WHERE limited
@@ -30,7 +30,7 @@ ORDER BY id
 FOR UPDATE
 """
 
-# Jobs that an earlier claim of the same batch has picked are its own, though nobody's yet.
+# Excludes jobs that an earlier claim of the same batch has picked but not stored yet.
 _IS_FREE = "id <> ALL((SELECT coalesce(picked_jobs(), '{}'))::uuid[])"
 
 _HELD = f"""
@@ -148,7 +148,7 @@ _SUBJECTS = _subjects(
     order="priority, number",
 ) + _subjects("delayed", among="run_at IS NOT NULL", ready=IS_DUE, rank="run_at", order="run_at")
 
-# What is ready of one subject, and no more than it has room for. Ordered by the subject, and
+# The ready jobs of one subject, at most as many as it has room for. Ordered by the subject, and
 # compared as a range, so that only the index of subjects gives the order.
 _OF_SUBJECT = same("jobs.subject", "subjects.subject")
 _PLACES = "least(%(limit)b::bigint, subjects.places)"

@@ -133,7 +133,7 @@ async def read_section(
 
 async def find_complete(connection: AsyncConnection[TupleRow]) -> list[UUID]:
     """The ids of all complete orders that are in lists; before them those of orders that are being
-    cooked, which may be complete by the time somebody has decided about them."""
+    cooked, which may be complete by the time the caller's command decides about them."""
     async with connection.transaction():
         _, position = await enter_snapshot(connection, FinishedOrders.name)
         tail = await _fold_tail(connection, position)

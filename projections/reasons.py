@@ -62,7 +62,7 @@ class NoIdleBot(Reason, frozen=True, kw_only=True, tag=True):
 class BotsOutOfService(Reason, frozen=True, kw_only=True, tag=True):
     bots: int
     bot_ids: tuple[UUID, ...]
-    """Those that have been it for longest."""
+    """The bots that have been out of service for longest."""
 
     @property
     def sentence(self) -> str:

@@ -103,8 +103,8 @@ READ_MODELS: tuple[Projection, ...] = (
     EndedOperations(),
 )
 
-# All who keep a cursor; the last follows the log where guests are notified. Another name in the
-# table of cursors is that of a follower which this version has no more.
+# All followers that keep a cursor; the last follows the log where guests are notified. Any other
+# name in the table of cursors is that of a follower which this version has no more.
 FOLLOWERS: frozenset[str] = frozenset([*(model.name for model in READ_MODELS), "notifications"])
 
 # In the order of the layers: tables that are derived come after what they are derived from.

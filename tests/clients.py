@@ -1,4 +1,4 @@
-"""Clients of a running service, and a record of what they asked and were told, as
+"""Clients of a running service, and a record of their requests and the responses, as
 `audit check --history` reads it."""
 
 import json
@@ -49,7 +49,7 @@ class Clients:
             self._lines.append({name: value for name, value in line.items() if value is not None})
 
     def assert_audited(self, directory: Path, *where: str | Path, **variables: str) -> str:
-        """Lets the auditor judge the log, the tables, and this record; returns what it says."""
+        """Lets the auditor judge the log, the tables, and this record; returns its report."""
         history = directory / "history.ndjson"
         history.write_text("".join([json.dumps(line) + "\n" for line in self._lines]))
         told = daybook("audit", "check", "--history", history, *where, **variables)

@@ -72,7 +72,7 @@ class Node:
         raise AssertionError(f"{self.home.name} does not answer")
 
     def kill(self) -> None:
-        """As when its machine fails: nobody says goodbye."""
+        """Kills all its processes, as when its machine fails: no connection is closed in order."""
         if self.process is not None and self.process.poll() is None:
             for pid in self._all():
                 os.kill(pid, signal.SIGKILL)

@@ -365,7 +365,7 @@ def test_the_name_venv_stays_what_it_is_for_a_program_that_was_started_by_it(
 
 
 def make_earlier_environment(repository: Repository) -> None:
-    """Lay out what the `run` before this one made: one environment, in `.venv` itself."""
+    """Lay out the environment as the previous version of `run` made it: in `.venv` itself."""
     repository.start("run")
     made = repository.environment()
     for link in ("bin", "lib", "lib64", "include", "pyvenv.cfg", ".in-use", "current"):

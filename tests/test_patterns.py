@@ -49,7 +49,7 @@ def patterns_of(value: Any) -> Iterator[Pattern]:
 
 
 def written_patterns() -> Iterator[Pattern]:
-    """Those that stand in the source where they are used."""
+    """Patterns that stand in the source where they are used."""
     for _, node in sources():
         if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("re."):
             flags = re.MULTILINE if re.search(r"re\.M\b|MULTILINE", ast.unparse(node)) else 0
@@ -63,7 +63,7 @@ def literals(nodes: list[Any]) -> Iterator[str | bytes]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str | bytes):
             yield node.value
         elif isinstance(node, ast.JoinedStr):
-            # What is filled in is looked at where it is written.
+            # A value that is filled in is checked where it is written.
             parts = [one.value if isinstance(one, ast.Constant) else "x" for one in node.values]
             yield "".join(map(str, parts))
 

@@ -1,4 +1,4 @@
-"""What cannot be read is found, named by every tool, and set aside by an operator (I-40, F27)."""
+"""An unreadable event is found, named by every tool, and set aside by an operator (I-40, F27)."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -77,7 +77,7 @@ async def findings(conninfo: str) -> dict[str, Finding]:
 
 
 def audit(conninfo: str) -> tuple[dict[str, str], World]:
-    """What is invalid, and why."""
+    """The invariants that are violated, with the reason of each."""
     reader = reader_conninfo(conninfo)
     kept = Kept(
         tables=LIVE_TABLES,
@@ -93,7 +93,7 @@ def audit(conninfo: str) -> tuple[dict[str, str], World]:
 
 
 async def poisoned(api: Api, conninfo: str) -> set[UUID]:
-    """One of everything that can be wrong, beside what is right."""
+    """One aggregate with each kind of fault, beside sound ones."""
     await enqueue(api)
     await api.order()
     jobs = [(await enqueue(api))["id"] for _ in JOB_POISONS]

@@ -1,5 +1,5 @@
 """Every command through every way in, with every value that its types allow and some that they do
-not; then every list, history, explanation and tool reads what came of it."""
+not; then every list, history, explanation and tool reads the log that results."""
 
 import asyncio
 import importlib
@@ -44,15 +44,15 @@ SELECT notification_id, originator_id, originator_version, topic, state
 FROM daybook.stored_events
 ORDER BY originator_id, originator_version
 """
-# Wrappers, and commands of which tests of their own make sure: an operation fails by a defect, a
-# clock jumps by itself, it takes hundreds of complete orders to clear them in parts, and what
-# cannot be read is in no log that was written by these ways.
+# Wrappers, and commands that have tests of their own: an operation fails by a defect, a clock jumps
+# by itself, hundreds of complete orders are needed to clear them in parts, and a log that was
+# written by these ways holds no unreadable event.
 WRAPPERS = {"Command", "Within", "Together", "AsSeen", "AsCounted", "ChangeJobs"}
 NOT_DRIVEN = {
     *("FailOperation", "RecordJump", "RescheduleRetry", "ClearCompleteOrders"),
     *("Detect", "SetAside"),
 }
-# Those that answer for ever, or start a process of their own.
+# A stream has no end, and a pop takes a message.
 NOT_READ = ("/api/stream", "/api/v1/pop")
 SAMPLED = 20
 

@@ -44,7 +44,7 @@ SEEN_MAX = 400
 WAYS = ("http", "push", "sdk", "enqueue", "schedules", "follow-ups", "upstream", "keys")
 # All pushes are accepted for later, and carried out by a processor.
 BUSY = Thresholds(busy_seconds=10, push_load_max=1e-9, pop_load_max=100)
-# What starts a process of its own, or is about a browser's session.
+# Routes that start a process of their own, or are about a browser's session.
 LEFT_OUT = ("/api/rebuilds", "/api/doctor", "/login", "/logout", "/api/rebuilds/stop")
 WAITS = ("waitSeconds", "timeout", "wait")
 
@@ -98,7 +98,7 @@ class Chance(random.Random):
 
 
 class Seen:
-    """What the service has answered: where ids, claims and names come from."""
+    """Objects from the service's answers: the source of ids, claims and names."""
 
     def __init__(self) -> None:
         self._objects: deque[dict[str, Any]] = deque(maxlen=SEEN_MAX)
@@ -142,7 +142,7 @@ class Operation:
 
     @property
     def kind(self) -> str:
-        """Of what an id in the path is meant to be."""
+        """The kind of thing that an id in the path names."""
         before, _, _ = self.path.partition("/{id}")
         return before.rpartition("/")[2].removesuffix("s")
 
@@ -171,7 +171,7 @@ class LaterDesk:
 
 
 class House:
-    """A service that is driven from all sides, and what it was sent."""
+    """A service that is driven from all sides, and the requests it was sent."""
 
     def __init__(
         self,
@@ -197,8 +197,8 @@ class House:
         self._busy = busy
         self._values = DescribedValues(described["components"]["schemas"])
 
-    # Each way draws all that it needs first, and then acts: what is drawn depends on nothing that
-    # the service has answered. What does, is chosen by chance whose seed was drawn.
+    # Each way draws all its values first, and then acts, so no drawn value depends on an answer of
+    # the service. A value that does is chosen by a Chance whose seed was drawn.
 
     def http(self, draw: Draw, operation: Operation | None = None) -> Act:
         one = operation or draw(st.sampled_from(self.operations))
@@ -222,7 +222,7 @@ class House:
         try:
             answer = await api.ask(method, path, body)
         except Exception as error:
-            # The application answers with 500, and raises what the server writes into its log.
+            # The application answers with 500, and raises the error that a server would log.
             self.faults.append(f"{error!r} to {method} {path} {str(body)[:500]}")
             return None
         # Under load it may say that it has no time.
@@ -246,7 +246,7 @@ class House:
         return quote(str(value or drawn), safe="") or "x"
 
     def _filled(self, value: Any, known: Mapping[str, Any], chance: "Chance") -> Any:
-        """The body, with ids and claims of what there is, and without long waits."""
+        """The body, with ids and claims that the service has answered, and without long waits."""
         if isinstance(value, list):
             return [self._filled(one, known, chance) for one in value]
         if not isinstance(value, dict):
@@ -353,8 +353,8 @@ class House:
                     await smith.submit(command)
 
     async def a_round(self) -> None:
-        """What chance alone seldom brings about: an order by hand, a lease that runs out, a push
-        that is accepted for later, a feed that fails and loses a record."""
+        """Acts that chance alone seldom brings about: an order by hand, a lease that runs out, a
+        push that is accepted for later, a feed that fails and loses a record."""
         bot, order = await self.calm.bot(), await self.calm.order()
         path = f"/api/orders/{order['id']}"
         await self._ask(self.calm, "PATCH", path, {"status": "PROCESSING", "botId": bot["id"]})

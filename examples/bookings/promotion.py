@@ -49,8 +49,8 @@ async def promote_booking(
 async def create_job(
     connection: AsyncConnection[Any], booking_id: int, type_: str, payload: Any
 ) -> None:
-    """One for each booking and type, for ever: whoever asks again gets the one there is, and starts
-    it over if it is dead."""
+    """One job for each booking and type, for ever: a repeated call keeps the job that exists, and
+    starts it over if it is dead."""
     await enqueue_async(
         connection,
         queue=QUEUE,

@@ -1,4 +1,4 @@
-"""Why a projection could not be rebuilt, and what to do. The running one is as it was then."""
+"""Why a projection could not be rebuilt, and what to do. Its running tables are unchanged then."""
 
 from eventlog.mapper import FollowedEvent
 

@@ -85,7 +85,7 @@ async def replay_chunk(connection: Connection, copies: Sequence[Copy], goals: Go
 
 
 def _unknown(events: Events) -> list[str]:
-    """What no target can have asked for; read only where all topics are."""
+    """Events of unknown topics, which no target asks for; read only where all topics are."""
     known = MAPPER.known_topics
     return [
         f"{one.originator_id}: position {one.position} has the unknown topic {one.topic}"
@@ -126,7 +126,8 @@ async def _read(
 async def _take(
     connection: Connection, copy: Copy, events: Events, set_aside: Collection[UUID], *, upto: int
 ) -> Copy:
-    """What operators have set aside is in no table, though it was read."""
+    """Applies the events of one target, without aggregates that operators have set aside; its
+    cursor passes these, too."""
     target, after = copy.target, copy.position
     if upto <= after:
         return copy

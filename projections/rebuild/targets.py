@@ -51,7 +51,7 @@ class Target:
 
     async def apply(self, connection: Connection, events: Events, *, after: int) -> list[str]:
         """Brings the tables from the position `after` to that of the last of these events; returns
-        what was left out because it cannot be read."""
+        a sentence for each event or aggregate left out because it cannot be read."""
         raise NotImplementedError
 
     async def settle(self, connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Admission by itself: what becomes of pushes while accepted ones are still to be carried out."""
+"""Admission by itself: its verdicts on pushes while accepted ones are still to be carried out."""
 
 from typing import Any
 

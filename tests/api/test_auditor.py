@@ -39,7 +39,7 @@ class House(Struct):
 
 @pytest.fixture
 async def house(database: str) -> AsyncIterator[House]:
-    """Guests of every standing, by the name and number that nobody else has."""
+    """Guests of every standing, under a name and a number that occur nowhere else."""
     async with open_counter_api(database, auth="keys", tickets_per_mobile_max=1000) as api:
         admin = await holder(api, database, "admin")
         staff = await holder(api, database, "staff")

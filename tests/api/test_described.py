@@ -15,7 +15,9 @@ from tests.processes import Running
 
 HERE = Path(__file__).parent
 SCHEMATHESIS = Path(sys.executable).with_name("st")
-EXAMPLES_MAX = 5
+# Of each phase, how many examples there are at most. In the stateful phase each is a chain of
+# requests, in which ids of one answer are asked for in the next.
+PHASES = {"examples,coverage,fuzzing": 5, "stateful": 20}
 SECONDS_MAX = 900
 # So many come from one address here that these would be in the way.
 ROOMY = {
@@ -44,8 +46,9 @@ def failed(report: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS_MAX + 60)
+@pytest.mark.parametrize("phases", PHASES)
 def test_whatever_is_asked_by_the_description_is_answered_by_it(
-    service: tuple[str, str, Running], tmp_path: Path
+    service: tuple[str, str, Running], tmp_path: Path, phases: str
 ) -> None:  # SEC-25
     url, key, running = service
     report = tmp_path / "report.ndjson"
@@ -53,7 +56,7 @@ def test_whatever_is_asked_by_the_description_is_answered_by_it(
         [
             *(str(SCHEMATHESIS), "--config-file", str(HERE / "schemathesis.toml"), "run"),
             *(f"{url}/openapi.json", "--header", f"Authorization: Bearer {key}"),
-            *("--phases", "examples,coverage,fuzzing", "--max-examples", str(EXAMPLES_MAX)),
+            *("--phases", phases, "--max-examples", str(PHASES[phases])),
             # A stream has no end, and who pops may wait for longer than this client does.
             *("--exclude-path", "/api/stream", "--exclude-path-regex", "^/api/v1/pop/"),
             *("--no-shrink", "--suppress-health-check", "all"),

@@ -90,7 +90,7 @@ def test_names_that_are_none_are_refused_at_the_start(text: str) -> None:
         read_hosts(text)
 
 
-# What a page of another site could want of an open service: everything.
+# A page of another site could want every route of an open service.
 OPEN_ROUTES: list[tuple[str, str, dict[str, Any] | None]] = [
     ("GET", "/", None),
     ("GET", "/ops", None),

@@ -148,7 +148,7 @@ async def test_a_cursor_of_another_filter_is_refused(api: Api) -> None:
 async def test_a_count_that_has_grown_is_refused_with_the_new_one(
     api: Api, database: str, verb: str
 ) -> None:
-    # The count that a person saw is part of what was decided: more jobs are another decision.
+    # An operator decides by the count on the page: more jobs are another decision.
     jobs = await enqueue_many(api, 3) if verb == "cancel" else await bury(api, 3)
     before = rows(database, COUNT_EVENTS)
 
@@ -209,7 +209,7 @@ async def test_a_refused_count_does_not_use_up_the_key_and_an_answer_is_told_aga
 
     told = await bulk(api, "cancel", {"expectedCount": 2}, **headers)
     assert told["changed"] == 2
-    # Grown since: what was done is told all the same.
+    # The count has grown since; a request with the same key gets the first answer all the same.
     await enqueue_many(api, 9)
     assert await bulk(api, "cancel", {"expectedCount": 2}, **headers) == told
     assert await status_of(api, held) == "PROCESSING"

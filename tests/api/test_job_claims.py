@@ -50,7 +50,7 @@ async def test_what_is_claimed_for_who_has_hung_up_is_given_back_unless_it_can_a
         return heard.pop(0) if len(heard) > 1 else heard[0]
 
     async def send(_: Message) -> None:
-        """To nobody."""
+        """The client has disconnected."""
 
     named = [(b"idempotency-key", key.encode())] if key else []
     scope = {

@@ -341,12 +341,12 @@ async def test_keys_in_a_cookie_that_are_no_good_are_counted_too(database: str) 
         api.app = from_an_address  # type: ignore[assignment]  # an ASGI app, like the other
         told = [(await api.ask("GET", "/api/me", cookie="daybook_key=x")).status for _ in range(4)]
         assert told == [401, 401, 429, 429]
-        # Who was refused is refused by the process itself, whatever becomes of the database.
+        # The process refuses that address itself from then on, without the database.
         inner.door.failed_keys._note = None  # type: ignore[attr-defined]  # ours
         again = await api.ask("GET", "/api/me", cookie="daybook_key=x")
         assert again.problem == (429, "rate-limited")
         assert 0 < int(again.headers["retry-after"]) <= 60
-        # Who shows nothing guesses nothing.
+        # A request without a key is no guess.
         assert (await api.get("/api/me")).status == 401
 
 
@@ -444,8 +444,8 @@ async def test_keys_that_take_long_to_read_are_read_all_the_same(
 
 
 async def test_after_a_failover_keys_are_read_anew_whatever_their_sum(database: str) -> None:
-    """One change was lost with the old primary and another was made on the new one: the versions
-    add up to what they were before."""
+    """One change was lost with the old primary and another was made on the new one: the sum of the
+    versions is the same as before."""
     lost, revoked = await issue(database, "staff"), await issue(database, "staff")
     change = (
         "UPDATE daybook.keys SET version = %(version)s, revoked_at = %(revoked_at)s,"

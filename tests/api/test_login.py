@@ -157,7 +157,8 @@ async def test_to_take_is_to_change_although_it_is_a_get(
 
 
 async def test_a_cookie_alone_has_no_jobs_processed_by_a_get(shut: Api, database: str) -> None:
-    # SEC-19: whoever is led there is nobody, and nobody knows the secret.
+    # SEC-19: a request from another site, or without the page's token, counts as anonymous, and
+    # lacks the secret.
     page = await from_page(shut, await logged_in(shut, database, "admin"))
     led = {**page, "Sec-Fetch-Site": "cross-site"}
     bare = {"Cookie": page["Cookie"], **OURS}
@@ -168,8 +169,8 @@ async def test_a_cookie_alone_has_no_jobs_processed_by_a_get(shut: Api, database
 
 
 async def test_every_other_get_changes_nothing() -> None:  # SEC-19
-    """What takes commands is an Endpoint; of those that are asked by GET there are three.
-    None of them answers HEAD, which would take what nobody is shown."""
+    """Every route that takes commands is an Endpoint; three of them answer GET. None answers HEAD,
+    which would take jobs and show them to no client."""
     asked = [
         route.path
         for route in ROUTES

@@ -242,7 +242,8 @@ async def test_who_says_nothing_makes_room_but_who_is_answered_does_not(database
         writer.write(request("GET", LIVE))
         assert (await hear(reader, 0.0)).status == 200
         assert await is_at_its_end(silent[0])
-        # Of the four that are left, three wait for an answer; whoever has as many makes no room.
+        # Three of the four connections left wait for an answer. The fourth makes no room for an
+        # address that has as many connections as its own.
         again, last = await live.connect("127.0.0.4")
         refused = await hear(again, 0.0)
         assert (refused.status, refused.kind) == (503, "too-many-connections")

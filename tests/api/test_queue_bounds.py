@@ -1,4 +1,4 @@
-"""A key that is bound to queues takes from, and puts into, no other: whatever a route forgets."""
+"""A key that is bound to queues takes from, and puts into, no other, even if a route forgets."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -83,7 +83,7 @@ async def test_without_a_key_nobody_waits(database: str) -> None:
         refused = await api.ask("GET", BOARD, if_position_at_least=ahead)
         assert refused.problem == (503, "position-not-reached")
         assert time.monotonic() - began < 0.7
-        # What is there is shown.
+        # A position that the log has reached is served.
         told = await api.ask("GET", BOARD, if_position_at_least="1")
         assert told.status == 200, told.body
         began = time.monotonic()

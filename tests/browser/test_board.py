@@ -225,7 +225,7 @@ def test_a_bot_out_of_service_is_shown_by_the_stream_and_comes_back(
         "href", f"/ops#item/{bot['id']}"
     )
     expect(page.locator("#dead")).to_have_text("2 orders were given up · 1 bot is out of service")
-    # What the page has folded is what the service tells.
+    # The page folds the same bot that the service returns.
     assert folded(page, bot) == house.get(f"/api/bots/{bot['id']}")["bot"]
 
     house.ask("POST", f"/api/bots/{bot['id']}/restore", {"reason": "repaired"})

@@ -207,7 +207,7 @@ def test_what_waits_can_be_discarded(visit: Visit, house: House) -> None:
     press(board, "+ Bot")
     board.get_by_role("button", name="Discard + Bot").click()
     expect(board.locator("daybook-outbox")).to_be_hidden()
-    # Whatever was still under way has given up by then.
+    # Requests that were still under way have given up after 5 s.
     board.wait_for_timeout(5000)
     visit.context.set_offline(False)
     be_live(board)

@@ -1,4 +1,4 @@
-"""Clients of a running service that keep a history of what they asked and what they were told."""
+"""Clients of a running service that keep a history of their requests and the responses."""
 
 import http.client
 import json

@@ -1,5 +1,5 @@
-"""A running service whose database's clock jumps, seen by its clients: what they were told holds,
-and the auditor finds nothing that the jumps have spoilt. I-44"""
+"""A running service whose database's clock jumps, seen by its clients: the responses they got stay
+true, and the auditor finds nothing that the jumps have spoilt. I-44"""
 
 import time
 from collections.abc import Iterator

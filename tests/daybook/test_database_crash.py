@@ -53,7 +53,7 @@ WHERE backend_type IN ('walwriter', 'background writer', 'checkpointer', 'autova
 
 @pytest.fixture
 def crashed_serving(made: Made) -> Iterator[Serving]:
-    """A service with data of its own: other tests do not meet what a crash has left."""
+    """A service with data of its own: other tests do not meet the remains of a crash."""
     with made.copied() as directory:
         one = Serving(directory)
         try:
@@ -80,7 +80,7 @@ def last_position(data_dir: Path) -> int:
 
 
 def kill_postgres(data_dir: Path) -> None:
-    """All of it, as when the power fails: what was not flushed is gone."""
+    """Kills all its processes, as when the power fails: WAL that was not flushed is gone."""
     for process in postgres_processes(data_dir):
         os.kill(process, signal.SIGKILL)
 
@@ -118,8 +118,8 @@ def complete_orders(serving: Serving, count: int) -> set[str]:
 
 
 class Listening(threading.Thread):
-    """A client of the stream that stays connected, and comes back with the id of what it had last
-    whenever it is cut off."""
+    """A client of the stream that stays connected. Whenever it is cut off, it comes back with the
+    id of the last event it has."""
 
     def __init__(self, serving: Serving) -> None:
         super().__init__(daemon=True)

@@ -1,4 +1,4 @@
-"""`daybook.enqueue` in the caller's transaction: what it refuses, and in which words."""
+"""`daybook.enqueue` in the caller's transaction: its refusals, and their words."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

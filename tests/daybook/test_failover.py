@@ -1,5 +1,5 @@
-"""The database fails over beneath a living service: what a standby has is kept, and what it lacks
-is never lost in silence."""
+"""The database fails over beneath a living service: events that the standby has are kept, and
+events that it lacks are never lost in silence."""
 
 import re
 import time
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, with_debian_postgres]
 
 
 class Served(Serving):
-    """A service on a database that somebody else looks after."""
+    """A service on a database that it does not manage itself."""
 
     def __init__(self, conninfo: str, data_dir: Path) -> None:
         Running.__init__(

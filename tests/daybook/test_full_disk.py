@@ -1,5 +1,5 @@
 """A service whose disk is full: it waits for room at the start, refuses writes and goes on reading
-while it runs, and needs nobody but the operator who makes room."""
+while it runs. The operator only has to make room."""
 
 import os
 import shutil
@@ -78,7 +78,7 @@ def test_a_start_that_waits_for_room_can_be_stopped(small_disk: Path) -> None:
 def test_a_disk_that_fills_up_loses_nothing_and_writing_goes_on_by_itself(
     small_disk: Path, tmp_path: Path
 ) -> None:
-    # F-full: what was acknowledged is there, reads work, writes are back within 5 s of the room.
+    # F-full: acknowledged orders are there, reads work, writes are back within 5 s of the room.
     server = serve(small_disk)
     try:
         clients = Clients(server)
@@ -102,7 +102,7 @@ def test_a_disk_that_fills_up_loses_nothing_and_writing_goes_on_by_itself(
 
 
 def _write_until_refused(clients: Clients, kept: list[str]) -> httpx2.Response:
-    """Free pages are used up first. What is acknowledged until then counts, too."""
+    """The server uses up its free pages first. Orders acknowledged until then count, too."""
     for _ in range(2000):
         answer = clients.ask("POST", "/api/jobs", BULKY)
         if answer.status_code != 201:

@@ -63,7 +63,7 @@ def test_the_first_start_makes_an_admin_key_and_says_how_to_log_in(
 ) -> None:
     url, key = running.url, admin_key(directory)
     assert eventually(lambda: "DAYBOOK_KEY" in running.output)
-    # What a program reads is kept in a log: only a terminal is shown the key.
+    # Output that goes to a program ends up in a log: only a terminal is shown the key.
     assert key not in running.output
     assert f"The admin's key is in {directory}/admin.key" in running.output
     assert f"export DAYBOOK_KEY=$(cat {directory}/admin.key)" in running.output

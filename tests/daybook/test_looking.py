@@ -105,7 +105,7 @@ VALUES ('guest_book', 0, 0, '', clock_timestamp() - interval '1 hour')
 async def test_a_follower_of_another_version_is_named_as_retired_and_not_as_behind(
     database: str,
 ) -> None:
-    """After an upgrade nobody moves it on any more, and nobody misses it."""
+    """After an upgrade no process moves this cursor any more, and no read model needs it."""
     rows(database, RETIRE)
     async with open_kitchen(database) as kitchen:
         await kitchen.order()

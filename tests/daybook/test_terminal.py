@@ -104,8 +104,8 @@ LOOKS: dict[str, list[tuple[str, ...]]] = {
         ("quarantine", "set-aside", "ID", "--reason", "it cannot be read"),
     ],
 }
-# They show none of the log's data: numbers, addresses and their own sentences. What `serve` and
-# `worker` log is tried below; `export` and `import` are tried below, too.
+# They show none of the log's data: numbers, addresses and their own sentences. The log lines of
+# `serve` and `worker` are tried below; `export` and `import` are tried below, too.
 SILENT = {"serve", "worker", "demo", "migrate", "bench", "export", "import", "pg"}
 
 

@@ -1,9 +1,9 @@
 """Two versions at work on one log, as during a rolling upgrade.
 
 The older one is this code without its newest kind of aggregate, so that the topic of its events is
-unknown to it, as any new topic is. That proves that unknown topics and followers stop nothing of
-what the older one does. It does not prove that the code of an earlier release works on today's
-tables: migrations only ever add to them.
+unknown to it, as any new topic is. That proves that unknown topics and followers stop none of the
+older one's work. It does not prove that the code of an earlier release works on today's tables:
+migrations only ever add to them.
 """
 
 import asyncio

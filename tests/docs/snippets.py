@@ -65,7 +65,7 @@ def blocks_of(page: str) -> list[Block]:
 
 
 def script_of(blocks: list[Block], directory: Path) -> str:
-    """One shell for all blocks of a page: what one sets, the next ones have."""
+    """One shell for all blocks of a page: a variable that one block sets, the next ones have."""
     steps = ["set -euo pipefail", "others=()"]
     for number, block in enumerate(blocks):
         steps.append(f"echo {shlex.quote(f'=== {block.place}')} | tee /dev/stderr")

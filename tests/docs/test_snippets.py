@@ -195,7 +195,7 @@ def test_the_snippets_of_a_page_run_as_they_are_printed(page: str, made: Path) -
     with open_house(made) as house:
         blocks = [block for block in blocks_of(page) if block.is_run]
         assert_passes(house, script_of(blocks, house.work))
-        # I-41 and all others hold after what the page has done.
+        # I-41 and all other invariants hold after the commands of the page.
         assert_passes(house, "./run audit check")
 
 

@@ -1,4 +1,4 @@
-"""What becomes of claims: leases that expire, and how long jobs rest after that."""
+"""The ends of claims: leases that expire, and how long jobs rest after that."""
 
 from datetime import timedelta
 from uuid import UUID

@@ -172,7 +172,8 @@ def set_up(conninfo: str, statement: str) -> None:
 async def test_the_outcome_is_not_asked_for_while_the_lost_session_may_still_commit(
     own_server: tuple[str, Path],
 ) -> None:
-    """Who asks too early finds nothing, does it again, and is told that it exists already."""
+    """A lane that asks too early finds nothing, commits the command again, and answers that it
+    exists already."""
     conninfo, _ = own_server
     async with (
         proxy_to(conninfo) as proxy,

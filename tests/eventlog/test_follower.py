@@ -265,7 +265,7 @@ async def test_a_cursor_ahead_of_the_log_goes_back_to_what_it_has_processed(
     assert await follower.catch_up() == 10
     await follower.close()
     left_ahead(seen_database, 40)
-    # Those that have reused its positions since are not skipped, nor are the others repeated.
+    # The follower skips no event that has reused its positions since, and repeats no other.
     await write_orders(seen_database, 15)
 
     assert await follower.catch_up() == 15

@@ -1,4 +1,4 @@
-"""The last gate before the log: what cannot be read back is not appended, and nothing else suffers.
+"""The last gate before the log: an unreadable event is not appended, and nothing else suffers.
 
 The commands here are handed to the committer as they are, past every way in: each has a value that
 a way in would have refused.
@@ -54,7 +54,7 @@ UNREADABLE: dict[str, dict[str, Any]] = {
     "no text": {"queue": 7},
     "no whole number": {"priority": "high"},
 }
-# What the log could hold, but no column of the live table.
+# Values that the log could hold, but no column of the live table.
 UNSTORABLE: dict[str, dict[str, Any]] = {
     "attempts": {"attempts_max": 2**40},
     "priority": {"priority": -(2**70)},

@@ -310,7 +310,7 @@ async def test_nor_does_it_where_the_service_looks(database: str) -> None:
         _append(another, uuid7(), 1)
         with psycopg.connect(owner) as third:
             _append(third, uuid7(), 1)
-        # What was awaited is gone; what counts is the writer that holds the second position.
+        # The awaited writer is gone; now the writer that holds the second position counts.
         async with await connect(owner) as connection:
             assert await horizon.look(connection) == 0
             assert horizon.is_waiting
@@ -328,7 +328,7 @@ def test_a_sequence_that_goes_back_under_a_connection_starts_the_horizon_anew() 
 
 
 def test_positions_that_were_drawn_for_nothing_are_no_horizon(database: str) -> None:
-    """A crash gives back what was drawn behind the newest event."""
+    """A crash gives back the positions drawn behind the newest event."""
     with connect_in_thread(owner_conninfo(database)) as connection:
         _append(connection, uuid7(), 1)
         for _ in range(40):
@@ -339,8 +339,8 @@ def test_positions_that_were_drawn_for_nothing_are_no_horizon(database: str) -> 
 
 
 class Transactions:
-    """A model of writers: each draws some positions, and commits or not, in any order. What is
-    committed is durable, and what was drawn may not be."""
+    """A model of writers: each draws some positions, and commits or not, in any order. A committed
+    event is durable, and a drawn position may not be."""
 
     def __init__(self) -> None:
         self.drawn = 0

@@ -315,7 +315,7 @@ async def test_streams_end_when_the_database_has_failed_over(database: str) -> N
     ):
         await write(kitchen, 10)
         assert await take(subscription, 10) == [*range(1, 11)]
-        # What this process knew is of another server than the one it finds next.
+        # The epoch that this process knows is of another server than the one it finds next.
         tail._epoch = "a.1"
         proxy.drop_all()
         with pytest.raises(SubscriptionEndedError, match="failed over"):

@@ -1,5 +1,5 @@
 """The database's clock jumps beneath a living service: leases and timers last as long as they
-would have, nothing waits for a day, and the log says what happened. I-44"""
+would have, nothing waits for a day, and the log records the jump. I-44"""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

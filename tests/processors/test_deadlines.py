@@ -1,5 +1,5 @@
-"""Deadlines are over when their time has elapsed, whatever the clock by which they are written
-says. I-44"""
+"""Deadlines are over when their time has elapsed, even if the clock by which they are written has
+jumped. I-44"""
 
 from datetime import UTC, datetime, timedelta
 
@@ -56,12 +56,13 @@ def test_no_deadline_is_over_early_and_none_lasts_twice_as_long(
 ) -> None:
     machine = Machine()
     for seconds, jump in steps[:steps_before]:
-        # Two jumps between two looks may cancel each other out: that nobody can notice.
+        # A look after each jump: two jumps between two looks may cancel out, unnoticed.
         machine.look()
         machine.monotonic += seconds
         machine.offset += jump
     began, until = machine.monotonic, later(machine.now, length)
-    # It was made after a jump that nobody has noticed yet; the others are noticed one by one.
+    # The deadline was made after a jump that the process has not noticed yet. It notices the others
+    # one by one.
     for seconds, jump in [(0.1, 0.0), *steps[steps_before:]]:
         machine.monotonic += seconds
         machine.offset += jump

@@ -106,7 +106,7 @@ async def test_a_dead_job_is_started_over_in_the_callers_transaction(database: s
         await workshop.finish(job, Outcome.FAIL, error="broken")
         assert again() == job_id
         assert await workshop.claim() == []
-        # Only one of those who ask at the same time starts it over.
+        # Of four callers at the same time, only one starts it over.
         asked = [asyncio.to_thread(again, on_dead="restart") for _ in range(4)]
         assert {*await asyncio.gather(*asked)} == {job_id}
         assert rows(database, "SELECT count(*) FROM log WHERE topic = 'job.requeued'") == [(1,)]

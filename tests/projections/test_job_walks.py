@@ -61,8 +61,8 @@ async def assert_walks(reader: Reader, wanted: JobFilter) -> None:
     }
     explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}"
     ((plan,),) = await (await reader.execute(explain.encode(), given)).fetchall()
-    # Six pairs of a queue and a type, and for each what can be taken at once, with a subject and
-    # without, and what cannot. What is being worked on is sorted as a whole: 198 jobs.
+    # Six pairs of a queue and a type, and three walks for each: jobs that can be claimed at once,
+    # with a subject and without, and jobs that cannot. Claimed jobs are sorted as a whole: 198.
     rows_max = 198 if wanted.status is JobStatus.PROCESSING else 6 + 6 * 3 * 11
     assert plan[0]["Plan"]["Actual Rows"] == 11, wanted
     assert sum(_rows_read(plan[0]["Plan"])) <= rows_max, wanted

@@ -1,4 +1,4 @@
-"""Limits per subject: a claim finds the first job that may run, whoever stands before it."""
+"""Limits per subject: a claim finds the first job that may run, whichever jobs stand before it."""
 
 import asyncio
 from collections import Counter
@@ -182,7 +182,7 @@ class Take(Struct, frozen=True):
 
 
 class End(Struct, frozen=True):
-    """Of those that run, one is completed or cancelled, and so is one that waits."""
+    """Completes a running job, or cancels a waiting one."""
 
     nth: int
     is_cancelled: bool
@@ -302,7 +302,7 @@ class Play:
             await self.workshop.submit(command)
 
     async def put(self, step: Put) -> None:
-        # Those that had to wait are due in the order in which they are taken.
+        # Delayed jobs are due in the order in which claims take them.
         due_at = self.began_at + timedelta(days=step.priority, seconds=len(self.known))
         new = [
             new_job(
