@@ -135,7 +135,8 @@ class UnreadableRows:
         if taken:
             _log.error(
                 "%d rows that cannot be loaded were taken out of the live tables (%s). Everything "
-                "else goes on. 'daybook quarantine list' says why; then set them aside.",
+                "else goes on. 'daybook quarantine list' says why; then set them aside. A row that "
+                "is not listed there has a sound history: 'daybook rebuild TABLE' restores it.",
                 len(taken),
                 ", ".join(taken[:5]),
             )

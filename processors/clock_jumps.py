@@ -70,10 +70,11 @@ class ClockJumps(Processor):
             session.clock.forget(before=look.ended - UNRECORDED_SECONDS_MAX)
             self._may_be_stranded = True
             return POLL_SECONDS
-        for jump in session.clock.take_unrecorded():
+        for jump in session.clock.unrecorded:
+            # A jump stays unrecorded until the log has it, and so do those behind it.
             if not await runtime.send([_record(runtime, jump)]):
-                session.clock.keep(jump, look.ended)
                 return AGAIN_SECONDS
+            session.clock.mark_recorded(jump)
             await self._mend(session, jump)
         return await self._reschedule(runtime, session) if self._may_be_stranded else POLL_SECONDS
 

@@ -66,7 +66,7 @@ class DatabaseClock:
         if last is not None and (jump := _jump(last, look)) is not None:
             self.jumps.append(jump)
             self.jumps_count += 1
-            self.keep(jump, look.ended)
+            self._unrecorded.append((jump, look.ended))
             _log.warning(
                 "the database's clock jumped by %+.1f s: leases and timers are measured by elapsed "
                 "time and keep their length; delayed jobs and schedules follow the new time. Check "
@@ -75,13 +75,13 @@ class DatabaseClock:
             )
         return look
 
-    def keep(self, jump: Jump, noticed: float) -> None:
-        """Until it is in the log."""
-        self._unrecorded.append((jump, noticed))
+    @property
+    def unrecorded(self) -> list[Jump]:
+        """Jumps that are not in the log yet, the oldest first."""
+        return [jump for jump, _ in self._unrecorded]
 
-    def take_unrecorded(self) -> list[Jump]:
-        taken, self._unrecorded = self._unrecorded, []
-        return [jump for jump, _ in taken]
+    def mark_recorded(self, jump: Jump) -> None:
+        self._unrecorded = [one for one in self._unrecorded if one[0] is not jump]
 
     def forget(self, *, before: float) -> None:
         """Drops jumps noticed before that moment: another process has recorded them."""

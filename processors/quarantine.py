@@ -43,9 +43,12 @@ WHERE notification_id > %(after)s AND notification_id <= %(upto)s
 ORDER BY notification_id
 LIMIT %(limit)s
 """
+# The newest first: rows whose events can be read after all are never recorded, and must not keep
+# the others from being examined.
 FIND_TAKEN_ROWS = """
 SELECT id FROM quarantined_rows
 WHERE NOT EXISTS (SELECT FROM quarantines WHERE aggregate_id = quarantined_rows.id)
+ORDER BY taken_at DESC
 LIMIT %(limit)s
 """
 _MAPPER = EventMapper(DECIDERS)

@@ -2,16 +2,24 @@
 waits until the clock is there again."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
+from itertools import chain, repeat
+from time import monotonic
+from typing import Any
 
 import pytest
+from uuid_utils.compat import uuid7
 
 from api.service import Service
 from domain.workshop import Outcome
+from eventlog.database import connect, reader_conninfo
 from processors.clock_jumps import ClockJumps
+from processors.database_clock import DatabaseClock
 from processors.dispatch import Dispatch
 from processors.leases import Leases
+from processors.runtime import STANDARD_KITCHEN, Runtime, Session
 from projections.operations import find_due
-from tests.kitchen import Kitchen, eventually, rows
+from tests.kitchen import Kitchen, eventually, open_kitchen, rows
 from tests.processors.feed import serving_feed
 from tests.processors.scene import auto_bot
 from tests.processors.test_upstreams import polling, polls_count
@@ -86,3 +94,35 @@ async def test_an_upstream_that_was_polled_in_the_future_is_polled_again(databas
             rows(database, f"UPDATE upstream_cursors SET {column} = {column} + interval '1 day'")
         async with polling(database, upstream):
             await eventually(lambda: polls_count(database) > before, 5)
+
+
+async def test_jumps_that_could_not_be_recorded_are_recorded_later(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = chain((False,), repeat(True))
+    send = Runtime.send
+
+    async def send_later(runtime: Runtime, orders: Any) -> bool:
+        return next(taken) and await send(runtime, orders)
+
+    monkeypatch.setattr(Runtime, "send", send_later)
+    clock, processor = DatabaseClock(), ClockJumps()
+    async with open_kitchen(database) as kitchen, await connect(reader_conninfo(database)) as own:
+        service = Service(database, processors=())
+        runtime = Runtime(
+            instance=uuid7(),
+            conninfo=database,
+            committer=kitchen.committer,
+            wakeups=service.wakeups,
+            kitchen=STANDARD_KITCHEN,
+        )
+        # The clock was two hours ahead, then one, and is right again when the processor looks.
+        now = datetime.now(UTC)
+        for hours in (2, 1):
+            clock.look(now + timedelta(hours=hours), began=monotonic())
+        assert len(clock.unrecorded) == 1
+        for _ in range(2):
+            await processor.work(runtime, Session(own, 0, clock))
+    jumped = "SELECT round((data ->> 'seconds')::float8 / 3600) FROM log WHERE topic = %(topic)s"
+    assert rows(database, jumped, {"topic": "clock.jumped"}) == [(-1.0,), (-1.0,)]
+    assert clock.unrecorded == []
