@@ -1,5 +1,5 @@
-"""Whether an event, or what it folds to, can be worked with: an older version may have written what
-no type allows today."""
+"""Checks whether an event, or the state it folds to, can be worked with: an older version may have
+written values that no type allows today."""
 
 import re
 from datetime import UTC, datetime
@@ -10,13 +10,15 @@ from msgspec import Struct
 # Three thousand years in seconds: a number beyond it overflows every clock it is added to.
 NUMBER_MAX = 1e11
 INTEGER_MAX = 2**63 - 1
-# What decodes is sound unless it names the first or the last year, or a number that is far too
-# large. Most events have neither, and to look for it takes a tenth of a look at every value.
+# An event that decodes is sound unless it names the first or the last year, or a number that is far
+# too large. Most events have neither, and this search takes a tenth of the time of a look at every
+# value.
 SUSPICIOUS = re.compile(rb'"(?:0001|9999)-|\d{12}|\d[eE]\+?\d\d')
 
 
 def fault_in(value: object) -> str | None:
-    """What no version can work with: an instant outside the calendar, a number without end."""
+    """Describes the first value that no version can work with: an instant outside the years 1 to
+    9999 in UTC, a float that is not finite or beyond 1e11, an integer of more than 64 bits."""
     match value:
         case Struct():
             for name in value.__struct_fields__:
