@@ -84,7 +84,7 @@ class Connections:
                 del self._by_address[address]
 
     def _make_room(self, own_count: int) -> bool:
-        """Closes an idle connection of an address that has more of them than the new client's.
+        """Closes an idle connection of an address that has more connections than the new client's.
         So a few addresses that open all they may do not keep all other clients out."""
         for crowd in nlargest(CROWDED_MAX, self._by_address.values(), key=len):
             resting = next((one for one in crowd if one.is_idle), None)

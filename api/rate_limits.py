@@ -115,7 +115,7 @@ class RateLimits:
         command_id: UUID,
         may_be_repeated: bool = False,
     ) -> Admission:
-        """Decides on both limits at once. `is_exempt` is about the limit on addresses alone.
+        """Decides on both limits at once. `is_exempt` exempts from the one on addresses alone.
 
         `pseudonym` is that of `GuestBook.pseudonym`. Attempts at one command count as one;
         `may_be_repeated` says whether others than this one can be under way. Raises

@@ -40,7 +40,7 @@ class PositionNotReachedError(Exception):
 class AtLeast(Struct):
     position: int
     may_wait: bool = True
-    """A request without a key is answered at once: it must not hold a connection open."""
+    """False for a request without a key: it is answered at once, and never held open."""
 
     shown: int | None = None
     """Up to where the log was there when the read began."""
