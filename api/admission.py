@@ -124,7 +124,7 @@ class Admission:
     def standing(self) -> Standing:
         numbers = self._numbers
         if numbers.oldest is None and self._looked_at is not None:
-            # Nothing was left at the last look: whatever was accepted since may be.
+            # The backlog was empty at the last look: its operations were accepted since.
             return Standing(numbers.last_drawn + 1, self.per_second)
         return Standing(numbers.oldest, self.per_second)
 

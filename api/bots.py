@@ -45,7 +45,7 @@ class BotChange(Stated, frozen=True, kw_only=True):
 
 
 class Restoration(Body, frozen=True):
-    """Nobody brings a bot back without saying why it works now."""
+    """Restoring a bot takes a reason: why it works now."""
 
     reason: Reason
 

@@ -221,7 +221,7 @@ class Endpoint(ABC, Generic[B]):
             await problem_of(error)(scope, receive, send)
             return
         except (psycopg.OperationalError, OSError):
-            # What it had to look at before its command: the database was away, or too slow.
+            # A read before the command failed: the database was away, or too slow.
             await unavailable(AWAY)(scope, receive, send)
             return
         except Exception:

@@ -84,8 +84,8 @@ class Connections:
                 del self._by_address[address]
 
     def _make_room(self, own_count: int) -> bool:
-        """Closes one that rests, of an address that has more than whoever comes: a few addresses
-        that open all they may do not keep everybody else out."""
+        """Closes an idle connection of an address that has more connections than the new client's.
+        So a few addresses that open all they may do not keep all other clients out."""
         for crowd in nlargest(CROWDED_MAX, self._by_address.values(), key=len):
             resting = next((one for one in crowd if one.is_idle), None)
             if len(crowd) > own_count and resting is not None:

@@ -46,6 +46,6 @@ class CorkedTransport:
     def _flush(self) -> None:
         if self._held:
             held, self._held, self._held_bytes = self._held, [], 0
-            # Whoever has hung up meanwhile gets nothing more.
+            # A client that has hung up meanwhile gets nothing more.
             if not self._transport.is_closing():
                 self._transport.writelines(held)

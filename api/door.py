@@ -67,8 +67,8 @@ class Door:
         return None if caller.mask & (needs | _ADMIN) else not_for(KeyScope(needs))
 
     def _welcome(self, scope: Scope, needs: int) -> Problem | None:
-        """Into an open house: whoever is on this machine, but no page of another site, not even
-        of one whose name resolves to this machine."""
+        """Checks a request when DAYBOOK_AUTH is open. Every client on this machine is let in, but
+        no page of another site, not even of one whose name resolves to this machine."""
         scope["caller"] = OPEN
         if not self._hosts.knows(scope["headers"]):
             return unknown_host()
@@ -206,7 +206,7 @@ def is_safe(scope: Scope) -> bool:
 
 
 def is_for_browsers(scope: Scope) -> bool:
-    """Whether it is a page, a file of one, or what gives a browser its cookie."""
+    """Whether the route is a page, a file of one, or gives a browser its cookie."""
     return getattr(scope.get("endpoint"), "is_for_browsers", False)
 
 

@@ -32,7 +32,7 @@ class EventJSON(TypedDict):
 def event_json(recorded: RecordedEvent) -> EventJSON:
     told = _event_json(recorded)
     if isinstance(recorded.event, UnreadableEvent):
-        # An event that cannot be read is told by what was recorded beside it.
+        # An event that cannot be read is shown by its columns in the log, without its data.
         return {**told, "topic": recorded.topic, "data": {}, "unreadable": recorded.event.error}
     return told
 

@@ -28,7 +28,7 @@ ADMIN = NAMES[Scope.ADMIN]
 class AdminKey(Struct, frozen=True):
     path: Path
     text: str | None
-    """What is in the file, if somebody is watching: what goes elsewhere is kept in logs."""
+    """The key in the file; None unless stderr is a terminal, because other outputs are logs."""
 
     def lines(self, url: str) -> list[str]:
         """What whoever starts the service wants to know next."""

@@ -1,7 +1,8 @@
-"""Gives back what a request has used up of its limits when nothing came of it.
+"""Gives a request's admissions back to its rate limits when its command came to nothing.
 
-The database may be what failed. So it is tried at once, for as long as a client should wait, and
-then again until the database is there; by then the limit is what it was before.
+The database may be away at that moment. So the first attempt is made at once, and the client waits
+0.5 s for it at most. Further attempts follow every second until the database is there; then the
+limits are as they were before the request.
 """
 
 import asyncio
@@ -21,17 +22,17 @@ _log = logging.getLogger("daybook")
 
 AT_ONCE_SECONDS = 0.5
 AGAIN_SECONDS = 1.0
-# Those that have waited longest are forgotten beyond that; their windows end by themselves.
+# Beyond it the charges that have waited longest are dropped; their windows end by themselves.
 WAITING_MAX = 10_000
 
 
 class Charge(Struct, frozen=True, kw_only=True):
-    """What one attempt at a command has used up."""
+    """The admissions that one attempt at a command has used up."""
 
     asked: tuple[Asked, ...]
     command_id: UUID
     noted_at: datetime | None
-    """None when it is not known whether it was noted at all."""
+    """None when it is not known whether the database noted the attempt at all."""
 
 
 class GivenBack:

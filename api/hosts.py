@@ -39,7 +39,8 @@ class KnownHosts:
         self._is_known = lru_cache(_CACHED_MAX)(self._judge)
 
     def knows(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
-        """Who names no host is no browser: HTTP/1.0 needs none."""
+        """Whether the host is known. A request without one passes: it is HTTP/1.0, which needs
+        none, and comes from no browser."""
         hosts = [value for name, value in headers if name == b"host"]
         return not hosts or (len(hosts) == 1 and self._is_known(hosts[0]))
 

@@ -40,8 +40,8 @@ class NewJobBody(Body, frozen=True):
     unique_key: Text | None = None
     unique_scope: UniqueScope = UniqueScope.FOREVER
     on_dead: OnDead = OnDead.RETURN
-    """What to do if the job of this unique key is dead: answer with it, or start it over as it is,
-    with its own payload and a new life."""
+    """Policy for a dead job of this unique key: answer with it, or start it over as it is, with its
+    own payload and a new life."""
 
     attempts_max: Attempts = ATTEMPTS_MAX
     lease_seconds: LeaseSeconds = LEASE_SECONDS

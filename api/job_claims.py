@@ -184,8 +184,8 @@ def _is_gone(listening: "asyncio.Task[bool]") -> bool:
 async def _is_woken(
     call: Call, command: ClaimJobs, seconds: float, listening: "asyncio.Task[bool]"
 ) -> bool:
-    """Whether there may be jobs, and somebody still wants them. Raises once the key is revoked or
-    over: whoever is let in no longer does not go on waiting."""
+    """Whether there may be jobs, and the client still waits for them. Raises once the key is
+    revoked or expired: a client without a valid key does not go on waiting."""
     bell = call.service.bell.wait(command.selector, command.limit, seconds)
     waiting = asyncio.create_task(bell)
     unknown = asyncio.create_task(call.until_unknown())

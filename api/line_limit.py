@@ -39,7 +39,7 @@ class LineLimit:
         return False
 
     def close(self) -> None:
-        """Says what was left out, if anything was."""
+        """Says how many lines were left out, if any were."""
         count, self._left_out_count = self._left_out_count, 0
         if count:
             self._tell(self._event, count)

@@ -68,7 +68,7 @@ class Acknowledgment(Body, frozen=True):
     status: Literal["completed", "failed"]
     error: Error | None = ""
     consumer_group: Text | None = None
-    """Who popped it; what another holds is refused."""
+    """The group that popped it; a message that another group holds is refused."""
 
 
 Acknowledgments = Annotated[list[Acknowledgment], Meta(min_length=1, max_length=BATCH_MAX)]
@@ -77,7 +77,7 @@ Acknowledgments = Annotated[list[Acknowledgment], Meta(min_length=1, max_length=
 class Acknowledged(Body, frozen=True):
     acknowledgments: Acknowledgments
     consumer_group: Text | None = None
-    """Who popped them; what another holds is refused."""
+    """The group that popped them; a message that another group holds is refused."""
 
 
 class Transaction(Body, frozen=True):

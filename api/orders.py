@@ -189,8 +189,8 @@ def clear(asked: Stated, call: Call) -> ClearOrders:
 
 
 class ClearEndpoint(Write[Stated, Cleared]):
-    """What is open is cleared by one command, together with the first complete orders; further
-    complete ones follow in commands of their own, so that none holds up others for long."""
+    """One command clears all open orders and the first complete ones. Further commands clear the
+    other complete orders in parts, so that no command holds up others for long."""
 
     async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
         try:

@@ -76,7 +76,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         if self.owes_until is None and not self._is_answering:
             self._begin()
-        # Whatever is no body counts: a head, and what comes between and after chunks.
+        # All bytes outside a body count: the head, and the lines between and after chunks.
         self._head_bytes += len(data)
         try:
             is_http = self._lines.feed(self.parser.feed_data, data)

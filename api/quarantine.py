@@ -73,7 +73,7 @@ async def list_quarantines(_: NoParameters, request: Request) -> QuarantinesAnsw
 
 def set_aside(body: SetAsideBody, call: Call) -> SetAside:
     """Take an aggregate that cannot be read out of the live tables, and say why."""
-    # What is wrong with it is looked up before the command is handed over.
+    # `SettingAside` reads the fault from the log before it hands the command over.
     unknown = Fault(aggregate_id=call.id, kind="", topic="", position=0, version=0, error="")
     return SetAside(fault=unknown, reason=body.reason)
 
@@ -83,7 +83,7 @@ def answer_of(quarantine: Quarantine) -> QuarantineAnswer:
 
 
 class SettingAside(Write[SetAsideBody, Quarantine]):
-    """What is wrong with an aggregate is read from the log, and not believed."""
+    """Reads the fault of an aggregate from the log instead of believing the client."""
 
     async def hand_over(
         self, call: Call, command: Command[Quarantine], origin: Origin, key: IdempotencyKey | None

@@ -1,8 +1,8 @@
-"""Limits for what anybody may send: so many tickets for a mobile, so many requests from an address.
+"""Rate limits for public requests: tickets per mobile number, requests per address.
 
-Counted in the database, over a sliding window, for all processes together. A request is let in by
-all limits or uses up none of them. While the database is away nobody is let in. What came to
-nothing is given back.
+The database counts them, over a sliding window, for all processes together. A request is let in by
+all limits or uses up none of them. While the database is away no request is let in. A request
+whose command came to nothing gives its admissions back.
 """
 
 from functools import partial
@@ -49,7 +49,7 @@ class Admission(Struct, frozen=True, kw_only=True):
 
     retry_after_seconds: int | None = None
     charge: Charge | None = None
-    """What was used up, if it was let in for a command."""
+    """The admissions that were used up, if the request was let in for a command."""
 
     @property
     def is_allowed(self) -> bool:
@@ -115,11 +115,11 @@ class RateLimits:
         command_id: UUID,
         may_be_repeated: bool = False,
     ) -> Admission:
-        """One decision, for both limits. Who is exempt is so from that on addresses alone.
+        """Decides on both limits at once. `is_exempt` exempts from the one on addresses alone.
 
-        `pseudonym` is that of `GuestBook.pseudonym`. Attempts at one command are one; whether
-        others than this can be under way, `may_be_repeated` says. Raises UnavailableError while the
-        database is away: nobody is let in unseen.
+        `pseudonym` is that of `GuestBook.pseudonym`. Attempts at one command count as one;
+        `may_be_repeated` says whether others than this one can be under way. Raises
+        UnavailableError while the database is away: no request is let in uncounted.
         """
         asked = [Asked(self._per_phone, f"{restaurant_id} {pseudonym}")]
         if not is_exempt:
@@ -129,7 +129,8 @@ class RateLimits:
         try:
             standings = await self._note(partial(admit, asked=asked, command_id=command_id))
         except UnavailableError:
-            # It may have been noted all the same. What others attempt as well is left alone.
+            # The database may have noted the admission all the same. It is kept if another attempt
+            # at the command can be under way.
             if not may_be_repeated:
                 self._given_back.give_back_later(charge)
             raise
@@ -140,8 +141,8 @@ class RateLimits:
         return admission
 
     async def give_back(self, charge: Charge, *, all_limits: bool) -> None:
-        """Nothing came of it. Unless of all limits, of that on tickets alone: who is refused by a
-        rule has no ticket, but has sent a request."""
+        """Gives back the admissions of a command that came to nothing. Without `all_limits` only
+        the one for tickets: a guest whom a rule refuses has no ticket, but has sent a request."""
         given = [one for one in charge.asked if all_limits or one.limit is self._per_phone]
         await self._given_back.give_back(replace(charge, asked=tuple(given)))
 

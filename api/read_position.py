@@ -40,7 +40,7 @@ class PositionNotReachedError(Exception):
 class AtLeast(Struct):
     position: int
     may_wait: bool = True
-    """Whoever shows no key is told at once: nobody holds a request open without one."""
+    """False for a request without a key: it is answered at once, and never held open."""
 
     shown: int | None = None
     """Up to where the log was there when the read began."""

@@ -249,7 +249,7 @@ class Redriving:
         return await self._call.submit(self._as_counted(chunk.command), origin, key)
 
     def _as_counted(self, command: RetryJobs) -> Command[list[Settled]]:
-        """What was counted holds for all chunks: the first of them is refused, or none."""
+        """The jobs are counted once for all chunks: the first chunk is refused, or none."""
         expected = self._asked.expected_count
         if expected is None or self._counted is None:
             return command

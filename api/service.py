@@ -78,7 +78,8 @@ CANNOT_NOTE = (
 )
 
 DISK_FULL = "The database is not accepting writes: its disk is full. Free some space."
-# Half a megabyte of a table that is gone at once: what extends no file shows no full disk.
+# Writes about 0.5 MB to a table that is dropped at once: only a write that extends a file shows
+# that the disk is full.
 PROBE_DISK = """
 CREATE TEMPORARY TABLE write_probe ON COMMIT DROP AS
 SELECT md5(number::text) FROM generate_series(1, 8192) AS number
@@ -243,8 +244,9 @@ class Service:
         return Readiness(position=position, trouble=await self._find_write_trouble())
 
     async def _find_write_trouble(self) -> str | None:
-        """After a write that failed, as long as it would fail again: whoever takes requests away
-        from a service that is not ready leaves none that could show that it works again."""
+        """Says why the last write failed, until a probe can write again. The probe is needed: a
+        balancer sends no requests to a service that is not ready, so none of them could show that
+        writes work again."""
         trouble = self.committer.write_trouble
         if trouble is None:
             return None

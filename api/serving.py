@@ -71,8 +71,8 @@ class Server(uvicorn.Server):
 
 
 def serve(settings: Settings, signals: StopSignals, *, say: Say, announce: Say) -> None:
-    """Returns when it was told to stop; `announce` gets the address once it is up. A full disk is
-    waited for: an operator makes room, and need not know what else to start."""
+    """Returns when it was told to stop; `announce` gets the address once it is up. While the disk
+    is full it waits: once an operator has made room, the service starts by itself."""
     refuse_open_house(settings)
     while True:
         try:

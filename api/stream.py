@@ -188,8 +188,8 @@ def _block(place: Place, name: str, data: Any) -> bytes:
 
 
 class RewoundJSON(TypedDict):
-    """The log is no longer what it was at `asked`: its database has failed over or was restored.
-    What follows begins behind `position`; whatever was kept of later events is to be dropped."""
+    """The log differs from the one that the client saw at `asked`: its database has failed over or
+    was restored. The stream goes on behind `position`; a client drops all later events it kept."""
 
     position: int
     asked: int

@@ -1,8 +1,8 @@
 """A guest joins a line: public, limited, and once however often it is sent.
 
-The order matters. A key that is known is answered before any limit is asked, so sending again is
-free; whoever is let in is sealed before there is a command, so nothing personal comes near the log.
-When nothing comes of the command, what it has used up of the limits is given back.
+The order matters. A known idempotency key is answered before any limit is asked, so sending again
+is free. The guest's details are sealed before there is a command, so nothing personal comes near
+the log. When the command comes to nothing, its admissions are given back to the limits.
 """
 
 import asyncio
@@ -171,7 +171,7 @@ class JoinEndpoint(Endpoint[NewTicket]):
         key: IdempotencyKey | None,
         command_id: UUID,
     ) -> Admission | Receipt:
-        """What whoever is let in has used up; the answer of a twin that was let in before."""
+        """The admission; or, if a limit refuses, the answer of a twin that was let in before."""
         limits: RateLimits = call.scope["app"].rate_limits
         admission = await limits.admit(
             line,

@@ -69,7 +69,7 @@ async def get_ticket(_: NoParameters, request: Request) -> TicketAnswer:
 
 
 async def list_tickets(asked: TicketListing, request: Request) -> TicketPageAnswer:
-    """Who was called and who waits; for the staff with names and numbers, for auditors without."""
+    """Called and waiting tickets: with names and numbers for the staff, without for auditors."""
     if asked.as_of is not None:
         return await _past_tickets(asked, asked.as_of, request)
     slug = read_slug(request.path_params["slug"])

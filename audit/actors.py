@@ -53,7 +53,7 @@ TOPICS = {actor: {kind.topic for kind in kinds} for actor, kinds in PROCESSORS.i
 # What each scope of a key may bring about; an actor is a scope and the name of a key. An admin may
 # do everything, and only whoever works on the machine itself deals with keys.
 COOKING = (Order.Completed, Order.Failed, Order.Released, Order.MovedToDLQ, Order.Claimed)
-# Who enqueues may also ask that a dead job of the same unique key is started over.
+# A client that enqueues may also ask that a dead job of the same unique key is started over.
 ENQUEUING = (Job.Created, Job.Requeued, Job.Cancelled)
 LINE = (
     Restaurant.GuestJoined,

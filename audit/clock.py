@@ -1,4 +1,4 @@
-"""The database's clock: what it jumps by is no time that has passed."""
+"""The database's clock: the length of a jump does not count as elapsed time."""
 
 from datetime import datetime, timedelta
 
@@ -51,8 +51,8 @@ def _is_near(at: datetime, jump: Clock.Jumped) -> bool:
 
 
 class Leases(Invariant):
-    """Heartbeats are no events. A lease that was measured says how long it lasted since the last of
-    them; of one that was not, only its beginning is known, and what the clock jumped by since."""
+    """Heartbeats are no events. The failure of a lease that was measured names its length since the
+    last heartbeat. Of any other lease the log has only the beginning, and the jumps since."""
 
     id = "I-44"
     statement = "A jump of the clock ends no lease before its time has elapsed."

@@ -51,7 +51,7 @@ class Invariant:
     """Whether not all that it sees is what it is about: then it sets `seen` itself."""
 
     sees_set_aside: ClassVar[bool] = False
-    """Whether it judges what operators have set aside, too: by what was recorded beside it."""
+    """Whether it also judges aggregates that were set aside, by the columns beside the data."""
 
     def __init__(self, case: Case) -> None:
         self.case = case

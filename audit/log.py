@@ -170,8 +170,8 @@ class Outcomes(Invariant):
 
 
 class Quarantined(Invariant):
-    """The service records what it cannot read; an operator sets it aside, and then it is named
-    beside the verdicts."""
+    """The service records each aggregate that it cannot read. An operator sets it aside; from then
+    on the audit names it beside the verdicts."""
 
     id = "I-40"
     statement = "An aggregate that cannot be read is put into quarantine within ten seconds."

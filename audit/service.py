@@ -175,7 +175,7 @@ class Service:
         return (table.load(row) for row in self._connection.execute(query, binary=True))
 
     def _readable(self, table: LiveTable, query: SQL | Composed, word: str) -> Composed:
-        """Leaves out what cannot be loaded: one such value spoils a whole result."""
+        """Leaves out rows that cannot be loaded: one such value spoils a whole result."""
         return query + SQL(f" {word} NOT ") + self._unreadable[table.name]
 
     def _condition(self, table: str) -> Composable:

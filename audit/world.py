@@ -62,13 +62,13 @@ class World:
         """When the last event was recorded, by the database's clock."""
 
         self.jumped_at = LONG_AGO
-        """When its last jump was noticed: what is promised to happen soon, is from then on."""
+        """When its last jump was noticed. Bounds on how soon something happens count from there."""
 
         self.set_aside: dict[int, Quarantine.SetAside] = {}
-        """What operators have set aside, by the integers of ids, as of the end of the log."""
+        """Aggregates that are set aside at the end of the log, by the integers of their ids."""
 
         self._broken: set[int] = set()
-        """Those of them of which an event that cannot be read has come."""
+        """Aggregates among them of which an event that cannot be read has come."""
 
         self._deciders = {kind: one for one in deciders.values() for kind in one.events}
         self._command: tuple[Any, ...] = ()
@@ -117,7 +117,7 @@ class World:
         return key in self._broken
 
     def learn_set_aside(self, entries: Iterable[Entry]) -> None:
-        """Before the log is read: what operators have set aside in it."""
+        """Learns which aggregates operators have set aside. Runs before the log is read."""
         for entry in entries:
             event = self.mapper.readable(entry.topic, bytes(entry.data), entry.recorded_at)
             if isinstance(event, Quarantine.SetAside):

@@ -1,4 +1,4 @@
-"""`daybook bench gate`: what the last gate before the log costs an event, without any database."""
+"""`daybook bench gate`: the cost of the last gate before the log per event, without a database."""
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta

@@ -49,11 +49,11 @@ def enqueue(
     actor: str = ACTOR,
     **fields: Unpack[JobFields],
 ) -> UUID:
-    """The id of the job, which is that of an older one where the unique key has one already. If
-    that one is dead, `on_dead="restart"` starts it over.
+    """Returns the id of the job. If the unique key has a job already, it is the id of that one, and
+    `on_dead="restart"` starts it over if it is dead.
 
-    Raises BadValue for what no job may be, and EnqueueFailed for a connection that cannot write
-    it. The log has the actor behind `enqueue:`, so that it stands for nobody's key."""
+    Raises BadValue for a value that no job may have, and EnqueueFailed for a connection that cannot
+    write the job. The log has the actor behind `enqueue:`, so that it cannot be taken for a key."""
     from projections import enqueue as service
 
     new, origin = [_new_job(queue, type, fields)], _origin(actor)

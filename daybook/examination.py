@@ -1,4 +1,4 @@
-"""What a doctor found, in lines for people: as wide as the terminal, whole words, nothing cut."""
+"""The doctor's findings in lines for people: as wide as the terminal, whole words, nothing cut."""
 
 from collections.abc import Iterator, Sequence
 from textwrap import wrap

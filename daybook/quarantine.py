@@ -9,7 +9,7 @@ import click
 from daybook.options import REASON
 from daybook.terminal import echo, echo_json, say
 
-# What a command needs is imported when it runs, so that help and mistakes are answered at once.
+# Each command imports its modules when it runs, so that help and mistakes are answered at once.
 if TYPE_CHECKING:
     from daybook.cli import Choice
     from domain.quarantine import Quarantine
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.group("quarantine")
 def quarantine_group() -> None:
-    """List what cannot be read, and set it aside."""
+    """List aggregates that cannot be read, and set them aside."""
 
 
 @quarantine_group.command("list")

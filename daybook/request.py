@@ -36,7 +36,7 @@ class Request(Struct, Generic[T], frozen=True, kw_only=True):
 
 
 def encoded(value: Any, what: str) -> bytes:
-    """As JSON. Raises BadValue, with `what` it is that has no form there."""
+    """Encodes the value as JSON. Raises BadValue if it has no form there; `what` names it."""
     try:
         return encode(value)
     except (TypeError, ValueError, RecursionError, OverflowError) as error:

@@ -49,10 +49,10 @@ class Worker:
         chance: random.Random | None = None,
     ) -> None:
         """Without `url` the address is DAYBOOK_URL and the key DAYBOOK_KEY, at the time of the run.
-        `key` is what the service lets it in by, `concurrency` how many jobs run at once, `lease`
-        how long a claim lasts without a heartbeat (each job's own by default, which is 90
-        seconds), `grace_seconds` how long handlers may go on after a signal, `subject_name` what
-        the log calls a job's subject."""
+        `key` is the API key, `concurrency` how many jobs run at once, `lease` how long a claim
+        lasts without a heartbeat (each job's own by default, which is 90 seconds), `grace_seconds`
+        how long handlers may go on after a signal, `subject_name` the name of a job's subject in
+        log lines."""
         if not queues or isinstance(queues, str):
             raise BadSetup("A worker needs a list of at least one queue.")
         if concurrency < 1:

@@ -1,4 +1,4 @@
-"""A bot cooks one order at a time; what it works on is the order's claim, seen from its side.
+"""A bot cooks one order at a time: its order and claim are the order's claim, seen from its side.
 
 A bot whose claims fail too often in a row is a dead letter: it is out of service, and holds
 nothing, until an operator restores it.
@@ -16,7 +16,7 @@ from domain.errors import BotBusyError, BotDeadError, BotDeletedError, BotNotDea
 from domain.event import Decider, Event, Reasoned, events_of
 
 FAILURES_MAX = 5
-# How much of the errors in a row is kept: enough to see what they have in common.
+# How many errors in a row are kept, and how much of each: enough to see a common cause.
 ERRORS_MAX = 10
 ERROR_CHARACTERS_MAX = 500
 NOT_REPORTED = "no report before the claim was due"
@@ -249,14 +249,14 @@ def evolve(bot: Bot | None, event: Event) -> Bot:
 
 
 def _evolve_service(bot: Bot, event: Event) -> Bot:
-    """What happens to few bots: they are configured, taken out of service and restored."""
+    """Events of few bots: they are configured, taken out of service and restored."""
     match event:
         case Bot.MovedToDLQ():
             return bot.after(event, dead_at=event.at, failures=event.failures, errors=event.errors)
         case Bot.Restored():
             return bot.after(event, dead_at=None, failures=0, errors=())
         case Bot.Configured():
-            # What took a dead bot out of service is still told of it.
+            # A dead bot keeps the failures and errors that took it out of service.
             count = {} if bot.dead_at is not None else {"failures": 0, "errors": ()}
             return bot.after(event, failures_max=event.failures_max, **count)
     raise AssertionError(f"a bot does not know {event}")

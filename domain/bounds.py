@@ -1,9 +1,9 @@
-"""How far a key reaches: what lies beyond is not there, for whoever holds it.
+"""The bounds of a key: an aggregate outside of them does not exist for its holder.
 
-A command that is handed over with a bound key decides on a desk from which everything else has
-been taken away. So it finds another's order exactly as it finds one that never was, and answers
-with the same words. Of a queue that is named, it neither takes jobs nor puts any into it: routes
-refuse that early, and the desk refuses what a route has forgotten.
+A command under a bound key decides on a desk that shows only aggregates within the bounds. So it
+finds another's order exactly as it finds one that never was, and answers with the same words. It
+neither takes jobs from a queue outside the bounds nor puts any into it: routes refuse that early,
+and the desk refuses it if a route has forgotten the check.
 """
 
 from collections.abc import Hashable, Sequence
@@ -116,7 +116,7 @@ class BoundDesk:
         return [state for state in self._desk.every(decider) if self._bounds.sees(state)]
 
     def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:
-        """Whatever is ready: bots cook for everybody. Jobs only of queues that are reached."""
+        """Orders of all owners, since bots cook for all; jobs only of queues the key reaches."""
         self._must_select(among)
         return self._desk.take_ready(decider, among)
 

@@ -1,7 +1,7 @@
-"""The database's clock, by which everything is dated: what is noticed of it when it jumps.
+"""The database's clock, by which everything is dated, and the event of its jumps.
 
-Leases and timers are measured by elapsed time and outlast a jump. Its event says that the times of
-events before and after it are not those of one clock, for whoever compares them.
+Leases and timers are measured by elapsed time and outlast a jump. The event tells a reader that
+times before and after it cannot be compared, because they are not those of one clock.
 """
 
 from datetime import datetime

@@ -14,7 +14,7 @@ class Refusal(Exception):
     refusal is only about this moment."""
 
     facts: Mapping[str, Any] = {}
-    """What programs need beside the code: members of the problem."""
+    """Members of the problem that programs need beside the code."""
 
 
 class NotFoundError(Refusal):

@@ -56,7 +56,7 @@ class RecordJob(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def _subject(record: UpstreamRecord) -> str:
-    """The record's name, or what it comes to: a name may be longer than a subject."""
+    """The stream and the record's id; its UUID instead, where they are too long for a subject."""
     subject = f"{record.stream}:{record.record_id}"
     return subject if len(subject) <= KEY_CHARACTERS_MAX else f"{record.stream[:90]}:{record.id}"
 

@@ -40,7 +40,7 @@ class UniqueScope(StrEnum):
 
 
 class OnDead(StrEnum):
-    """What becomes of a dead job whose unique key is used again."""
+    """The policy for a dead job whose unique key is used again."""
 
     RETURN = "return"
     """It stays dead, and is the answer."""
@@ -165,7 +165,7 @@ class Job(Struct, frozen=True, gc=False):
 
         lease_seconds: float | None = None
         """The length of the lease that expired, from when it was given or last extended; None when
-        it did not expire, or nobody measured it."""
+        it did not expire, or was not measured."""
 
     class Released(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.released"

@@ -194,7 +194,7 @@ def _check(scopes: Sequence[str], binding: Binding) -> None:
 def _check_words(
     *, reason: str | None, holder: str | None = None, restaurant: str | None = None
 ) -> None:
-    """What the log keeps of a key in the words of whoever made it."""
+    """Checks the free texts of a key, which the log keeps as they were given."""
     for text in (reason, holder, restaurant):
         check_text(text)
     if holder == "" or len(holder or "") > KEY_CHARACTERS_MAX:

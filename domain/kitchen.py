@@ -76,7 +76,8 @@ class CreateBot(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ConfigureBot(Struct, frozen=True, kw_only=True, gc=False):
-    """What is so already is not recorded again: it would begin a new count."""
+    """Changes a bot's limit of failures. A limit that it has already is not recorded again: the
+    event would begin a new count."""
 
     bot_id: UUID
     failures_max: int

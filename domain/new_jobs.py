@@ -57,7 +57,7 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class JobValues(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What callers may say of a new job, each within its bounds. `convert` raises a
+    """The values that callers may give a new job, each within its bounds. `convert` raises a
     ValidationError for anything else."""
 
     queue: Name

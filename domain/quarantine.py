@@ -2,7 +2,8 @@
 aside by an operator.
 
 It is an aggregate of its own kind, because nothing can be appended to one whose history cannot be
-folded. Its events name the bad aggregate, the event, the error, and who set it aside and why.
+folded. Its events name the bad aggregate, the event, the error, the actor who set it aside, and the
+reason.
 """
 
 from datetime import datetime

@@ -1,5 +1,5 @@
-"""Deciding only about what was seen: a command that names a version of the thing it is about is
-refused if that is at another by now, and one about many things if there are more of them by now."""
+"""Preconditions of commands. A command about one thing is refused if that is no longer at a version
+that the caller named; one about many things, if there are more of them than the caller counted."""
 
 from collections.abc import Collection
 from typing import Generic, TypeVar
@@ -38,9 +38,9 @@ class AsSeen(Struct, Generic[A], frozen=True, gc=False):
 class AsCounted(Struct, Generic[A], frozen=True, gc=False, kw_only=True):
     """A command about all things that fit a filter, and how many of them the caller has seen.
 
-    The things are counted before the command is decided. The refusal stands in the decision, so
-    that a request sent again under its idempotency key gets its first answer, whatever has come
-    since.
+    The things are counted before the command is decided. The decision itself refuses, so that a
+    request sent again under its idempotency key gets its first answer, even if more things fit the
+    filter by then.
     """
 
     command: Command[A]

@@ -1,5 +1,5 @@
-"""Whether an event, or what it folds to, can be worked with: an older version may have written what
-no type allows today."""
+"""Checks whether an event, or the state it folds to, can be worked with: an older version may have
+written values that no type allows today."""
 
 from datetime import UTC, datetime
 from math import isfinite
@@ -12,7 +12,8 @@ INTEGER_MAX = 2**63 - 1
 
 
 def fault_in(value: object) -> str | None:
-    """What no version can work with: an instant outside the calendar, a number without end."""
+    """Describes the first value that no version can work with: an instant outside the years 1 to
+    9999 in UTC, a float that is not finite or beyond 1e11, an integer of more than 64 bits."""
     match value:
         case Struct():
             for name in value.__struct_fields__:

@@ -80,7 +80,7 @@ def check_instant(at: datetime | None) -> None:
 
 
 def check_text(text: str | None) -> None:
-    """What PostgreSQL takes in a text, and UTF-8 has a form for."""
+    """Raises BadValueError for a text that PostgreSQL or UTF-8 cannot hold."""
     if text is None:
         return
     if "\0" in text:
@@ -99,8 +99,8 @@ def read_instant(text: str) -> datetime:
 
 
 def check_payload(payload: Raw) -> None:
-    """For content that no door has looked at: what is not JSON, or what cannot be stored or read
-    again, is refused."""
+    """For payloads that do not come in a request's body, which is checked when it is read. Raises
+    BadValueError for content that is too large, is not JSON, or cannot be stored or read again."""
     size = memoryview(payload).nbytes
     if size > PAYLOAD_BYTES_MAX:
         raise BadValueError(

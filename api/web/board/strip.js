@@ -72,7 +72,7 @@ function describe(item, bot, index, kitchen) {
   find(".fill", item).style.transform = order === undefined ? "" : "scaleX(1)";
 }
 
-/** Why it is out of service, and the way to where it is restored. @param {Element} what @param {Bot} bot */
+/** Links to the page that restores the bot; the title tells its failures. @param {Element} what @param {Bot} bot */
 function tellWhy(what, bot) {
   const text = "out of service";
   if (what.textContent === text) return;

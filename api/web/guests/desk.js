@@ -90,7 +90,7 @@ function rowOf(ticket, actions) {
 /** @param {Element} row @param {Ticket} ticket */
 function describe(row, ticket) {
   sayToken(find(".token", row), ticket.tokenNumber);
-  // Auditors are not told who a guest is.
+  // The API leaves the guest out for auditors.
   const name = ticket.guest === undefined ? "Guest" : (ticket.guest?.name ?? "Erased");
   const party = ticket.partySize === 1 ? "1 person" : `${ticket.partySize} people`;
   const wish = ticket.seatingType === null ? "" : ` · ${ticket.seatingType}`;

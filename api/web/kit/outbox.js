@@ -1,9 +1,9 @@
 /**
- * `<daybook-outbox>`: what was pressed and not answered yet, until it is.
+ * `<daybook-outbox>`: the writes that the service has not answered yet.
  *
  * A write that gets no answer stays here, is shown as waiting, and is sent again until the service takes or refuses it.
- * Each has an idempotency key of its own, so it happens once, however often it is sent. What waits is kept for this
- * tab: it outlives a reload.
+ * Each has an idempotency key of its own, so it happens once, however often it is sent. The tab's session storage keeps
+ * waiting writes, so they outlive a reload.
  */
 
 import { Problem, identifier, write } from "./client.js";
@@ -20,7 +20,7 @@ const UNAUTHORIZED = 401;
 /**
  * @typedef {object} Letter
  * @property {string} key of idempotency
- * @property {string} label what was pressed
+ * @property {string} label of the action, as the page shows it
  * @property {"POST" | "DELETE"} method
  * @property {string} path
  * @property {object} [body]
@@ -107,12 +107,12 @@ export class Outbox extends HTMLElement {
   }
 }
 
-/** It was not refused: the service has too much to do, or wants to know first who asks. @param {Problem} problem */
+/** Whether to send it again: the service is overloaded or fails, or asks for a login first. @param {Problem} problem */
 function isForLater(problem) {
   return problem.status >= 500 || problem.status === 429 || problem.status === UNAUTHORIZED;
 }
 
-/** @returns {Letter[]} what waited before this page was loaded */
+/** @returns {Letter[]} the writes that waited before this page was loaded */
 function recalled() {
   try {
     const letters = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]");

@@ -1,9 +1,9 @@
 /**
  * `<bulk-dialog>`: does something with all jobs of a filter, after it has said how many there are.
  *
- * The jobs are changed a page at a time, so it can be watched and stopped; what was not changed is
- * told with its reason. It changes no more jobs than the dry run has counted, and the service
- * refuses it when there are more by then: those nobody has decided about.
+ * It changes the jobs a page at a time, so that an operator can watch and stop it, and lists each job
+ * that was not changed with the reason. It changes no more jobs than the dry run has counted. The
+ * service refuses it when more jobs match by then: the operator has not decided about the new ones.
  */
 
 import { Problem, write } from "../kit/client.js";
@@ -103,7 +103,7 @@ export class BulkDialog extends HTMLElement {
     this.#tellCounted(counted.matched, !counted.more);
   }
 
-  /** @param {number} matched @param {boolean} isExact @param {string} [unlike] what was told before */
+  /** @param {number} matched @param {boolean} isExact @param {string} [unlike] the count told before */
   #tellCounted(matched, isExact, unlike = "") {
     this.#matched = matched;
     this.#isExact = isExact;
@@ -164,7 +164,7 @@ export class BulkDialog extends HTMLElement {
     }
   }
 
-  /** Nobody knows whether more than "at least so many" have grown. */
+  /** Only an exact count is sent: an "at least" count does not show whether more jobs match by now. */
   get #expected() {
     return this.#isExact ? { expectedCount: this.#matched } : {};
   }

@@ -32,8 +32,8 @@ export class Filters {
   }
 
   /**
-   * Chooses what stands in the fields, at once: an action on all jobs that fit applies it first, so that no job is
-   * changed that the fields leave out. The list follows when the address does.
+   * Applies the fields at once. An action on all matching jobs calls this first, so that it changes no job that the
+   * fields leave out. The list follows when the address changes.
    */
   apply() {
     this.chosen = this.#entered;

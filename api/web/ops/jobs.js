@@ -86,7 +86,7 @@ export class JobsView extends View {
     arrange(this.#table.body, /** @type {Job[]} */ (jobs), (job) => job.id, rowOf, describe);
   }
 
-  /** Only what the chosen status allows can be pressed. */
+  /** Enables only the actions that the chosen status allows. */
   #allow() {
     const status = this.#filters.chosen.status ?? "";
     this.#retry.disabled = !RETRIED.includes(status);
