@@ -5,7 +5,6 @@ The order of the checks is always the same: parameters, size, media type, syntax
 
 import json
 import re
-from collections.abc import Iterable
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, NoReturn, TypeVar
@@ -20,7 +19,7 @@ from api.limit_settings import KILOBYTE, STANDARD_LIMITS, LimitSettings
 from api.problems import BadInputError
 from api.structure import Skeleton, check_depth, check_sizes
 from domain.patterns import sentence_in_ecma, whole
-from domain.values import NAME_CHARACTERS_MAX, NAME_PATTERN, REASON_CHARACTERS_MAX
+from domain.values import NAME_CHARACTERS_MAX, NAME_PATTERN, REASON_CHARACTERS_MAX, texts_in
 
 BATCH_BODY_BYTES_MAX = 1024 * KILOBYTE
 BATCH_MAX = 1000
@@ -220,23 +219,10 @@ def _refuse_schema(sentence: str) -> NoReturn:
 def _refuse_nul(body: bytes) -> None:
     """PostgreSQL cannot store it in a text. What is no JSON is refused elsewhere."""
     try:
-        texts = _texts(json.loads(body))
-        if any("\0" in text for text in texts):
+        if any("\0" in text for text in texts_in(json.loads(body))):
             raise unprocessable("nul_character", "No text may hold the character NUL.")
     except (ValueError, RecursionError):
         return
-
-
-def _texts(value: Any) -> Iterable[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
-    elif isinstance(value, dict):
-        yield from value
-        for item in value.values():
-            yield from _texts(item)
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> None:

@@ -5,6 +5,7 @@ would stay there for ever too. Every way in (HTTP, push, `daybook.enqueue`, sche
 upstreams, import and the command line) takes these types and no others.
 """
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -120,6 +121,16 @@ def checked(value: Any, kind: Any) -> Any:
         return convert(value, kind)
     except ValidationError as error:
         raise BadValueError(str(error).removesuffix(".")) from None
+
+
+def texts_in(content: Any) -> Iterator[str]:
+    """Every text in decoded JSON, the names of members too."""
+    if isinstance(content, str):
+        yield content
+    elif isinstance(content, dict):
+        yield from content
+    for item in _items(content):
+        yield from texts_in(item)
 
 
 def _check_content(content: Any) -> None:

@@ -19,7 +19,7 @@ from msgspec.json import Decoder, Encoder
 
 from domain.event import Event
 from domain.soundness import fault_in
-from domain.values import INSTANT_FIRST, INSTANT_LAST
+from domain.values import INSTANT_FIRST, INSTANT_LAST, texts_in
 from eventlog.errors import UnreadableEventError
 
 E = TypeVar("E", bound=Event)
@@ -125,17 +125,5 @@ def _check_escapes(state: bytes) -> None:
     """A decoder skips raw JSON as it is: half a character, or one that PostgreSQL takes in no
     text, may be written in it as an escape."""
     content = _decode_anything(state)
-    if b"\\u0000" in state and any("\0" in text for text in _texts(content)):
+    if b"\\u0000" in state and any("\0" in text for text in texts_in(content)):
         raise ValueError("a text holds the character NUL")
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
-    elif isinstance(value, dict):
-        yield from value
-        for item in value.values():
-            yield from _texts(item)
