@@ -28,6 +28,7 @@ WRITES: dict[tuple[str, str], Any] = {
     ("PATCH", "/api/bots/{id}"): {"status": "IDLE"},
     ("DELETE", "/api/bots/{id}"): None,
     ("POST", "/api/bots/{id}/claim"): None,
+    ("POST", "/api/bots/{id}/restore"): {"reason": "repaired"},
     ("POST", "/api/jobs/{id}/complete"): CLAIM,
     ("POST", "/api/jobs/{id}/fail"): {**CLAIM, "error": "no"},
     ("POST", "/api/jobs/{id}/snooze"): {**CLAIM, "until": LATER},
@@ -99,8 +100,11 @@ async def test_every_write_that_says_so_is_among_them(api: Api) -> None:
         for method, operation in operations.items()
         if any(one["name"] == "If-Match" for one in operation.get("parameters", ()))
     }
-    # A guest who is erased has no version to be seen before.
-    assert described - set(WRITES) == {("POST", "/api/subjects/{id}/erase")}
+    # A guest who is erased has no version to be seen before, nor has an unreadable aggregate.
+    assert described - set(WRITES) == {
+        ("POST", "/api/subjects/{id}/erase"),
+        ("POST", "/api/quarantine/{id}/set-aside"),
+    }
 
 
 @pytest.mark.parametrize("given", ['"1"', '"7", "1"', "*"])

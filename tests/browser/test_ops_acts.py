@@ -187,14 +187,15 @@ def test_a_reason_is_asked_for_and_sent_where_the_api_takes_one(visit: Visit, ho
     press(page, "Redrive all")
     counted(page, "1 job matches.")
     takes_already = "reason" in schema_of(house.get("/openapi.json"))["properties"]
-    expect(page.get_by_label("Reason")).to_be_visible(visible=takes_already)
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Reason")).to_be_visible(visible=takes_already)
 
     sent: list[Any] = []
     page.route("**/openapi.json", with_reason)
     page.route("**/api/dlq/redrive", lambda route: without_reason(route, sent))
     page.reload()
     press(page, "Redrive all")
-    page.get_by_label("Reason").fill("the mail server is back")
+    dialog.get_by_label("Reason").fill("the mail server is back")
     press(page, "Redrive 1 job")
     counted(page, "1 job redriven.")
     assert [one.get("reason") for one in sent] == [None, "the mail server is back"]
