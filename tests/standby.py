@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,9 @@ class Node:
         """Kills all its processes, as when its machine fails: no connection is closed in order."""
         if self.process is not None and self.process.poll() is None:
             for pid in self._all():
-                os.kill(pid, signal.SIGKILL)
+                # A server process may end by itself between the look and the kill.
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             self.process.wait()
 
     def ask(self, query: str, *values: Any) -> list[Any]:
