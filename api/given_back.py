@@ -22,7 +22,7 @@ _log = logging.getLogger("daybook")
 
 AT_ONCE_SECONDS = 0.5
 AGAIN_SECONDS = 1.0
-# Beyond it the charges that have waited longest are dropped; their windows end by themselves.
+# Beyond it the charge that has waited longest is dropped; its window ends by itself.
 WAITING_MAX = 10_000
 
 
@@ -38,7 +38,8 @@ class Charge(Struct, frozen=True, kw_only=True):
 class GivenBack:
     def __init__(self, note: Note) -> None:
         self._note = note
-        self._waiting: deque[Charge] = deque(maxlen=WAITING_MAX)
+        self._waiting: deque[Charge] = deque()
+        self._has_dropped = False
         self._task: asyncio.Task[None] | None = None
 
     async def give_back(self, charge: Charge) -> None:
@@ -47,6 +48,9 @@ class GivenBack:
         await asyncio.wait({self._task}, timeout=AT_ONCE_SECONDS)
 
     def give_back_later(self, charge: Charge) -> None:
+        if len(self._waiting) >= WAITING_MAX:
+            self._waiting.popleft()
+            self._warn_dropped()
         self._waiting.append(charge)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run())
@@ -63,7 +67,25 @@ class GivenBack:
             try:
                 await self._note(undo)
             except UnavailableError:
-                self._waiting.appendleft(charge)
+                self._put_back(charge)
                 await asyncio.sleep(AGAIN_SECONDS)
             except Exception:
                 _log.exception("An admission could not be given back; its window ends by itself.")
+        self._has_dropped = False
+
+    def _put_back(self, charge: Charge) -> None:
+        """The charge has waited longest: it is the one to drop if others filled its slot."""
+        if len(self._waiting) < WAITING_MAX:
+            self._waiting.appendleft(charge)
+        else:
+            self._warn_dropped()
+
+    def _warn_dropped(self) -> None:
+        """Logs the first drop of an outage, not each."""
+        if not self._has_dropped:
+            self._has_dropped = True
+            _log.warning(
+                "%d rate limit charges wait for the database: the oldest are dropped and count "
+                "until their windows end",
+                WAITING_MAX,
+            )
