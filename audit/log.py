@@ -200,7 +200,9 @@ class Quarantined(Invariant):
     def end(self) -> None:
         for step in self._open.values():
             if self.case.world.now > step.entry.recorded_at + QUARANTINE_SECONDS_MAX:
-                self.accuse_step(step, f"nothing put it into quarantine: {step.fault}")
+                # The world reads no event of an aggregate that is set aside, so it names no fault.
+                fault = step.fault or "set aside without quarantine.detected"
+                self.accuse_step(step, f"nothing put it into quarantine: {fault}")
 
 
 class Authors(Invariant):

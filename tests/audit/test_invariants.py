@@ -8,6 +8,7 @@ from uuid_utils.compat import uuid7
 
 from audit.invariant import Verdict
 from audit.runner import AFTER, BEFORE, KINDS
+from domain.quarantine import quarantine_id
 from tests.audit.spoilt import SPOILT, Spoil
 from tests.audit.story import Story, judge
 
@@ -81,3 +82,27 @@ def test_a_key_may_be_issued_without_a_reason(story: Story, reason: str | None) 
     story.then("key.rotated", key, actor=operator, **rotated)
 
     assert judge(story.log, "I-41")["I-41"].verdict is Verdict.VALID
+
+
+def test_an_aggregate_set_aside_without_a_detection_is_named_with_a_reason(  # I-40
+    story: Story,
+) -> None:
+    place = story.find("order.completed")
+    story.edit(place, topic="order.eaten")
+    aggregate = story.log[place].aggregate
+    story.then(
+        "quarantine.set_aside",
+        quarantine_id(aggregate),
+        actor="operator:ada",
+        aggregate_id=aggregate,
+        reason="an older version wrote it",
+    )
+    story.go_on()
+
+    violation = judge(story.log, "I-40")["I-40"].violation
+
+    assert violation is not None
+    assert violation.position == story.log[place].position
+    assert violation.reason == (
+        "nothing put it into quarantine: set aside without quarantine.detected"
+    )
