@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 import psycopg
+import pytest
 from hypothesis import strategies as st
 from uuid_utils.compat import uuid7
 
@@ -420,11 +421,9 @@ def counting_commands() -> Iterator[Counter[str]]:
             waiting += [one._command] if isinstance(one, Later) else []
         return submit(self, command, *rest, **named)
 
-    Committer.submit = counted  # type: ignore[method-assign]  # it is looked at, and goes on
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Committer, "submit", counted)
         yield counts
-    finally:
-        Committer.submit = submit  # type: ignore[method-assign]
 
 
 @asynccontextmanager

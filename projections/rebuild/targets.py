@@ -72,8 +72,8 @@ class DerivedTarget(Target):
         kinds = projection.kinds
         self.topics = frozenset(MAPPER.known_topics if kinds is None else MAPPER.topics_of(kinds))
 
-    # A read model needs no `after`, which the base has for live tables.
-    async def apply(self, connection: Connection, events: Events, *, after: int) -> list[str]:  # noqa: ARG002
+    async def apply(self, connection: Connection, events: Events, *, after: int) -> list[str]:
+        del after  # Only live tables need it.
         left_out: list[str] = []
         for first in range(0, len(events), READ_MODEL_BATCH):
             some = events[first : first + READ_MODEL_BATCH]

@@ -234,5 +234,5 @@ async def test_the_async_way_in_refuses_the_same(database: str) -> None:
         with pytest.raises(BadValue):
             await daybook.enqueue_async(connection, queue="", type="send")
         with pytest.raises(EnqueueFailed) as refused:
-            daybook.enqueue(connection, queue="email", type="send")  # type: ignore[arg-type]
+            daybook.enqueue(connection, queue="email", type="send")  # type: ignore[arg-type]  # the fault
         assert refused.value.code == "not_a_connection"
