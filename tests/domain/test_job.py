@@ -192,7 +192,7 @@ def test_a_completed_job_is_not_cancelled() -> None:
 
 
 def test_the_backoff_doubles_uses_the_whole_range_and_has_a_cap() -> None:
-    # S1-22, S1-23, D-26
+    # S1-22, S1-23, D-26, D-69
     backoff = Backoff()
     assert [backoff.seconds(n, 1.0) for n in (1, 2, 3)] == [0.2, 0.4, 0.8]
     assert backoff.seconds(3, 0.25) == 0.2

@@ -24,7 +24,7 @@ def failures(database: str) -> list[str]:
 
 
 async def test_a_lease_that_is_over_is_a_counted_failure(database: str) -> None:
-    # S1-03, S1-05, S1-16, S1-35, D-64
+    # S1-03, S1-05, S1-16, S1-35, S4-44, D-64
     async with service(database) as running:
         workshop = Workshop(Kitchen(running.committer))
         await workshop.job()
