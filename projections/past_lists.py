@@ -24,17 +24,25 @@ from projections.order_place import SECTIONS
 from projections.queue_standings import QueueStanding
 from projections.registry import DECIDERS
 
-# What was finished is found by walking back from the position.
+# Finished aggregates are found by walking back from the position. Deleted ones are passed over in
+# SQL: after all orders were cleared, they would be folded only to be left out.
 FIND_FINISHED = """
-SELECT DISTINCT originator_id
-FROM (
-    SELECT originator_id
-    FROM stored_events
-    WHERE notification_id <= %(position)s AND topic = ANY(%(topics)s)
-    ORDER BY notification_id DESC
-    LIMIT %(limit)s
-) AS latest
+SELECT notification_id, originator_id
+FROM stored_events AS finished
+WHERE notification_id < %(before)s AND topic = ANY(%(topics)s)
+    AND (
+        SELECT topic
+        FROM stored_events
+        WHERE originator_id = finished.originator_id AND notification_id <= %(position)s
+        ORDER BY originator_version DESC
+        LIMIT 1
+    ) <> ALL(%(deleting)s)
+ORDER BY notification_id DESC
+LIMIT %(limit)s
 """
+
+# Finished aggregates that one list folds at most, however few of them its filter lets pass.
+WALK_MAX = 20_000
 
 # Where those stand in their lanes that had entered them with these versions.
 READ_PLACES = """
@@ -70,12 +78,17 @@ async def orders_as_of(
     limit: int,
     owner: str | None = None,
 ) -> list[Order]:
+    def is_owners(order: Order) -> bool:
+        return owner is None or order.owner == owner
+
+    def is_listed(order: Order) -> bool:
+        return _is_complete(order) and is_owners(order)
+
     past = await Past.at(connection, position, ORDER)
     orders: list[Order] = [*past.of(Order)]
     if only in (None, OrderStatus.COMPLETE):
-        orders += await _finished(connection, position, limit, (Order.Completed,), _is_complete)
-    if owner is not None:
-        orders = [order for order in orders if order.owner == owner]
+        orders += await _finished(connection, position, limit, (Order.Completed,), is_listed)
+    orders = [order for order in orders if is_owners(order)]
     wanted = SECTIONS if only is None else (only,)
     listed: list[Order] = []
     for section in wanted:
@@ -111,10 +124,12 @@ async def jobs_as_of(
     past = await Past.at(connection, position, JOB)
     jobs = [job for job in past.of(Job) if fits(job)]
     if JobStatus.COMPLETED in sections or JobStatus.CANCELLED in sections:
-        over = await _finished(
-            connection, position, limit, (Job.Completed, Job.Cancelled), lambda job: job.is_over
-        )
-        jobs += filter(fits, over)
+
+        def is_listed(job: Job) -> bool:
+            return job.is_over and job.status in sections and fits(job)
+
+        kinds = (Job.Completed, Job.Cancelled)
+        jobs += await _finished(connection, position, limit, kinds, is_listed)
     listed: list[Job] = []
     for section in sections:
         of_section = [job for job in jobs if job.status is section]
@@ -198,8 +213,20 @@ async def _finished(
     kinds: Iterable[type[Event]],
     is_wanted: Callable[[Any], bool],
 ) -> list[Any]:
-    wanted = {"position": position, "topics": _MAPPER.topics_of(kinds), "limit": limit}
-    found = await connection.execute(FIND_FINISHED, wanted)
-    ids = [row[0] for row in await found.fetchall()]
-    folded = await fold_histories(connection, _MAPPER, ids, upto=position)
-    return [state for state in folded.values() if is_wanted(state)]
+    """The newest `limit` that are wanted, by when they finished."""
+    found: dict[UUID, Any] = {}
+    before, count, page = position + 1, 0, limit
+    topics, deleting = _MAPPER.topics_of(kinds), _MAPPER.topics_of((Order.Deleted,))
+    while len(found) < limit and count < WALK_MAX:
+        place = {"before": before, "position": position, "limit": page}
+        parameters = {**place, "topics": topics, "deleting": deleting}
+        rows = await (await connection.execute(FIND_FINISHED, parameters)).fetchall()
+        ids = [row[1] for row in rows]
+        folded = await fold_histories(connection, _MAPPER, ids, upto=position)
+        found |= {one: state for one, state in folded.items() if is_wanted(state)}
+        if len(rows) < page:
+            break
+        # The next page is twice as long: a filter that lets few pass takes few round trips.
+        before, count = rows[-1][0], count + page
+        page = min(page * 2, WALK_MAX - count)
+    return [*found.values()]

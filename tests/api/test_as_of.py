@@ -62,3 +62,15 @@ async def test_jobs_and_queues_are_shown_as_of_a_position(api: Api) -> None:
     assert [(job["id"], job["status"]) for job in after] == [(first["id"], "COMPLETED")]
     ((queue),) = (await api.get(f"/api/queues?asOf={then}")).json["queues"]
     assert (queue["name"], queue["paused"], queue["pending"]) == ("email", False, 1)
+
+
+async def test_finished_jobs_that_are_not_asked_for_take_no_room(api: Api) -> None:
+    wanted = await create(api, type="send")
+    for _ in range(3):
+        await create(api, type="other")
+    for kind in ("send", "other", "other", "other"):
+        (job,) = await claim(api, types=[kind])
+        then = (await say(api, job, "complete")).headers["daybook-position"]
+    for filters in ("type=send", "type=send&status=COMPLETED"):
+        past = (await api.get(f"/api/jobs?asOf={then}&limit=1&{filters}")).json["jobs"]
+        assert [(job["id"], job["status"]) for job in past] == [(wanted["id"], "COMPLETED")]
