@@ -11,6 +11,7 @@ import pytest
 from uuid_utils.compat import uuid7
 
 import daybook
+from domain.desk import Command, Together
 from domain.foreman import CancelJob, ConfigureQueue, RetryJob
 from domain.job import Job, JobStatus
 from domain.new_jobs import CreateJobs
@@ -129,6 +130,38 @@ async def test_a_dead_head_is_skipped_where_the_queue_says_so_and_comes_back_las
         await workshop.submit(RetryJob(first.id))
         await workshop.finish(head)
         for expected in (third, first):
+            (head,) = await workshop.claim(5)
+            assert head.id == expected.id
+            await workshop.finish(head)
+    await assert_lanes_are_what_the_log_says(database)
+
+
+async def test_a_dead_job_that_was_skipped_keeps_no_place(database: str) -> None:
+    async with open_workshop(database) as workshop:
+        await skip_dead_jobs(workshop)
+        first, _ = await workshop.jobs(2, partition="a")
+        (head,) = await workshop.claim()
+        await workshop.finish(head, Outcome.FAIL, error="boom")
+    placed = "SELECT id FROM jobs WHERE place IS NOT NULL OR behind"
+    assert first.id not in {job_id for (job_id,) in rows(database, placed)}
+    await assert_lanes_are_what_the_log_says(database)
+
+
+async def test_a_job_that_leaves_its_lane_and_comes_back_in_one_transaction_comes_back_last(
+    database: str,
+) -> None:
+    async with open_workshop(database) as workshop:
+        await skip_dead_jobs(workshop)
+        first, second, third = await workshop.jobs(3, partition="a")
+        (head,) = await workshop.claim()
+        failed = workshop.result(head, Outcome.FAIL, error="boom")
+        both: list[Command[Any]] = [
+            FinishJobs(results=[failed], jitter=1),
+            RetryJob(first.id),
+        ]
+        await workshop.submit(Together(both))
+        await assert_lanes_are_what_the_log_says(database)
+        for expected in (second, third, first):
             (head,) = await workshop.claim(5)
             assert head.id == expected.id
             await workshop.finish(head)
