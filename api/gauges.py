@@ -7,6 +7,7 @@ left out while it cannot be read.
 import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from time import monotonic
 
 import psycopg
@@ -51,7 +52,8 @@ class Gauges(Collector):
 
     async def _look(self) -> Readings | None:
         try:
-            return await self._service.read(take_readings)
+            off = self._service.followers_off
+            return await self._service.read(partial(take_readings, followers_off=off))
         except (psycopg.Error, OSError, TimeoutError, UnavailableError):
             return None
 

@@ -51,7 +51,7 @@ from processors.runtime import STANDARD_KITCHEN, Kitchen, Processor, Runtime
 from processors.scheduling import GRACE_SECONDS
 from processors.upstreams import Upstreams
 from processors.webhook import Webhook
-from projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS
+from projections.registry import DECIDERS, LIVE_TABLES, NOTIFICATIONS, READ_MODELS
 
 _log = logging.getLogger("daybook")
 # Whoever asks for a reader in vain is told; the pool would say it again at every attempt.
@@ -136,7 +136,8 @@ class Service:
         self.guests = GuestBook(guest_key, self.note)
         self.tail = changes(conninfo, mapper=mapper, wakeups=self.wakeups, readers=self.readers)
         self.bell = JobBell(self.readers, self.wakeups)
-        self.errands = Errands(conninfo)
+        self.followers_off = () if webhook else (NOTIFICATIONS,)
+        self.errands = Errands(conninfo, followers_off=self.followers_off)
         self.admission = Admission(self.committer, self.readers, thresholds)
         runtime = Runtime(
             instance=uuid7(),

@@ -135,7 +135,8 @@ def doctor_command(choice: "Choice", as_json: bool) -> None:
     from api.doctor import finding_json
     from daybook.examination import examination_lines
 
-    findings = _look(choice, _findings)
+    is_notifying = choice.settings().notify_url is not None
+    findings = _look(choice, lambda connection: _findings(connection, is_notifying))
     findings += _local_findings(choice)
     if as_json:
         _print_json({"findings": [finding_json(finding) for finding in findings]})
@@ -146,10 +147,13 @@ def doctor_command(choice: "Choice", as_json: bool) -> None:
         sys.exit(1)
 
 
-async def _findings(connection: "AsyncConnection[TupleRow]") -> list[Any]:
+async def _findings(connection: "AsyncConnection[TupleRow]", is_notifying: bool) -> list[Any]:
     from projections.doctor import examine
+    from projections.registry import NOTIFICATIONS
 
-    return [finding async for finding in examine(connection)] + [await _clock(connection)]
+    off = () if is_notifying else (NOTIFICATIONS,)
+    found = [finding async for finding in examine(connection, followers_off=off)]
+    return [*found, await _clock(connection)]
 
 
 async def _clock(connection: "AsyncConnection[TupleRow]") -> Any:

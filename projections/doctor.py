@@ -1,7 +1,7 @@
 """What may be wrong, and what to do next: everything that can be seen from the database."""
 
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from eventlog.live import LiveTable
 from eventlog.mapper import EventMapper
 from eventlog.unreadable_rows import find_unreadable_rows
 from projections.findings import NAMED_MAX, Connection, Finding, Health
-from projections.house_examinations import OF_THE_HOUSE
+from projections.house_examinations import OF_THE_HOUSE, examine_followers
 from projections.quarantines import all_quarantines
 from projections.registry import DECIDERS, LIVE_TABLES
 from projections.snapshot import begin_snapshot
@@ -30,8 +30,13 @@ UNREADABLE = "has an event that cannot be read"
 _MAPPER = EventMapper(DECIDERS)
 
 
-async def examine(connection: Connection) -> AsyncIterator[Finding]:
-    for examination in (*OF_THE_HOUSE, *OF_THE_WORK):
+async def examine(
+    connection: Connection, *, followers_off: Collection[str] = ()
+) -> AsyncIterator[Finding]:
+    for examination in OF_THE_HOUSE:
+        yield await examination(connection)
+    yield await examine_followers(connection, off=followers_off)
+    for examination in OF_THE_WORK:
         yield await examination(connection)
     yield await _quarantine(connection)
     for table in LIVE_TABLES:

@@ -1,6 +1,6 @@
 """What may be wrong with the house: its database, and those who keep it in order."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from domain.clock import CLOCK_ID
 from domain.rebuild import RebuildAction
@@ -159,13 +159,14 @@ async def _ahead(connection: Connection) -> Finding:
     return Finding("cursors", Health.BAD, f"{said}.", step)
 
 
-async def _followers(connection: Connection) -> Finding:
+async def examine_followers(connection: Connection, *, off: Collection[str]) -> Finding:
+    """`off` are followers that the configuration turns off: their cursors stand still."""
     ((head,),) = await rows_of(connection, READ_NEWEST_POSITION)
     followers = await rows_of(connection, READ_FOLLOWERS)
     behind = [
         f"{name} is {head - position} positions behind"
         for name, position, seconds in followers
-        if seconds > LAG_SECONDS_MAX and name in FOLLOWERS
+        if seconds > LAG_SECONDS_MAX and name in FOLLOWERS and name not in off
     ]
     if behind:
         step = "Start a service (./run); if one runs, look at its log."
@@ -175,6 +176,12 @@ async def _followers(connection: Connection) -> Finding:
         sentence = f"{', '.join(retired)} of another version: retired, if all services are of this."
         names = ", ".join([f"'{name}'" for name in retired])
         step = f"As owner of the schema: DELETE FROM daybook.followers WHERE name IN ({names});"
+        return Finding("followers", Health.NOTICE, sentence, step)
+    if still := [name for name, _, _ in followers if name in off]:
+        sentence = (
+            f"{', '.join(still)}: off in this configuration. All others keep up with the log."
+        )
+        step = "If a service has it on, examine with the settings of that service."
         return Finding("followers", Health.NOTICE, sentence, step)
     return Finding("followers", Health.GOOD, "All read models keep up with the log.")
 
@@ -225,7 +232,6 @@ OF_THE_HOUSE: Sequence[Examination] = (
     _indexes,
     _dead_rows,
     _horizon,
-    _followers,
     _ahead,
     _epoch,
     _duty,

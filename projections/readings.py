@@ -1,6 +1,7 @@
 """How the service stands, in numbers, for whoever watches it. Counting stops at a limit: however
 much there is, a look takes a few milliseconds."""
 
+from collections.abc import Collection
 from datetime import datetime
 
 from msgspec import Struct
@@ -72,11 +73,13 @@ class Readings(Struct, frozen=True, kw_only=True):
     set_aside_count: int
 
 
-async def take_readings(connection: AsyncConnection[TupleRow]) -> Readings:
+async def take_readings(
+    connection: AsyncConnection[TupleRow], *, followers_off: Collection[str] = ()
+) -> Readings:
     # Before the end of the log: nobody can then be ahead of it.
     rows = await (await connection.execute(READ_FOLLOWERS)).fetchall()
-    # One that this version has no more is behind for ever, and no reason to ring.
-    followers = [row for row in rows if row[0] in FOLLOWERS]
+    # One that is turned off, or that this version has no more, is behind and no reason to ring.
+    followers = [row for row in rows if row[0] in FOLLOWERS and row[0] not in followers_off]
     ((position,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
     epoch = await (await connection.execute(READ_LAST_EPOCH)).fetchone()
     ((age,),) = await (await connection.execute(READ_HORIZON_AGE)).fetchall()

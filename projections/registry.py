@@ -103,9 +103,11 @@ READ_MODELS: tuple[Projection, ...] = (
     EndedOperations(),
 )
 
-# All followers that keep a cursor; the last follows the log where guests are notified. Any other
-# name in the table of cursors is that of a follower which this version has no more.
-FOLLOWERS: frozenset[str] = frozenset([*(model.name for model in READ_MODELS), "notifications"])
+# Follows the log where guests are notified, and stands still where that is turned off.
+NOTIFICATIONS = "notifications"
+# All followers that keep a cursor. Any other name in the table of cursors is that of a follower
+# which this version has no more.
+FOLLOWERS: frozenset[str] = frozenset([*(model.name for model in READ_MODELS), NOTIFICATIONS])
 
 # In the order of the layers: tables that are derived come after what they are derived from.
 MIGRATIONS: tuple[ModuleType, ...] = (eventlog.migrations, projections.migrations)

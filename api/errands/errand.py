@@ -123,8 +123,9 @@ class Asked(Struct, frozen=True):
 class Errands:
     """The rebuild and the examination of this service: the last of each, and one at a time."""
 
-    def __init__(self, conninfo: str) -> None:
+    def __init__(self, conninfo: str, *, followers_off: tuple[str, ...] = ()) -> None:
         self._conninfo = conninfo
+        self._followers_off = followers_off
         self.rebuild: Errand | None = None
         self.examination: Errand | None = None
 
@@ -143,7 +144,8 @@ class Errands:
     def start_examination(self) -> Errand:
         """Whoever asks while one is under way looks at that one."""
         if self.examination is None or not self.examination.is_running:
-            self.examination = Errand(Task("examine", self._conninfo))
+            task = Task("examine", self._conninfo, followers_off=self._followers_off)
+            self.examination = Errand(task)
         return self.examination
 
     async def end(self) -> None:

@@ -83,7 +83,7 @@ def _compared(comparison: Comparison) -> Compared:
 
 async def look_around(task: Task) -> None:
     async with await connect(reader_conninfo(task.conninfo)) as connection:
-        async for one in examine(connection):
+        async for one in examine(connection, followers_off=task.followers_off):
             tell(Found(one.what, one.health, one.sentence, one.next_step))
 
 

@@ -18,6 +18,7 @@ class Task(Struct, frozen=True):
     names: tuple[str, ...] = ()
     actor: str = "operator"
     reason: str | None = None
+    followers_off: tuple[str, ...] = ()
 
 
 class Word(Struct, frozen=True, tag=True):

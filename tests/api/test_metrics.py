@@ -9,10 +9,15 @@ import pytest
 from api.admission import Thresholds
 from api.metrics import read_count
 from api.service import Service
+from processors.webhook import Webhook
 from tests.api.http import Api, api_of, open_api
+from tests.api.test_errands import ended
 from tests.api.test_messages import item
 from tests.api.test_observing import numbers
 from tests.api.test_operations import make_busy, opened, push
+from tests.daybook.test_looking import AGE, STOP_NOTIFYING
+from tests.kitchen import rows
+from tests.processors.nearby import NEARBY
 
 pytestmark = pytest.mark.anyio
 
@@ -130,3 +135,22 @@ async def lags_of(service: Service) -> dict[str, float]:
     # Each has numbers of its own: those of another are a few seconds old.
     found = numbers((await api_of(service).get("/metrics")).body.decode())
     return {name: value for name, value in found.items() if name.startswith(LAG)}
+
+
+@pytest.mark.parametrize("is_on", [False, True])
+async def test_a_follower_that_is_turned_off_has_no_lag_and_no_finding(
+    database: str, is_on: bool
+) -> None:
+    rows(database, STOP_NOTIFYING)
+    webhook = Webhook("https://hooks.example/", [b"0" * 24], outbound=NEARBY) if is_on else None
+    async with Service(database, webhook=webhook, processors=()) as service:
+        api = api_of(service)
+        await api.order()
+        rows(database, AGE)
+        text = (await api.get("/metrics")).body.decode()
+        assert ('daybook_follower_lag_seconds{follower="notifications"}' in text) is is_on
+        await api.post("/api/doctor")
+        found = await ended(api, "/api/doctor", "examination")
+    (finding,) = [one for one in found["findings"] if one["what"] == "followers"]
+    assert ("notifications is 1 positions behind" in finding["sentence"]) is is_on
+    assert finding["health"] == ("bad" if is_on else "notice")

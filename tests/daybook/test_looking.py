@@ -119,6 +119,28 @@ async def test_a_follower_of_another_version_is_named_as_retired_and_not_as_behi
     assert "All read models keep up with the log." in doctor(database)
 
 
+STOP_NOTIFYING = """
+INSERT INTO followers (name, position, count, digest, updated_at)
+VALUES ('notifications', 0, 0, '', clock_timestamp() - interval '1 hour')
+"""
+
+
+async def test_a_follower_that_is_turned_off_is_named_as_off_and_not_as_behind(
+    database: str,
+) -> None:
+    rows(database, STOP_NOTIFYING)
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+    rows(database, AGE)
+    told = doctor(database)
+    assert "notifications: off in this configuration." in told
+    assert "behind" not in told
+    secret = "whsec_" + "A" * 32
+    on = {"DAYBOOK_NOTIFY_URL": "https://hooks.example/", "DAYBOOK_NOTIFY_SECRETS": secret}
+    told = " ".join(daybook("doctor", DATABASE_URL=database, **on).stdout.split())
+    assert "notifications is 1 positions behind." in told
+
+
 LEAVE_DEAD_ROWS = """
 ALTER TABLE job_types SET (autovacuum_enabled = off);
 INSERT INTO job_types SELECT 'email', number::text FROM generate_series(1, 100001) AS number;
