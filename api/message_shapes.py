@@ -10,7 +10,7 @@ from api.commands import Body
 from api.problems import reason_of
 from api.requests import BATCH_MAX, Id
 from api.shapes import Moment, moment
-from domain.job import NULL, Job, JobStatus
+from domain.job import NULL, Job, JobStatus, OnDead
 from domain.messages import partition_id, transaction_id
 from domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL, Enqueued
 from domain.operations import Queued, QueuedBecause
@@ -43,6 +43,10 @@ class Item(Body, frozen=True):
     payload: Raw = field(default_factory=_null)
     partition: Partition | None = None
     transaction_id: Text | None = None
+    on_dead: OnDead = OnDead.RETURN
+    """Policy for a dead message of this transaction id: leave it dead, or start it over as it is,
+    with its own payload and a new life. Either way it is a `duplicate`."""
+
     priority: Priority = PRIORITY_USUAL
     attempts_max: Attempts = ATTEMPTS_MAX
     lease_seconds: LeaseSeconds = LEASE_SECONDS

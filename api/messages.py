@@ -210,6 +210,7 @@ def new_message(item: Item) -> NewJob:
         run_at=item.run_at,
         unique_key=message_key(partition, transaction),
         unique_scope=UniqueScope.FOREVER,
+        on_dead=item.on_dead,
         partition=partition,
         is_fresh=item.transaction_id is None,
     )

@@ -44,6 +44,7 @@ PROCESSORS: dict[str, tuple[type[Event], ...]] = {
         Operation.Failed,
         Operation.GivenUp,
         Job.Created,
+        Job.Requeued,
     ),
     "system:quarantine": (Quarantine.Detected,),
     "system:upstreams": (*UPSTREAM.events, *UPSTREAM_RECORD.events, Job.Created),

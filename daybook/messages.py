@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from daybook.errors import OperationFailed
-from daybook.jobs import JobStatus, Wire
+from daybook.jobs import JobStatus, OnDead, Wire
 from daybook.request import ANSWER_SECONDS_MAX, Request, given, reading, segment, writing
 
 MILLISECONDS = 1000
@@ -27,6 +27,9 @@ class NewMessage(Wire, frozen=True, kw_only=True):
 
     transaction_id: str | None = None
     """Pushed twice, it is one message."""
+
+    on_dead: OnDead | None = None
+    """If that message is dead, "restart" starts it over."""
 
     priority: int | None = None
     attempts_max: int | None = None

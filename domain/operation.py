@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from domain.errors import OperationNotFailedError, OperationOverError
 from domain.event import Decider, Event, events_of, later
-from domain.job import Backoff
+from domain.job import Backoff, OnDead
 from domain.lane import lane_id
 
 ATTEMPTS_MAX = 3
@@ -34,7 +34,7 @@ class OperationStatus(StrEnum):
 
 
 class Message(Struct, frozen=True, kw_only=True, gc=False):
-    """Stored in events as it was decided, so nothing here has a default."""
+    """Stored in events as it was decided, so only fields that came later have a default."""
 
     job_id: UUID
     queue: str
@@ -46,6 +46,7 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
     lease_seconds: float
     run_at: datetime | None
     is_fresh: bool
+    on_dead: OnDead = OnDead.RETURN
 
 
 class Operation(Struct, frozen=True, kw_only=True, gc=False):

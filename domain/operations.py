@@ -216,6 +216,7 @@ def _message(new: NewJob) -> Message:
         lease_seconds=new.lease_seconds,
         run_at=new.run_at,
         is_fresh=new.is_fresh,
+        on_dead=new.on_dead,
     )
 
 
@@ -237,6 +238,7 @@ def _new_job(item: Message, operation_id: UUID | None) -> NewJob:
         run_at=item.run_at,
         unique_key=item.unique_key,
         unique_scope=UniqueScope.FOREVER,
+        on_dead=item.on_dead,
         partition=item.partition,
         is_fresh=item.is_fresh,
         operation_id=operation_id,

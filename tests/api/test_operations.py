@@ -11,6 +11,8 @@ from uuid_utils.compat import uuid7
 
 from api.admission import Thresholds
 from api.service import Service
+from audit.invariant import Verdict
+from domain.new_jobs import RESTARTED_BECAUSE
 from eventlog.follower import Projection
 from processors.operations import Operations
 from processors.runtime import Processor
@@ -19,6 +21,7 @@ from projections.rebuild.rebuild import rebuilding
 from projections.rebuild.targets import TARGETS
 from tests.api.http import Answer, Api, api_of
 from tests.api.test_messages import ack, item, pop
+from tests.audit.story import judge, read_log
 from tests.kitchen import fold_of_the_log, live_rows, rows
 
 pytestmark = pytest.mark.anyio
@@ -174,6 +177,38 @@ async def test_a_message_that_was_pushed_before_is_found_when_it_is_carried_out(
         assert await drained(calm, 1) == [1]
         assert await pop(calm) == []
     await assert_tables_are_what_the_log_says(database)
+
+
+@pytest.mark.parametrize("lanes", ["block", "skip"])
+@pytest.mark.parametrize("is_busy", [False, True])
+async def test_a_dead_message_is_started_over_with_the_push_that_asks_for_it(
+    database: str, is_busy: bool, lanes: str
+) -> None:
+    # S3-11, D-62: and the audit has nothing against it.
+    async with opened(database, CALM, [Operations()]) as calm, opened(database, BUSY) as busy:
+        assert (await calm.ask("PUT", "/api/queues/mail", {"lanes": lanes})).status == 200
+        assert (await push(calm, item(1, transactionId="t", attemptsMax=1))).status == 201
+        (message,) = await pop(calm)
+        failed = await calm.post("/api/v1/ack", ack(message, "failed", error="boom"))
+        assert failed.json["status"] == "DEAD"
+        refused = await push(calm, item(2, transactionId="t", onDead="bury"))
+        assert refused.status == 422
+        await make_busy(busy)
+        for policy, popped in (("return", []), ("restart", [1])):
+            again = item(2, transactionId="t", onDead=policy)
+            answer = await push(busy if is_busy else calm, again)
+            told = answer.json
+            if is_busy:
+                told = (await until_done(calm, told["operationId"]))["result"]
+            assert [one["status"] for one in told["messages"]] == ["duplicate"]
+            got = await pop(calm, partition="a")
+            assert [one["data"] for one in got] == popped
+        assert (await calm.post("/api/v1/ack", ack(got[0]))).json["status"] == "COMPLETED"
+    said = "SELECT data ->> 'because' FROM log WHERE topic = 'job.requeued'"
+    assert rows(database, said) == [(RESTARTED_BECAUSE,)]
+    await assert_tables_are_what_the_log_says(database)
+    log = read_log(database)
+    assert [one for one in judge(log).values() if one.verdict is Verdict.INVALID] == []
 
 
 async def test_a_full_queue_turns_pushes_away_and_takes_them_again_when_drained(
