@@ -58,7 +58,7 @@ Position = Annotated[
 LastEventId = Annotated[
     str,
     Meta(
-        pattern=whole(r"[0-9]{1,19}(-[0-9a-f]{1,16}\.[0-9A-F]{1,8})?"),
+        pattern=whole(r"(0|[1-9][0-9]{0,18})(-[0-9a-f]{1,16}\.[0-9A-F]{1,8})?"),
         description="The id of the last event that was received: only changes behind it. Ids that "
         "are positions alone are of older versions.",
     ),

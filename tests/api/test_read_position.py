@@ -69,6 +69,14 @@ async def test_who_waits_in_vain_is_told_and_keeps_no_connection(
         assert "retry-after" in answer.headers
 
 
+@pytest.mark.parametrize("position", [str(2**31), str(2**53), "9" * 18])
+async def test_a_position_far_beyond_the_log_is_not_reached(
+    api: Api, monkeypatch: pytest.MonkeyPatch, position: str
+) -> None:
+    monkeypatch.setattr("api.service.WAIT_SECONDS_MAX", 0.1)
+    assert (await read(api, "/api/orders", position)).problem == (503, "position-not-reached")
+
+
 @pytest.mark.parametrize("position", ["", "-1", "1.5", "one", "9" * 19])
 async def test_what_is_no_position_is_refused(api: Api, position: str) -> None:
     assert (await read(api, "/api/orders", position)).problem == (400, "bad-position")

@@ -2,21 +2,33 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlencode
 
 import orjson
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.types import Message
 
 import api.stream
 import eventlog.subscription
 import eventlog.tail
+from api.openapi import describe
 from domain.order import OrderKind
 from tests.api.http import Api, open_api
 from tests.api.working import bury, claim, complete, enqueue
+from tests.described_values import DescribedValues
 from tests.kitchen import Kitchen, eventually
 
 pytestmark = pytest.mark.anyio
+
+# Values of each parameter's type, and beyond its bounds.
+DESCRIBED = {
+    one["name"]: DescribedValues({}).of(one["schema"])
+    for one in describe(api.stream.routes)["paths"]["/api/stream"]["get"]["parameters"]
+}
 
 
 class House:
@@ -266,6 +278,25 @@ async def test_an_id_that_is_no_position_is_refused(house: House, last: str) -> 
 
     assert client.status == 400
     assert orjson.loads(client.text)["type"] == "urn:daybook:problem:bad-cursor"
+
+
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(drawn=st.fixed_dictionaries({}, optional=DESCRIBED))
+async def test_a_stream_is_granted_or_refused_as_its_description_says(
+    house: House, drawn: dict[str, Any]
+) -> None:  # SEC-25
+    last = drawn.get("Last-Event-ID")
+    query = {name: drawn[name] for name in drawn.keys() & {"after", "pulse"}}
+    client = house.ask(last, urlencode(query))
+    await eventually(lambda: client.text)
+    await client.leave()
+
+    positions = [query.get("after", 0), int((last or "0").partition("-")[0])]
+    is_good = 1 <= query.get("pulse", 1) <= 15 and all(0 <= one < 2**63 for one in positions)
+    assert client.status == (200 if is_good else 400), client.text
+    assert client.text.startswith("retry: 1000\nid: " if is_good else '{"type":"urn:daybook:')
 
 
 async def test_a_silent_stream_shows_that_it_is_alive(
