@@ -13,6 +13,7 @@ from tests.api.http import Api, api_of, open_api
 from tests.api.test_messages import item
 from tests.api.test_observing import numbers
 from tests.api.test_operations import make_busy, opened, push
+from tests.kitchen import rows
 
 pytestmark = pytest.mark.anyio
 
@@ -124,6 +125,21 @@ async def test_a_follower_that_has_read_everything_is_not_behind(database: str) 
 
     assert lags
     assert set(lags.values()) == {0}
+
+
+RETIRE = "INSERT INTO followers (name, position, count, digest) VALUES ('guest_book', 0, 0, '')"
+
+
+async def test_a_follower_of_another_version_is_not_behind(api: Api, database: str) -> None:
+    """No process moves its cursor any more: an alert on its lag would never end."""
+    rows(database, RETIRE)
+    rows(database, RETIRE.replace("guest_book", "finished_orders"))
+    await api.order()
+
+    found = numbers((await api.get("/metrics")).body.decode())
+
+    assert [name for name in found if name.startswith(LAG)] == [LAG + 'follower="finished_orders"}']
+    assert [name for name in found if "guest_book" in name] == []
 
 
 async def lags_of(service: Service) -> dict[str, float]:
