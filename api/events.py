@@ -63,6 +63,9 @@ Instant = Annotated[
 
 
 class LogEventJSON(EventJSON):
+    """`data` is the event in its rendered form: its members in camelCase, with their defaults.
+    Lines of NDJSON have the stored form."""
+
     aggregate: UUID
 
 

@@ -4,6 +4,8 @@ import asyncio
 import json
 import re
 from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -25,6 +27,7 @@ from tests.workshop import Workshop
 
 pytestmark = pytest.mark.anyio
 
+EXAMPLES = json.loads(Path(__file__).parents[1].joinpath("domain/stored_events.json").read_text())
 MEMBERS = {
     "position",
     "aggregate",
@@ -336,11 +339,73 @@ async def test_both_forms_are_described(api: Api) -> None:
     described = told["paths"]["/api/events"]["get"]
 
     content = described["responses"]["200"]["content"]
-    line = content[NDJSON]["schema"]["contentSchema"]["$ref"].rpartition("/")[2]
-    assert set(told["components"]["schemas"][line]["required"]) == MEMBERS
+    schemas = told["components"]["schemas"]
+    line = schemas[content[NDJSON]["schema"]["contentSchema"]["$ref"].rpartition("/")[2]]
+    assert set(line["required"]) == MEMBERS
+    assert "`data` is the event in its stored form" in line["description"]
+    assert "snake_case" in line["description"]
+    page = schemas[content["application/json"]["schema"]["$ref"].rpartition("/")[2]]
+    event = schemas[page["properties"]["events"]["items"]["$ref"].rpartition("/")[2]]
+    assert "`data` is the event in its rendered form" in event["description"]
+    assert "camelCase" in event["description"]
     assert set(content) == {"application/json", NDJSON}
     names = [one["name"] for one in described["parameters"]]
     assert names == ["after", "limit", "topic", "aggregate", "actor", "correlation", "from", "to"]
+
+
+# Members with JSON of a client or an upstream, whose names are not ours.
+OF_CLIENTS = {"payload", "result", "data"}
+INSERT_EXAMPLE = """
+INSERT INTO stored_events (originator_id, originator_version, topic, state, command_id,
+                           correlation_id, actor)
+VALUES (gen_random_uuid(), 1, %(topic)s, %(state)s, gen_random_uuid(), gen_random_uuid(), 'example')
+"""
+
+
+def camel_of(stored: Any) -> Any:
+    """The stored form under the counterparts of its names, with instants to the millisecond."""
+    if isinstance(stored, dict):
+        return {
+            _camel(name): one if name in OF_CLIENTS else camel_of(one)
+            for name, one in stored.items()
+        }
+    if isinstance(stored, list):
+        return [camel_of(one) for one in stored]
+    return instant(stored) if isinstance(stored, str) else stored
+
+
+def stored_part(rendered: Any, stored: Any) -> Any:
+    """The rendered form without the members that the stored one leaves out: the defaults."""
+    if isinstance(stored, dict):
+        return {name: stored_part(rendered.get(name), one) for name, one in stored.items()}
+    if isinstance(stored, list) and len(stored) == len(rendered):
+        return [stored_part(*pair) for pair in zip(rendered, stored, strict=True)]
+    return instant(rendered) if isinstance(rendered, str) else rendered
+
+
+def instant(text: str) -> str:
+    try:
+        return datetime.fromisoformat(text).isoformat(timespec="milliseconds")
+    except ValueError:
+        return text
+
+
+async def test_both_forms_of_every_event_have_the_same_values(api: Api, database: str) -> None:
+    with psycopg.connect(owner_conninfo(database)) as owner:
+        for example in EXAMPLES:
+            state = json.dumps(example["state"]).encode()
+            owner.execute(INSERT_EXAMPLE, {"topic": example["topic"], "state": state})
+
+    stored = (await lines(api, "actor=example")).events
+    rendered = await pages(api, "actor=example")
+
+    assert [one["data"] for one in stored] == [one["state"] for one in EXAMPLES]
+    assert positions(stored) == positions(rendered)
+    for line, event in zip(stored, rendered, strict=True):
+        expected = camel_of(line["data"])
+        assert stored_part(event["data"], expected) == expected, line["topic"]
+    # Every name of the rendered form is in camelCase, whether its value was stored or is a default.
+    assert [name for event in rendered for name in event["data"] if "_" in name] == []
 
 
 def test_every_name_of_a_stored_member_has_one_counterpart_in_answers() -> None:

@@ -131,6 +131,21 @@ async def test_a_follower_that_has_read_everything_is_not_behind(database: str) 
     assert set(lags.values()) == {0}
 
 
+RETIRE = "INSERT INTO followers (name, position, count, digest) VALUES ('guest_book', 0, 0, '')"
+
+
+async def test_a_follower_of_another_version_is_not_behind(api: Api, database: str) -> None:
+    """No process moves its cursor any more: an alert on its lag would never end."""
+    rows(database, RETIRE)
+    rows(database, RETIRE.replace("guest_book", "finished_orders"))
+    await api.order()
+
+    found = numbers((await api.get("/metrics")).body.decode())
+
+    assert [name for name in found if name.startswith(LAG)] == [LAG + 'follower="finished_orders"}']
+    assert [name for name in found if "guest_book" in name] == []
+
+
 async def lags_of(service: Service) -> dict[str, float]:
     # Each has numbers of its own: those of another are a few seconds old.
     found = numbers((await api_of(service).get("/metrics")).body.decode())

@@ -56,3 +56,12 @@ async def test_what_dies_is_started_again_and_whoever_watches_sees_whether_it_wo
     assert re.search(r"(?m)^ExecStart=\S+/run serve$", unit)
     assert (await api.get("/health/live")).status == 200
     assert (await api.get("/health/ready")).status == 200
+
+
+def test_the_environment_and_the_guests_key_are_made_before_the_unit_starts() -> None:
+    """The user of the service may not write to the checkout, and needs the key at its start."""
+    page = (OPERATE / "systemd.md").read_text(encoding="utf-8")
+    before, _, _ = page.partition("systemctl enable --now daybook")
+    assert re.search(r"(?m)^/opt/daybook/run --version\b", before)
+    assert re.search(r"(?m)^openssl rand .* /var/lib/daybook/guest\.key$", before)
+    assert not re.search(r"(?m)^ReadWritePaths=.*/opt/daybook", page)

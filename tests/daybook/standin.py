@@ -339,7 +339,7 @@ class StandIn:
 
 ID = "([0-9a-f-]{36})"
 NEW_JOB = {
-    *("queue", "type", "payload", "priority", "subject", "uniqueKey", "uniqueScope"),
+    *("queue", "type", "payload", "priority", "subject", "uniqueKey", "uniqueScope", "onDead"),
     *("attemptsMax", "leaseSeconds", "runAt", "partition"),
 }
 ROUTES: list[tuple[str, str, Callable[..., Reply]]] = [

@@ -58,6 +58,18 @@ def test_a_unique_key_that_has_a_job_gives_that_one(client: Client) -> None:
     assert second.id == first.id
 
 
+def test_a_dead_job_is_started_over_only_if_that_is_asked_for(
+    client: Client, standin: StandIn
+) -> None:
+    client.enqueue("email", "greet", unique_key="booking-42")
+    client.enqueue("email", "greet", unique_key="booking-42", on_dead="restart")
+    client.enqueue_many([NewJob(queue="email", type="greet", unique_key="k", on_dead="restart")])
+
+    usual, one, many = [seen.body for seen in standin.seen]
+    assert "onDead" not in usual
+    assert one["onDead"] == many["jobs"][0]["onDead"] == "restart"
+
+
 def test_many_jobs_are_made_in_one_call(client: Client, standin: StandIn) -> None:
     jobs = client.enqueue_many(NewJob(queue="email", type="greet", payload=n) for n in range(3))
 

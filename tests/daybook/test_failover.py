@@ -168,3 +168,14 @@ def test_what_reads_the_log_in_its_order_is_refused_on_a_standby(tmp_path: Path)
             assert "is a standby" in refused.stderr
             assert "Traceback" not in refused.stderr
             assert len(refused.stderr.strip().splitlines()) == 1
+        reading = Served(standby, tmp_path)
+        try:
+            assert reading.becomes(200)
+            # An order by itself is read there; the log and its stream are not.
+            assert reading.get("/api/orders")[0] == 200
+            for path in ("/api/events", "/api/stream", "/api/stream?after=0"):
+                status, _, problem = reading.get(path)
+                assert (status, problem["code"]) == (503, "unavailable"), path
+                assert "is a standby" in problem["detail"]
+        finally:
+            reading.end()

@@ -173,6 +173,28 @@ async def test_what_the_vendor_refuses_is_not_tried_again(firm: Firm) -> None:
     assert "send_invoice_ready" not in jobs
 
 
+async def test_a_job_that_is_created_again_is_started_over_if_it_is_dead(firm: Firm) -> None:
+    # S4-05, D-62
+    firm.standins.invoices.fail_next(1, How.REFUSED, path="documents")
+    async with firm.working():
+        booking_id = await firm.paid()
+        before = await firm.finished(booking_id, FIRST_THREE)
+        assert before["issue_invoice"].status is JobStatus.DEAD
+        async with firm.office.database.connection() as connection:
+            for type_ in FIRST_THREE:
+                payload = before[type_].payload
+                await promotion.create_job(connection, booking_id, type_, payload)
+        jobs = await firm.finished(booking_id, ALL_FOUR)
+
+    assert {type_: (job.status, job.life) for type_, job in jobs.items()} == {
+        "issue_invoice": (JobStatus.COMPLETED, 2),
+        "send_customer_confirmation": (JobStatus.COMPLETED, 1),
+        "send_internal_confirmation": (JobStatus.COMPLETED, 1),
+        "send_invoice_ready": (JobStatus.COMPLETED, 1),
+    }
+    assert jobs["issue_invoice"].id == before["issue_invoice"].id
+
+
 async def test_an_invoice_waits_for_its_register_to_open(firm: Firm) -> None:
     # S4-25, S4-27
     invoices = firm.standins.invoices

@@ -3,12 +3,15 @@
 import asyncio
 import json
 
+import httpx2
 import pytest
 
 from domain.claim import CompletionMode
 from processors.scheduling import GRACE_SECONDS
 from tests.api.http import some_settings
 from tests.kitchen import eventually
+from tests.processes import Running
+from tests.processes import eventually as in_time
 from tests.processors.scene import claim_of, claimed, completed, lateness, running
 from tests.processors.test_qstash import client, upstash_server
 
@@ -79,6 +82,30 @@ async def test_what_is_never_called_back_is_completed_after_the_grace(
         await eventually(lambda: completed(database) == [order.id])
 
     assert grace_seconds <= lateness(database)[order.id] < grace_seconds + 0.5
+
+
+QSTASH = {
+    "QSTASH_TOKEN": "a-token-of-ours",
+    "QSTASH_URL": "https://127.0.0.1:9",
+    "QSTASH_CURRENT_SIGNING_KEY": "sig_current_of_a_test_of_ours",
+    "QSTASH_NEXT_SIGNING_KEY": "sig_next_of_a_test_of_ours",
+    "APP_BASE_URL": "https://localhost",
+}
+
+
+def test_a_service_waits_as_long_as_it_is_set_for_a_callback(database: str) -> None:
+    """Longer than it would by itself: a slow machine is no reason to fail."""
+    seconds = {"BOT_PROCESSING_DELAY_SECONDS": "1", "DAYBOOK_QSTASH_GRACE_SECONDS": "2.5"}
+    service = Running("serve", "--port", "0", DATABASE_URL=database, **QSTASH, **seconds)
+    try:
+        bot = httpx2.post(f"{service.url}/api/bots").json()["bot"]["id"]
+        httpx2.post(f"{service.url}/api/orders", json={"type": "NORMAL"})
+        assert httpx2.post(f"{service.url}/api/bots/{bot}/claim").json()["order"]
+        assert in_time(lambda: bool(lateness(database)), every_seconds=0.2)
+    finally:
+        service.end()
+    (late,) = lateness(database).values()
+    assert late >= 2.5
 
 
 def test_one_second_is_waited_for_a_callback() -> None:
