@@ -79,7 +79,7 @@ FILLED = {
 # These pages start the service themselves, or add code to it; and a text that their commands print.
 IN_A_CHECKOUT = {
     "README.md": '"status":"PROCESSING"',
-    "docs/operate/watching.md": "Successfully installed opentelemetry",
+    "docs/operate/watching.md": "opentelemetry-sdk-",
     "docs/replay.md": "busy_hours: 1 rows, as the log says",
 }
 
