@@ -33,7 +33,10 @@ def list_command(choice: "Choice", as_json: bool) -> None:
         async with await connect(reader_conninfo(conninfo)) as connection:
             return await all_quarantines(connection)
 
-    for quarantine in _on_database(choice, ask):
+    quarantines = _on_database(choice, ask)
+    if not quarantines:
+        say("Nothing is in quarantine.")
+    for quarantine in quarantines:
         if as_json:
             echo_json(_json(quarantine))
         else:

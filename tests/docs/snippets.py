@@ -2,7 +2,8 @@
 
 A block in `sh`, `python` or `sql` is run unless the line before its fence says why not:
 `<!-- not run: the reason -->`. `<!-- file: name -->` keeps a block as a file that later blocks use,
-and `<!-- in another terminal -->` lets a block go on until the page ends.
+`<!-- in another terminal -->` lets a block go on until the page ends, and `<!-- set up: name -->`
+calls that function of `tests/docs/setups.py` before the block.
 """
 
 import re
@@ -13,10 +14,14 @@ from pathlib import Path
 from tests.processes import ROOT
 
 RUN = {"sh", "python", "sql"}
+# A command that a reader ends by hand gets its Ctrl-C when even a busy machine has begun.
+UNTIL_INTERRUPTED = re.compile(r"^(\./run .*# .*until Ctrl-C)$", re.M)
+INTERRUPT = "timeout --preserve-status --signal=INT 15"
 PARSED = {"json", "toml", "ini", "yaml"}
 SHOWN = {"text", "http"}
+SERVICE = re.compile(r"\./run(?: serve.*)?\s*(?:#.*)?$", re.M)
 FENCE = re.compile(r"^\s*```(\S*)\s*$")
-MARKER = re.compile(r"^\s*<!-- (not run|file|in another terminal)(?:: (.+))? -->\s*$")
+MARKER = re.compile(r"^\s*<!-- (not run|file|in another terminal|set up)(?:: (.+))? -->\s*$")
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,11 @@ class Block:
     @property
     def is_run(self) -> bool:
         return self.language in RUN and self.marker != "not run"
+
+    @property
+    def is_service(self) -> bool:
+        """Starts the service of its page, in another terminal."""
+        return self.marker == "in another terminal" and bool(SERVICE.search(self.text))
 
 
 def pages() -> list[str]:
@@ -64,27 +74,56 @@ def blocks_of(page: str) -> list[Block]:
     return found
 
 
+def shell(text: str) -> Block:
+    return Block("the test", 0, "sh", f"{text}\n", "", "")
+
+
 def script_of(blocks: list[Block], directory: Path) -> str:
     """One shell for all blocks of a page: a variable that one block sets, the next ones have."""
-    steps = ["set -euo pipefail", "others=()"]
+    steps = [BEGINNING]
+    if not blocks[0].is_service:
+        # Most pages take for granted that it runs.
+        steps.append(_start(Block("the test", 0, "sh", "./run\n", "in another terminal", "")))
     for number, block in enumerate(blocks):
         steps.append(f"echo {shlex.quote(f'=== {block.place}')} | tee /dev/stderr")
         steps.append(_step(block, directory, number))
     # A program that was started in another terminal is stopped in order, and must say so.
-    steps.append('for one in "${others[@]}"; do kill -TERM "$one"; wait "$one"; done')
+    steps.append('for one in "${others[@]}" "$service"; do end "$one"; done')
     return "\n".join(steps) + "\n"
+
+
+BEGINNING = """
+set -euo pipefail
+service= others=()
+end() { kill -TERM "$1"; wait "$1"; }
+# A script that fails leaves nothing running.
+trap 'kill -TERM $(jobs -p) 2>/dev/null || true; wait' EXIT
+"""
 
 
 def _step(block: Block, directory: Path, number: int) -> str:
     if block.marker == "file":
         (directory / block.detail).write_text(block.text, encoding="utf-8")
         return ":"
-    if block.language == "sh" and block.marker == "in another terminal":
-        return f"on_its_own() {{ exec {block.text.strip()}; }}\non_its_own &\nothers+=($!)"
+    if block.marker == "in another terminal":
+        return _start(block)
+    before = ""
+    if block.marker == "set up":
+        before = f".venv/bin/python -m tests.docs.setups {block.detail}\n"
     if block.language == "sh":
-        return block.text
+        return before + UNTIL_INTERRUPTED.sub(rf"{INTERRUPT} \1", block.text)
     name = f"block{number}.{block.language}"
     (directory / name).write_text(block.text, encoding="utf-8")
     if block.language == "python":
-        return f".venv/bin/python {name}"
-    return f"./run pg psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --file {name}"
+        return f"{before}.venv/bin/python {name}"
+    return f"{before}./run pg psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --file {name}"
+
+
+def _start(block: Block) -> str:
+    start = f"bash -c {shlex.quote('exec env ' + block.text.strip())} &"
+    if not block.is_service:
+        return f"{start}\nothers+=($!)"
+    # One that runs already is stopped; the reader goes on when "Daybook is running" is shown.
+    ready = "curl --silent --output /dev/null http://127.0.0.1:8000/health/ready"
+    wait = f'until {ready}; do kill -0 "$service"; sleep 0.2; done'
+    return f'[ -z "$service" ] || end "$service"\n{start}\nservice=$!\n{wait}'

@@ -5,79 +5,168 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # its stubs are not installed
 
 from tests.conftest import reachable_directory
-from tests.docs.snippets import PARSED, RUN, SHOWN, Block, blocks_of, pages, script_of
-from tests.processes import ROOT, Running, environment
+from tests.docs.snippets import (
+    INTERRUPT,
+    PARSED,
+    RUN,
+    SHOWN,
+    Block,
+    blocks_of,
+    pages,
+    script_of,
+    shell,
+)
+from tests.processes import ROOT, SECONDS_MAX, Running, environment
 
-PAGE_SECONDS_MAX = 240
+PAGE_SECONDS_MAX = 500
+pytestmark = pytest.mark.timeout(PAGE_SECONDS_MAX + 100)
 CRON_SECRET = "a-secret-of-the-documentation-tests"
-# Commands of the README's table that are not run here, and why.
-NOT_RUN = {
-    "./run serve --port 8123 --data-dir DIR": "the service of this test was started so",
-    "./run serve --database-url postgresql://user@host/database": "there is no such server",
-    "./run worker mymodule:worker": "docs/worker.md runs one",
-    "./run demo": "tests/daybook/test_demo.py runs it",
-    "./run bench write": "tests/bench runs them all",
-    "./run import log.ndjson": "the log of this service is not empty; docs/replay.md imports",
-    "./run log --follow": "it goes on until Ctrl-C; docs/replay.md runs it",
-    './run quarantine set-aside ID --reason "…"': "a sound log has nothing to set aside",
-    "./run keys rotate NAME": "docs/keys.md does it with a name",
-    './run keys revoke NAME --reason "…"': "docs/keys.md does it with a name",
+# Ctrl-C for a command once it has said so much.
+UNTIL_SAID = """
+until_said() {
+    local said=$1
+    shift
+    : > said.txt
+    env --default-signal=INT "$@" >> said.txt 2>&1 &
+    until grep --quiet "$said" said.txt; do kill -0 $! || cat said.txt; kill -0 $!; sleep 0.1; done
+    kill -INT $!
+    wait $!
+}
+"""
+SERVES = 'until_said "is running on" ./run serve'
+ELSEWHERE = "env --unset DAYBOOK_DATA_DIR DAYBOOK_PORT=0"
+# Commands of the README's table that have a placeholder or go on until Ctrl-C, as they are run.
+FILLED = {
+    "./run serve --port 8123 --data-dir DIR": (
+        f'{SERVES} --port $((DAYBOOK_PORT + 1)) --data-dir "$HOME/DIR"'
+    ),
+    "./run serve --database-url postgresql://user@host/database": (
+        './run pg psql --command "CREATE DATABASE mine"\n'
+        f'{SERVES} --port 0 --database-url "postgresql://postgres@/mine?host=$DAYBOOK_DATA_DIR/run"'
+    ),
+    "./run worker mymodule:worker": 'until_said "worker:started" ./run worker mymodule:worker',
+    "./run demo": f'until_said "restaurant is open" {ELSEWHERE} ./run demo',
+    # As printed it measures for a minute; tests/bench runs all of them.
+    "./run bench write": f"{ELSEWHERE} ./run bench write --rounds 1 --seconds 0.5",
+    "./run import log.ndjson": 'DAYBOOK_DATA_DIR="$HOME/copy" ./run import log.ndjson',
+    "./run log --follow": f"{INTERRUPT} ./run log --follow",
+    './run quarantine set-aside ID --reason "…"': (
+        ".venv/bin/python -m tests.docs.setups unreadable\n"
+        "BAD=$(./run quarantine list --json | jq -r .id)\n"
+        './run quarantine set-aside "$BAD" --reason "…"'
+    ),
+    "./run keys rotate NAME": (
+        "NAME=$(./run keys list | awk '/the till/ {print $1}')\n./run keys rotate $NAME"
+    ),
+    './run keys revoke NAME --reason "…"': './run keys revoke $NAME --reason "…"',
+}
+# These pages start the service themselves, or add code to it; and a text that their commands print.
+IN_A_CHECKOUT = {
+    "README.md": '"status":"PROCESSING"',
+    "docs/operate/watching.md": "opentelemetry-sdk-",
+    "docs/replay.md": "busy_hours: 1 rows, as the log says",
 }
 
-with_commands = [page for page in pages() if any(one.is_run for one in blocks_of(page))]
+# This page is for root: tests/docs/test_unit.py runs it.
+FOR_ROOT = "docs/operate/systemd.md"
+
+with_commands = [
+    page for page in pages() if page != FOR_ROOT and any(one.is_run for one in blocks_of(page))
+]
 all_blocks = [block for page in pages() for block in blocks_of(page)]
+
+
+class Collector(ThreadingHTTPServer):
+    """Receives spans, and counts them by path."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Receiver)
+        self.received: list[str] = []
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class Receiver(BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.received.append(self.path)
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 @dataclass(frozen=True)
 class House:
-    """A service with keys on, and a working directory as a reader has it."""
+    """A data directory with keys on, and a working directory as a reader has it."""
 
-    service: Running
+    port: int
     data_dir: Path
     work: Path
+    home: Path
+    collector: Collector
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def variables(self) -> dict[str, str]:
-        home = self.work / "home"
         return {
-            "HOME": str(home),
-            "PATH": f"{self.work / 'path'}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
+            "HOME": str(self.home),
+            "PATH": f"{self.home / 'path'}:{os.environ['PATH']}",
             "DAYBOOK_DATA_DIR": str(self.data_dir),
+            "DAYBOOK_PORT": str(self.port),
             "DAYBOOK_AUTH": "keys",
             "CRON_SECRET": CRON_SECRET,
-            "BOOKINGS_DAYBOOK_URL": self.service.url,
+            "BOOKINGS_DAYBOOK_URL": self.url,
             "BOOKINGS_PORT": str(free_port()),
             "STANDINS_PORT": str(free_port()),
         }
 
     def run(self, script: str) -> subprocess.CompletedProcess[str]:
-        """Addresses are those of this service; everything else is as it is printed."""
-        place = self.service.url.removeprefix("http://")
-        script = re.sub(r"(?:127\.0\.0\.1|localhost):8000", place, script)
-        return subprocess.run(
+        """Ports are those of this test; everything else is as it is printed."""
+        for printed, here in ((8000, self.port), (4318, self.collector.server_port)):
+            script = re.sub(rf"(?:127\.0\.0\.1|localhost):{printed}\b", f"127.0.0.1:{here}", script)
+        process = subprocess.Popen(
             ["bash", "-c", script],
             cwd=self.work,
             env=environment(**self.variables),
             stdin=subprocess.DEVNULL,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=PAGE_SECONDS_MAX,
-            check=False,
+            start_new_session=True,
         )
+        try:
+            said, complained = process.communicate(timeout=PAGE_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGTERM)
+            said, complained = process.communicate(timeout=SECONDS_MAX)
+        return subprocess.CompletedProcess(script, process.returncode, said, complained)
 
 
 def free_port() -> int:
@@ -87,19 +176,22 @@ def free_port() -> int:
 
 
 @contextmanager
-def open_house(made: Path) -> Iterator[House]:
+def open_house(made: Path, checkout: Path | None = None) -> Iterator[House]:
+    """Commands run in a directory with the `run` and `.venv` of this repository, or in a checkout
+    whose `./run` makes an environment of its own."""
     top = reachable_directory()
-    data_dir, work = top / "data", top / "work"
+    data_dir, work, home = top / "data", checkout or top / "work", top / "home"
     data_dir.mkdir()
-    shutil.copytree(made / "pgdata", data_dir / "pgdata")
-    furnish(work, data_dir)
-    variables = {"DAYBOOK_AUTH": "keys", "CRON_SECRET": CRON_SECRET}
-    service = Running("serve", "--port", "0", "--data-dir", data_dir, **variables)
+    furnish(home, data_dir)
+    if checkout is None:
+        shutil.copytree(made / "pgdata", data_dir / "pgdata")
+        work.mkdir()
+        for name in ("run", ".venv"):
+            (work / name).symlink_to(ROOT / name)
     try:
-        assert service.url
-        yield House(service, data_dir, work)
+        with Collector() as collector:
+            yield House(free_port(), data_dir, work, home, collector)
     finally:
-        service.end()
         shutil.rmtree(top)
 
 
@@ -114,29 +206,17 @@ case "$*" in
 esac
 exec {curl} --fail-with-body "$@"
 """
-# `./run` without the making of environments, which tests/test_bootstrap.py is about. Ctrl-C comes
-# when even a busy machine has begun to follow.
-RUN_SCRIPT = """#!/bin/sh
-case "$*" in
-*--follow*) exec timeout --preserve-status --signal=INT 15 {python} -P -m daybook "$@" ;;
-esac
-exec {python} -P -m daybook "$@"
-"""
-PYTHON = """#!/bin/sh
-exec {python} "$@"
-"""
 
 
-def furnish(work: Path, data_dir: Path) -> None:
-    found = {"python": sys.executable, "curl": shutil.which("curl")}
-    for name, text in (("path/curl", CURL), ("run", RUN_SCRIPT), (".venv/bin/python", PYTHON)):
-        (work / name).parent.mkdir(parents=True, exist_ok=True)
-        (work / name).write_text(text.format(**found))
-        (work / name).chmod(0o755)
-    share = work / "home" / ".local" / "share"
+def furnish(home: Path, data_dir: Path) -> None:
+    share, path = home / ".local" / "share", home / "path"
     share.mkdir(parents=True)
     (share / "daybook").symlink_to(data_dir)
-    (work / "examples").symlink_to(ROOT / "examples")
+    path.mkdir()
+    (path / "curl").write_text(CURL.format(curl=shutil.which("curl")))
+    (path / "curl").chmod(0o755)
+    # `./run` takes the environment that runs this test, if its Python is the same.
+    (path / "python3").symlink_to(Path(sys.executable).resolve())
 
 
 @pytest.fixture(scope="module")
@@ -149,11 +229,12 @@ def made() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
-def assert_passes(house: House, script: str) -> None:
+def assert_passes(house: House, script: str) -> str:
     ended = house.run(script)
     told = f"{ended.stdout[-6000:]}\n--- stderr\n{ended.stderr[-4000:]}"
     assert ended.returncode == 0, told
     assert "Traceback" not in ended.stderr, told
+    return ended.stdout
 
 
 def test_every_block_says_what_it_is() -> None:
@@ -189,33 +270,58 @@ def test_what_is_not_run_can_be_read(block: Block) -> None:
     [
         pytest.param(one, marks=[] if one == "README.md" else pytest.mark.slow)
         for one in with_commands
+        if one == "README.md" or one not in IN_A_CHECKOUT
     ],
 )
 def test_the_snippets_of_a_page_run_as_they_are_printed(page: str, made: Path) -> None:
     with open_house(made) as house:
-        blocks = [block for block in blocks_of(page) if block.is_run]
-        assert_passes(house, script_of(blocks, house.work))
-        # I-41 and all other invariants hold after the commands of the page.
-        assert_passes(house, "./run audit check")
+        run_page(house, page)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", list(IN_A_CHECKOUT))
+def test_the_snippets_of_a_page_run_in_a_new_checkout(
+    page: str, made: Path, checkout: Path
+) -> None:
+    with open_house(made, checkout) as house:
+        said = run_page(house, page)
+        assert IN_A_CHECKOUT[page] in said
+        assert (checkout / ".venv").is_dir()
+        sends_spans = page == "docs/operate/watching.md"
+        assert set(house.collector.received) == ({"/v1/traces"} if sends_spans else set())
+
+
+def run_page(house: House, page: str) -> str:
+    blocks = [block for block in blocks_of(page) if block.is_run]
+    # I-41 and all other invariants hold after the commands of the page.
+    return assert_passes(house, script_of([*blocks, shell("./run audit check")], house.work))
 
 
 @pytest.mark.slow
 def test_the_commands_of_the_readme_run_and_leave_a_sound_log(made: Path) -> None:
-    """Those of its table: the first of each kind as it is printed, with ids in place of ID."""
+    """Those of its table, as they are printed, with values in place of ID, NAME and DIR."""
     with open_house(made) as house:
         text = (ROOT / "README.md").read_text(encoding="utf-8")
         commands = dict.fromkeys(re.findall(r"`(\./run [^`]+)`", text))
-        steps = [
-            "set -euo pipefail",
-            *(block.text for block in blocks_of("README.md")[1:2] if block.is_run),
+        assert FILLED.keys() <= commands.keys()
+        by_hand = [block for block in blocks_of("README.md") if block.is_run][:2]
+        (module,) = (one.text for one in blocks_of("docs/worker.md") if one.marker == "file")
+        (house.work / "mymodule.py").write_text(module, encoding="utf-8")
+        rest = [
+            UNTIL_SAID,
             "ID=$(./run log --topic order.created --limit 1 --json | jq -r .aggregate)",
-            *(one.replace(" ID", ' "$ID"') for one in commands if one not in NOT_RUN),
+            *(FILLED.get(one, one.replace(" ID", ' "$ID"')) for one in commands),
             "./run audit check",
             "./run rebuild --all --verify-only",
             "./run doctor",
         ]
-        assert NOT_RUN.keys() <= commands.keys()
-        # A refused request, here without a key, ends a script: else no page could fail by one.
-        refused = house.run("set -e; curl -s http://127.0.0.1:8000/api/orders; echo not reached")
+        assert_passes(house, script_of([*by_hand, shell("\n".join(rest))], house.work))
+
+
+@pytest.mark.slow
+def test_a_refused_request_ends_a_script(made: Path) -> None:
+    """Else no page could fail by one."""
+    with open_house(made) as house:
+        request = shell("curl -s http://127.0.0.1:8000/api/orders; echo not reached")
+        refused = house.run(script_of([request], house.work))
         assert (refused.returncode, "not reached" in refused.stdout) == (22, False)
-        assert_passes(house, "\n".join(steps))

@@ -1,0 +1,17 @@
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import reachable_directory
+from tests.processes import ROOT
+
+
+@pytest.fixture
+def checkout() -> Iterator[Path]:
+    """The files of the repository in an empty directory, and no environment."""
+    top = reachable_directory()
+    names = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__")
+    yield shutil.copytree(ROOT, top / "daybook", ignore=names)
+    shutil.rmtree(top)
