@@ -18,10 +18,10 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
-from api.problems import BadInputError
-from domain.bounds import UNBOUND, Bounds
-from domain.scope import EVERY_KEY, NAMES, NOBODY, Scope, names_of
-from eventlog.errors import SetupError
+from daybook.api.problems import BadInputError
+from daybook.domain.bounds import UNBOUND, Bounds
+from daybook.domain.scope import EVERY_KEY, NAMES, NOBODY, Scope, names_of
+from daybook.eventlog.errors import SetupError
 
 CLIENT, VIP, BOT, WORKER = Scope.CLIENT, Scope.VIP, Scope.BOT, Scope.WORKER
 STAFF, AUDITOR, ADMIN, CRON = Scope.STAFF, Scope.AUDITOR, Scope.ADMIN, Scope.CRON

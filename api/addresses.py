@@ -10,7 +10,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_netw
 from ipaddress import IPv4Network as Network4
 from typing import TYPE_CHECKING
 
-from eventlog.errors import SetupError
+from daybook.eventlog.errors import SetupError
 
 if TYPE_CHECKING:
     # The settings need this module, and the command line's help needs nothing of the server.

@@ -16,14 +16,14 @@ from typing import Self
 import psycopg
 from msgspec import Struct
 
-from api.clock import now
-from api.under_way import UnderWay
-from domain.operation import ATTEMPTS_MAX
-from domain.operations import LANE_DEPTH_MAX, Standing
-from eventlog.committer import Committer
-from eventlog.tail import Readers
-from eventlog.tasks import end
-from projections.operations import Numbers, read_numbers
+from daybook.api.clock import now
+from daybook.api.under_way import UnderWay
+from daybook.domain.operation import ATTEMPTS_MAX
+from daybook.domain.operations import LANE_DEPTH_MAX, Standing
+from daybook.eventlog.committer import Committer
+from daybook.eventlog.tail import Readers
+from daybook.eventlog.tasks import end
+from daybook.projections.operations import Numbers, read_numbers
 
 _log = logging.getLogger("daybook")
 

@@ -2,7 +2,7 @@
 
 from msgspec import inspect
 
-from domain.patterns import in_ecma
+from daybook.domain.patterns import in_ecma
 
 
 def allowed(kind: inspect.Type) -> str:

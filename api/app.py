@@ -8,7 +8,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from api import (
+from daybook.api import (
     board,
     bots,
     claims,
@@ -53,12 +53,12 @@ from api import (
     tickets,
     upstreams,
 )
-from api.door import Door, guarded
-from api.failed_keys import FailedKeys
-from api.gauges import Gauges
-from api.hosts import KnownHosts
-from api.lookup import Lookup
-from api.problems import (
+from daybook.api.door import Door, guarded
+from daybook.api.failed_keys import FailedKeys
+from daybook.api.gauges import Gauges
+from daybook.api.hosts import KnownHosts
+from daybook.api.lookup import Lookup
+from daybook.api.problems import (
     KNOWN_ERRORS,
     BadInputError,
     bad_input,
@@ -68,12 +68,12 @@ from api.problems import (
     not_found,
     not_taken,
 )
-from api.queue_room import QueueRoom
-from api.rate_limits import RateLimits
-from api.request_context import REQUEST
-from api.service import Service
-from api.settings import Settings
-from api.traffic import Noted, Traffic
+from daybook.api.queue_room import QueueRoom
+from daybook.api.rate_limits import RateLimits
+from daybook.api.request_context import REQUEST
+from daybook.api.service import Service
+from daybook.api.settings import Settings
+from daybook.api.traffic import Noted, Traffic
 
 # Routes are tried in this order, so the busy ones come first.
 ROUTES: list[Route] = [

@@ -8,13 +8,13 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from starlette.requests import Request
 
-from api.requests import bad_request
-from api.shapes import Moment as MomentText
-from api.shapes import moment
-from domain.errors import BadValueError
-from domain.values import read_instant
-from projections.as_of import READ_BOUNDS, position_of
-from projections.past_lists import Moment, moment_of
+from daybook.api.requests import bad_request
+from daybook.api.shapes import Moment as MomentText
+from daybook.api.shapes import moment
+from daybook.domain.errors import BadValueError
+from daybook.domain.values import read_instant
+from daybook.projections.as_of import READ_BOUNDS, position_of
+from daybook.projections.past_lists import Moment, moment_of
 
 POSITION_DIGITS_MAX = 18
 TEXT_CHARACTERS_MAX = 40

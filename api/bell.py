@@ -12,11 +12,11 @@ from typing import Self
 
 import psycopg
 
-from domain.workshop import Selector
-from eventlog.tail import Readers
-from eventlog.tasks import end
-from eventlog.wakeups import Wakeups
-from projections.job_picks import Ready, find_ready
+from daybook.domain.workshop import Selector
+from daybook.eventlog.tail import Readers
+from daybook.eventlog.tasks import end
+from daybook.eventlog.wakeups import Wakeups
+from daybook.projections.job_picks import Ready, find_ready
 
 _log = logging.getLogger("daybook")
 

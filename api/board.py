@@ -5,13 +5,13 @@ from typing import TypedDict
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import AUDITOR, STAFF, sees
-from api.parameters import NoParameters
-from api.queries import DatabaseRead
-from api.service import Service
-from api.shapes import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
-from domain.order import OrderStatus
-from projections.board import read_board
+from daybook.api.access import AUDITOR, STAFF, sees
+from daybook.api.parameters import NoParameters
+from daybook.api.queries import DatabaseRead
+from daybook.api.service import Service
+from daybook.api.shapes import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
+from daybook.domain.order import OrderStatus
+from daybook.projections.board import read_board
 
 
 class BoardAnswer(TypedDict):

@@ -8,15 +8,15 @@ from msgspec import UNSET, UnsetType
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
-from api.access import ADMIN, BOT, STAFF
-from api.commands import Body, Call, Nothing, Stated, Write
-from api.parameters import Parameters
-from api.requests import Reason, unprocessable
-from api.shapes import BotJSON, OrderJSON, bot_json, order_json
-from domain.bot import FAILURES_MAX, Bot
-from domain.claim import CompletionMode
-from domain.desk import Command
-from domain.kitchen import (
+from daybook.api.access import ADMIN, BOT, STAFF
+from daybook.api.commands import Body, Call, Nothing, Stated, Write
+from daybook.api.parameters import Parameters
+from daybook.api.requests import Reason, unprocessable
+from daybook.api.shapes import BotJSON, OrderJSON, bot_json, order_json
+from daybook.domain.bot import FAILURES_MAX, Bot
+from daybook.domain.claim import CompletionMode
+from daybook.domain.desk import Command
+from daybook.domain.kitchen import (
     Claimed,
     ClaimOrder,
     ConfigureBot,
@@ -25,7 +25,7 @@ from domain.kitchen import (
     ReleaseBot,
     RestoreBot,
 )
-from domain.values import FailuresMax
+from daybook.domain.values import FailuresMax
 
 
 class NewBot(Body, frozen=True):

@@ -18,8 +18,8 @@ from jwt import InvalidSignatureError, PyJWS, PyJWTError
 from msgspec import DecodeError, Meta, Struct
 from msgspec.json import Decoder
 
-from domain.patterns import whole
-from eventlog.errors import SetupError
+from daybook.domain.patterns import whole
+from daybook.eventlog.errors import SetupError
 
 UPSTASH_SIGNATURE = "upstash-signature"
 STANDARD_ID = "webhook-id"

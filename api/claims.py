@@ -11,9 +11,9 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 from starlette.routing import Route
 
-from api.access import BOT
-from api.bots import claim_for
-from api.commands import (
+from daybook.api.access import BOT
+from daybook.api.bots import claim_for
+from daybook.api.commands import (
     REPLAYED,
     Body,
     Call,
@@ -24,13 +24,13 @@ from api.commands import (
     retry_after,
     stored,
 )
-from api.problems import KNOWN_ERRORS, problem_of, reason_of
-from api.requests import BATCH_MAX, Id, KeyText, read_idempotency_key, unprocessable
-from api.shapes import OrderJSON, order_json
-from domain.desk import Together
-from domain.kitchen import Claimed
-from eventlog.idempotency import IdempotencyKey
-from eventlog.origin import Origin, StoredAnswer
+from daybook.api.problems import KNOWN_ERRORS, problem_of, reason_of
+from daybook.api.requests import BATCH_MAX, Id, KeyText, read_idempotency_key, unprocessable
+from daybook.api.shapes import OrderJSON, order_json
+from daybook.domain.desk import Together
+from daybook.domain.kitchen import Claimed
+from daybook.eventlog.idempotency import IdempotencyKey
+from daybook.eventlog.origin import Origin, StoredAnswer
 
 
 class Claimants(Body, frozen=True):

@@ -23,11 +23,11 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from uuid_utils.compat import uuid7
 
-from api.access import ADMIN, Caller, unknown_key
-from api.happenings import happened
-from api.limit_settings import BODY_BYTES_MAX, LimitSettings
-from api.parameters import NoParameters, Parameters, read_parameters
-from api.problems import (
+from daybook.api.access import ADMIN, Caller, unknown_key
+from daybook.api.happenings import happened
+from daybook.api.limit_settings import BODY_BYTES_MAX, LimitSettings
+from daybook.api.parameters import NoParameters, Parameters, read_parameters
+from daybook.api.problems import (
     KNOWN_ERRORS,
     BadInputError,
     Problem,
@@ -35,8 +35,8 @@ from api.problems import (
     problem_of,
     unavailable,
 )
-from api.request_context import COMMAND_ID
-from api.requests import (
+from daybook.api.request_context import COMMAND_ID
+from daybook.api.requests import (
     Headers,
     Id,
     KeyText,
@@ -48,16 +48,16 @@ from api.requests import (
     read_json,
     read_reason,
 )
-from api.service import Service
-from api.settings import Settings
-from api.tracing import trace_of
-from domain.bounds import within
-from domain.desk import Command
-from domain.errors import Refusal
-from domain.scope import Scope as KeyScope
-from domain.seen import AsSeen
-from eventlog.idempotency import IdempotencyKey
-from eventlog.origin import Origin, Receipt, StoredAnswer
+from daybook.api.service import Service
+from daybook.api.settings import Settings
+from daybook.api.tracing import trace_of
+from daybook.domain.bounds import within
+from daybook.domain.desk import Command
+from daybook.domain.errors import Refusal
+from daybook.domain.scope import Scope as KeyScope
+from daybook.domain.seen import AsSeen
+from daybook.eventlog.idempotency import IdempotencyKey
+from daybook.eventlog.origin import Origin, Receipt, StoredAnswer
 
 # Command ids made from idempotency keys belong to this name space.
 KEYED_COMMANDS = UUID("6f0f4a1e-8c0b-5d0e-9d5a-3b7c1f2e4d60")

@@ -11,18 +11,18 @@ from msgspec.structs import replace
 from starlette.datastructures import Headers
 from starlette.routing import Route
 
-from api.access import SIGNED
-from api.callbacks import SIGNATURES, BadSignatureError, CallbackKeys, verify
-from api.clock import now
-from api.commands import Body, Call, RawHeaders, Write, keyed, origin_of
-from api.problems import BadInputError
-from api.requests import Id
-from api.settings import Settings
-from domain.claim import CompletedVia
-from domain.errors import Refusal
-from domain.kitchen import CompleteOrder
-from domain.order import Order
-from eventlog.origin import StoredAnswer
+from daybook.api.access import SIGNED
+from daybook.api.callbacks import SIGNATURES, BadSignatureError, CallbackKeys, verify
+from daybook.api.clock import now
+from daybook.api.commands import Body, Call, RawHeaders, Write, keyed, origin_of
+from daybook.api.problems import BadInputError
+from daybook.api.requests import Id
+from daybook.api.settings import Settings
+from daybook.domain.claim import CompletedVia
+from daybook.domain.errors import Refusal
+from daybook.domain.kitchen import CompleteOrder
+from daybook.domain.order import Order
+from daybook.eventlog.origin import StoredAnswer
 
 _log = logging.getLogger("daybook")
 

@@ -5,18 +5,18 @@ from typing import TypedDict
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import PUBLIC
-from api.parameters import NoParameters
-from api.queries import Read
-from api.requests import (
+from daybook.api.access import PUBLIC
+from daybook.api.parameters import NoParameters
+from daybook.api.queries import Read
+from daybook.api.requests import (
     BATCH_BODY_BYTES_MAX,
     BATCH_MAX,
     IDEMPOTENCY_KEY_CHARACTERS_MAX,
     USER_ID_CHARACTERS_MAX,
 )
-from api.settings import Settings
-from api.version import version
-from domain.values import ERROR_CHARACTERS_MAX
+from daybook.api.settings import Settings
+from daybook.api.version import version
+from daybook.domain.values import ERROR_CHARACTERS_MAX
 
 
 class LimitsJSON(TypedDict):

@@ -1,6 +1,6 @@
 """The page that lists every setting, made from the settings themselves.
 
-`python -m api.configuration > docs/operate/configuration.md` writes it anew; a test compares.
+`python -m daybook.api.configuration > docs/operate/configuration.md` writes it anew; a test compares.
 """
 
 import sys
@@ -8,14 +8,14 @@ import sys
 from msgspec import NODEFAULT, inspect
 from msgspec.structs import FieldInfo, fields
 
-from api.allowed import allowed
-from api.limit_settings import LimitSettings
-from api.settings import Settings, description_of, is_secret
+from daybook.api.allowed import allowed
+from daybook.api.limit_settings import LimitSettings
+from daybook.api.settings import Settings, description_of, is_secret
 
 HEAD = """# Configuration
 
-Made from `api/settings.py` and `api/limit_settings.py` by `python -m api.configuration`: change it
-there.
+Generated from `api/settings.py` and `api/limit_settings.py` by
+`python -m daybook.api.configuration`.
 
 Settings come from the environment. `./run serve --help` lists those that are also flags; a flag
 goes before a variable. What is set to nothing counts as not set, and an unknown name that

@@ -10,9 +10,9 @@ from heapq import nlargest
 from ipaddress import ip_address
 from typing import Protocol
 
-from api import metrics
-from api.addresses import Networks, counted, read_networks
-from api.settings import Settings
+from daybook.api import metrics
+from daybook.api.addresses import Networks, counted, read_networks
+from daybook.api.settings import Settings
 
 LOOK_SECONDS = 0.25
 # Those who came together are late together: they are closed a few at a time, and others served in

@@ -16,15 +16,15 @@ import psycopg
 from msgspec import Meta, Struct
 from starlette.routing import Route
 
-from api.access import ANYBODY, CRON, OPEN, SIGNED
-from api.commands import Body, Call, Endpoint, RawHeaders, retry_after, stored
-from api.problems import BadInputError, unavailable
-from api.queries import AWAY
-from api.settings import Settings
-from api.shapes import Moment, moment
-from eventlog.errors import SetupError
-from eventlog.origin import StoredAnswer
-from projections.pending_jobs import Pending, count_pending
+from daybook.api.access import ANYBODY, CRON, OPEN, SIGNED
+from daybook.api.commands import Body, Call, Endpoint, RawHeaders, retry_after, stored
+from daybook.api.problems import BadInputError, unavailable
+from daybook.api.queries import AWAY
+from daybook.api.settings import Settings
+from daybook.api.shapes import Moment, moment
+from daybook.eventlog.errors import SetupError
+from daybook.eventlog.origin import StoredAnswer
+from daybook.projections.pending_jobs import Pending, count_pending
 
 JOBS_USUAL = 10
 JOBS_MAX = 100

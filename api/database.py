@@ -11,12 +11,12 @@ from contextlib import contextmanager
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from api.settings import Settings
-from eventlog.database import connect_in_thread, owner_conninfo, reader_conninfo
-from eventlog.embedded import EmbeddedPostgres, running_conninfo
-from eventlog.errors import DiskFullSetupError, SetupError, StandbyError
-from eventlog.migrate import migrate
-from projections.registry import MIGRATIONS
+from daybook.api.settings import Settings
+from daybook.eventlog.database import connect_in_thread, owner_conninfo, reader_conninfo
+from daybook.eventlog.embedded import EmbeddedPostgres, running_conninfo
+from daybook.eventlog.errors import DiskFullSetupError, SetupError, StandbyError
+from daybook.eventlog.migrate import migrate
+from daybook.projections.registry import MIGRATIONS
 
 Say = Callable[[str], None]
 

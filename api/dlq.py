@@ -6,8 +6,8 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import AUDITOR, CLIENT, WORKER
-from api.job_reads import (
+from daybook.api.access import AUDITOR, CLIENT, WORKER
+from daybook.api.job_reads import (
     PAGE_USUAL,
     PageCursor,
     PageLimit,
@@ -16,17 +16,17 @@ from api.job_reads import (
     must_reach,
     read_page,
 )
-from api.job_shapes import JobJSON, job_json
-from api.parameters import Parameters
-from api.queries import DatabaseRead
-from api.requests import bad_request
-from api.service import Service
-from domain.job import Job, JobStatus
-from domain.values import ERROR_CHARACTERS_MAX
-from projections.dead_jobs import DeadFilter
-from projections.dead_search import search_dead
-from projections.job_place import JobFilter
-from projections.page_cursor import BadCursorError
+from daybook.api.job_shapes import JobJSON, job_json
+from daybook.api.parameters import Parameters
+from daybook.api.queries import DatabaseRead
+from daybook.api.requests import bad_request
+from daybook.api.service import Service
+from daybook.domain.job import Job, JobStatus
+from daybook.domain.values import ERROR_CHARACTERS_MAX
+from daybook.projections.dead_jobs import DeadFilter
+from daybook.projections.dead_search import search_dead
+from daybook.projections.job_place import JobFilter
+from daybook.projections.page_cursor import BadCursorError
 
 
 class DeadJobsAnswer(TypedDict):

@@ -8,16 +8,16 @@ import orjson
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import AUDITOR
-from api.commands import Call, Endpoint, Nothing, RawHeaders
-from api.errands.errand import Errand
-from api.errands.words import Found
-from api.parameters import NoParameters
-from api.queries import Read
-from api.service import Service
-from api.shapes import Moment, moment
-from eventlog.origin import StoredAnswer
-from projections.findings import Finding, Health
+from daybook.api.access import AUDITOR
+from daybook.api.commands import Call, Endpoint, Nothing, RawHeaders
+from daybook.api.errands.errand import Errand
+from daybook.api.errands.words import Found
+from daybook.api.parameters import NoParameters
+from daybook.api.queries import Read
+from daybook.api.service import Service
+from daybook.api.shapes import Moment, moment
+from daybook.eventlog.origin import StoredAnswer
+from daybook.projections.findings import Finding, Health
 
 
 class FindingJSON(TypedDict):

@@ -14,15 +14,24 @@ from urllib.parse import parse_qsl
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.access import ADMIN, ANYBODY, OPEN, PUBLIC, SIGNED, declared, described, unknown_key
-from api.failed_keys import FailedKeys
-from api.form_token import no_token, shows_token, token_of
-from api.happenings import happened
-from api.hosts import KnownHosts
-from api.key_text import PREFIX
-from api.keyring import Keyring
-from api.problems import Problem, unavailable
-from domain.scope import Scope as KeyScope
+from daybook.api.access import (
+    ADMIN,
+    ANYBODY,
+    OPEN,
+    PUBLIC,
+    SIGNED,
+    declared,
+    described,
+    unknown_key,
+)
+from daybook.api.failed_keys import FailedKeys
+from daybook.api.form_token import no_token, shows_token, token_of
+from daybook.api.happenings import happened
+from daybook.api.hosts import KnownHosts
+from daybook.api.key_text import PREFIX
+from daybook.api.keyring import Keyring
+from daybook.api.problems import Problem, unavailable
+from daybook.domain.scope import Scope as KeyScope
 
 SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 SECRET_NAMES = frozenset(("key", "token", "api_key", "apikey", "access_token", "secret"))

@@ -10,10 +10,10 @@ from typing import Any
 from msgspec import ValidationError, convert, inspect
 from msgspec.structs import FieldInfo, fields
 
-from api.allowed import allowed
-from api.setting_rules import check
-from api.settings import Settings, description_of
-from eventlog.errors import SetupError
+from daybook.api.allowed import allowed
+from daybook.api.setting_rules import check
+from daybook.api.settings import Settings, description_of
+from daybook.eventlog.errors import SetupError
 
 PREFIX = "DAYBOOK_"
 LIST = "docs/operate/configuration.md"

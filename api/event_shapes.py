@@ -8,8 +8,8 @@ from uuid import UUID
 import orjson
 from msgspec import Raw, Struct
 
-from api.shapes import Moment, moment
-from eventlog.mapper import RecordedEvent, UnreadableEvent
+from daybook.api.shapes import Moment, moment
+from daybook.eventlog.mapper import RecordedEvent, UnreadableEvent
 
 
 class EventJSON(TypedDict):

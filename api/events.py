@@ -15,15 +15,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from api.access import AUDITOR, is_known
-from api.event_shapes import EventJSON, event_json
-from api.line_stream import LineStream
-from api.parameters import Parameters
-from api.problems import unavailable
-from api.queries import AWAY, NDJSON, DatabaseRead
-from api.requests import Id, bad_request, unprocessable
-from api.service import Service
-from eventlog.lines import (
+from daybook.api.access import AUDITOR, is_known
+from daybook.api.event_shapes import EventJSON, event_json
+from daybook.api.line_stream import LineStream
+from daybook.api.parameters import Parameters
+from daybook.api.problems import unavailable
+from daybook.api.queries import AWAY, NDJSON, DatabaseRead
+from daybook.api.requests import Id, bad_request, unprocessable
+from daybook.api.service import Service
+from daybook.eventlog.lines import (
     PAGE_BYTES,
     POSITION_MAX,
     Line,
@@ -33,9 +33,9 @@ from eventlog.lines import (
     read_line,
     read_page,
 )
-from eventlog.mapper import EventMapper, RecordedEvent
-from projections.log_search import BadRangeError, BadSearchError, Span, find_span, wanted_of
-from projections.registry import DECIDERS
+from daybook.eventlog.mapper import EventMapper, RecordedEvent
+from daybook.projections.log_search import BadRangeError, BadSearchError, Span, find_span, wanted_of
+from daybook.projections.registry import DECIDERS
 
 PAGE_USUAL = 1000
 PAGE_MAX = 10_000

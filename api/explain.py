@@ -8,15 +8,15 @@ from msgspec import to_builtins
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import AUDITOR
-from api.parameters import NoParameters
-from api.queries import DatabaseRead
-from api.requests import read_id
-from api.shapes import Moment, moment
-from domain.errors import NotFoundError
-from eventlog.mapper import RecordedEvent
-from projections.explain import Explanation, explain
-from projections.reasons import Reason, said_why
+from daybook.api.access import AUDITOR
+from daybook.api.parameters import NoParameters
+from daybook.api.queries import DatabaseRead
+from daybook.api.requests import read_id
+from daybook.api.shapes import Moment, moment
+from daybook.domain.errors import NotFoundError
+from daybook.eventlog.mapper import RecordedEvent
+from daybook.projections.explain import Explanation, explain
+from daybook.projections.reasons import Reason, said_why
 
 KINDS = {"orders": "order", "bots": "bot", "jobs": "job", "tickets": "ticket"}
 

@@ -5,8 +5,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from api.access import AUDITOR, declare
-from api.metrics import REGISTRY
+from daybook.api.access import AUDITOR, declare
+from daybook.api.metrics import REGISTRY
 
 
 async def metrics(request: Request) -> Response:

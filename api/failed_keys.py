@@ -12,14 +12,14 @@ from typing import Any
 
 from starlette.types import Scope
 
-from api import metrics
-from api.guests import Note
-from api.happenings import happened
-from api.problems import Problem
-from api.rate_limits import RateLimits, admission_of
-from api.settings import Settings
-from eventlog.admissions import Asked, Limit, admit
-from eventlog.errors import UnavailableError
+from daybook.api import metrics
+from daybook.api.guests import Note
+from daybook.api.happenings import happened
+from daybook.api.problems import Problem
+from daybook.api.rate_limits import RateLimits, admission_of
+from daybook.api.settings import Settings
+from daybook.eventlog.admissions import Asked, Limit, admit
+from daybook.eventlog.errors import UnavailableError
 
 PER_ADDRESS = "failed-keys"
 WINDOW_SECONDS = 60

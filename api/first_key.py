@@ -12,13 +12,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from api.key_text import NAME_LENGTH, WrittenKey, new_key_text, read_key_text
-from api.keysmith import Keysmith, operator
-from domain.errors import KeyTakenError
-from domain.key import Key
-from domain.keyring import IssueKey
-from domain.scope import NAMES, Scope
-from eventlog.errors import SetupError
+from daybook.api.key_text import NAME_LENGTH, WrittenKey, new_key_text, read_key_text
+from daybook.api.keysmith import Keysmith, operator
+from daybook.domain.errors import KeyTakenError
+from daybook.domain.key import Key
+from daybook.domain.keyring import IssueKey
+from daybook.domain.scope import NAMES, Scope
+from daybook.eventlog.errors import SetupError
 
 FILE = "admin.key"
 NAME = "1".rjust(NAME_LENGTH, "0")

@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 from starlette.types import Scope
 
-from api.problems import Problem
+from daybook.api.problems import Problem
 
 HEADER = "X-CSRF-Token"
 _HEADER = HEADER.lower().encode()

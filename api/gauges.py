@@ -20,13 +20,13 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from api.clock import now
-from api.service import Service
-from api.traffic import Traffic
-from eventlog.errors import UnavailableError
-from eventlog.meter import Meter
-from projections.readings import Readings, take_readings
-from projections.registry import DECIDERS
+from daybook.api.clock import now
+from daybook.api.service import Service
+from daybook.api.traffic import Traffic
+from daybook.eventlog.errors import UnavailableError
+from daybook.eventlog.meter import Meter
+from daybook.projections.readings import Readings, take_readings
+from daybook.projections.registry import DECIDERS
 
 KEEP_SECONDS = 5.0
 # What has not happened yet is told as well: of a count that begins with one, nobody learns that it

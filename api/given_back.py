@@ -14,9 +14,9 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from api.guests import Note
-from eventlog.admissions import Asked, give_back
-from eventlog.errors import UnavailableError
+from daybook.api.guests import Note
+from daybook.eventlog.admissions import Asked, give_back
+from daybook.eventlog.errors import UnavailableError
 
 _log = logging.getLogger("daybook")
 

@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Struct
 
-from api.settings import Settings
-from eventlog.database import connect_in_thread, reader_conninfo
-from eventlog.errors import SetupError
-from eventlog.guest_keys import find_service_key, keep_service_key
+from daybook.api.settings import Settings
+from daybook.eventlog.database import connect_in_thread, reader_conninfo
+from daybook.eventlog.errors import SetupError
+from daybook.eventlog.guest_keys import find_service_key, keep_service_key
 
 KEY_BYTES = 32
 FILE_NAME = "guest.key"

@@ -21,11 +21,16 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-from api.guest_key import ServiceKey
-from api.mobile_numbers import normalised
-from api.requests import unprocessable
-from eventlog.errors import NoGuestKeyError
-from eventlog.guest_keys import GuestKey, find_guest_keys, find_guest_subject, keep_guest_key
+from daybook.api.guest_key import ServiceKey
+from daybook.api.mobile_numbers import normalised
+from daybook.api.requests import unprocessable
+from daybook.eventlog.errors import NoGuestKeyError
+from daybook.eventlog.guest_keys import (
+    GuestKey,
+    find_guest_keys,
+    find_guest_subject,
+    keep_guest_key,
+)
 
 NAME_CHARACTERS_MAX = 80
 NONCE_BYTES = 12

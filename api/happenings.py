@@ -19,11 +19,11 @@ from structlog.processors import JSONRenderer
 from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict
 
-from api import metrics
-from api.key_text import PREFIX
-from api.line_limit import LineLimit
-from api.request_context import REQUEST, request_context
-from api.requests import CANONICAL_UUID
+from daybook.api import metrics
+from daybook.api.key_text import PREFIX
+from daybook.api.line_limit import LineLimit
+from daybook.api.request_context import REQUEST, request_context
+from daybook.api.requests import CANONICAL_UUID
 from daybook.printable import printable_json
 
 logger = logging.getLogger("daybook.happenings")

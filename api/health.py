@@ -5,11 +5,11 @@ from typing import Literal, TypedDict
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import PUBLIC
-from api.parameters import NoParameters
-from api.queries import DatabaseRead, Read
-from api.service import Service
-from eventlog.errors import UnavailableError
+from daybook.api.access import PUBLIC
+from daybook.api.parameters import NoParameters
+from daybook.api.queries import DatabaseRead, Read
+from daybook.api.service import Service
+from daybook.eventlog.errors import UnavailableError
 
 
 class LiveJSON(TypedDict):

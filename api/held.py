@@ -7,13 +7,13 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import AUDITOR
-from api.parameters import Parameters
-from api.queries import DatabaseRead
-from api.service import Service
-from api.shapes import Moment, moment
-from domain.values import KEY_CHARACTERS_MAX
-from projections.held import Held, Holder, read_in_hand
+from daybook.api.access import AUDITOR
+from daybook.api.parameters import Parameters
+from daybook.api.queries import DatabaseRead
+from daybook.api.service import Service
+from daybook.api.shapes import Moment, moment
+from daybook.domain.values import KEY_CHARACTERS_MAX
+from daybook.projections.held import Held, Holder, read_in_hand
 
 LISTED_USUAL = 200
 LISTED_MAX = 1000

@@ -7,19 +7,19 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import AUDITOR
-from api.event_shapes import EventJSON, event_json
-from api.parameters import Parameters
-from api.queries import DatabaseRead
-from api.requests import read_id
-from domain.bot import BOT
-from domain.errors import NotFoundError
-from domain.event import Decider
-from domain.job import JOB
-from domain.order import ORDER
-from domain.restaurant import RESTAURANT
-from domain.ticket import TICKET
-from projections.history import read_history_page
+from daybook.api.access import AUDITOR
+from daybook.api.event_shapes import EventJSON, event_json
+from daybook.api.parameters import Parameters
+from daybook.api.queries import DatabaseRead
+from daybook.api.requests import read_id
+from daybook.domain.bot import BOT
+from daybook.domain.errors import NotFoundError
+from daybook.domain.event import Decider
+from daybook.domain.job import JOB
+from daybook.domain.order import ORDER
+from daybook.domain.restaurant import RESTAURANT
+from daybook.domain.ticket import TICKET
+from daybook.projections.history import read_history_page
 
 PAGE_MAX = 1000
 

@@ -14,11 +14,11 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from eventlog.errors import SetupError
+from daybook.eventlog.errors import SetupError
 
 if TYPE_CHECKING:
     # The settings need this module, and the command line's help needs nothing of the server.
-    from api.settings import Settings
+    from daybook.api.settings import Settings
 
 _LOCAL = "localhost"
 _NAME = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")

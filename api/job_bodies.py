@@ -5,12 +5,12 @@ from uuid import UUID
 
 from msgspec import Meta, Raw, field
 
-from api.commands import Body
-from api.limit_settings import KILOBYTE
-from api.requests import BATCH_MAX, Id, unprocessable
-from domain.job import NULL, OnDead, UniqueScope
-from domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
-from domain.values import (
+from daybook.api.commands import Body
+from daybook.api.limit_settings import KILOBYTE
+from daybook.api.requests import BATCH_MAX, Id, unprocessable
+from daybook.domain.job import NULL, OnDead, UniqueScope
+from daybook.domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
+from daybook.domain.values import (
     PAYLOAD_BYTES_MAX,
     Attempts,
     Error,
@@ -22,7 +22,7 @@ from domain.values import (
     Text,
     check_instant,
 )
-from domain.workshop import Outcome
+from daybook.domain.workshop import Outcome
 
 FOLLOW_UPS_MAX = 20
 

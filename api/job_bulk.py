@@ -17,24 +17,24 @@ import psycopg
 from msgspec import Meta
 from starlette.routing import Route
 
-from api.access import ADMIN
-from api.commands import Body, Call, Endpoint, RawHeaders, Stated, keyed, origin_of, told_by
-from api.job_reads import PageCursor
-from api.jobs import ResultJSON, told
-from api.requests import bad_request, read_idempotency_key
-from domain.desk import Command
-from domain.job import Job, JobStatus
-from domain.job_bulk import CancelJobs, ChangeJobs, RestartJobs
-from domain.seen import AsCounted
-from domain.values import Name, Text
-from domain.workshop import Settled
-from eventlog.errors import UnavailableError
-from eventlog.idempotency import IdempotencyKey
-from eventlog.origin import StoredAnswer
-from projections.job_list import JobPage, read_jobs
-from projections.job_place import JobFilter
-from projections.page_cursor import BadCursorError
-from projections.snapshot import ListBehindError
+from daybook.api.access import ADMIN
+from daybook.api.commands import Body, Call, Endpoint, RawHeaders, Stated, keyed, origin_of, told_by
+from daybook.api.job_reads import PageCursor
+from daybook.api.jobs import ResultJSON, told
+from daybook.api.requests import bad_request, read_idempotency_key
+from daybook.domain.desk import Command
+from daybook.domain.job import Job, JobStatus
+from daybook.domain.job_bulk import CancelJobs, ChangeJobs, RestartJobs
+from daybook.domain.seen import AsCounted
+from daybook.domain.values import Name, Text
+from daybook.domain.workshop import Settled
+from daybook.eventlog.errors import UnavailableError
+from daybook.eventlog.idempotency import IdempotencyKey
+from daybook.eventlog.origin import StoredAnswer
+from daybook.projections.job_list import JobPage, read_jobs
+from daybook.projections.job_place import JobFilter
+from daybook.projections.page_cursor import BadCursorError
+from daybook.projections.snapshot import ListBehindError
 
 # Whoever else has something to do waits for one command: 8 ms with 100 jobs, 50 ms with 500.
 PAGE_USUAL = 100

@@ -14,8 +14,8 @@ from starlette.routing import Route
 from starlette.types import Receive
 from uuid_utils.compat import uuid7
 
-from api.access import WORKER
-from api.commands import (
+from daybook.api.access import WORKER
+from daybook.api.commands import (
     B,
     Body,
     Call,
@@ -26,19 +26,19 @@ from api.commands import (
     origin_of,
     stored,
 )
-from api.job_bodies import Held
-from api.job_shapes import BriefJob, JobJSON, brief_jobs, job_json
-from api.limit_settings import BATCH_BODY_BYTES_MAX, WAIT_SECONDS_MAX
-from api.problems import problem_of
-from api.requests import BATCH_MAX, Id, KeyText, unprocessable
-from api.shapes import Moment, moment
-from domain.errors import ClaimLostError
-from domain.job import Job
-from domain.values import LeaseSeconds, Name, Text
-from domain.workshop import ClaimJobs, FinishJobs, Outcome, Result, Selector
-from eventlog.idempotency import IdempotencyKey
-from eventlog.origin import StoredAnswer
-from projections.leases import Extended, Heartbeat, extend_leases
+from daybook.api.job_bodies import Held
+from daybook.api.job_shapes import BriefJob, JobJSON, brief_jobs, job_json
+from daybook.api.limit_settings import BATCH_BODY_BYTES_MAX, WAIT_SECONDS_MAX
+from daybook.api.problems import problem_of
+from daybook.api.requests import BATCH_MAX, Id, KeyText, unprocessable
+from daybook.api.shapes import Moment, moment
+from daybook.domain.errors import ClaimLostError
+from daybook.domain.job import Job
+from daybook.domain.values import LeaseSeconds, Name, Text
+from daybook.domain.workshop import ClaimJobs, FinishJobs, Outcome, Result, Selector
+from daybook.eventlog.idempotency import IdempotencyKey
+from daybook.eventlog.origin import StoredAnswer
+from daybook.projections.leases import Extended, Heartbeat, extend_leases
 
 NAMES_MAX = 100
 # Whoever was woken and got nothing is not woken again before this time has passed.

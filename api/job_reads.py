@@ -6,24 +6,24 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import AUDITOR, CLIENT, WORKER, caller_of, forbidden, sees
-from api.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
-from api.clock import now
-from api.job_shapes import JobJSON, job_json
-from api.jobs import JobAnswer
-from api.parameters import NoParameters, Parameters
-from api.queries import DatabaseRead
-from api.requests import bad_request, read_id
-from api.service import Service
-from api.shapes import Moment, moment
-from domain.errors import NotFoundError
-from domain.job import JobStatus
-from domain.values import Name, Text
-from projections.current import one_job
-from projections.job_list import JobPage, read_jobs
-from projections.job_place import JobFilter
-from projections.page_cursor import CURSOR_LENGTH_MAX, BadCursorError
-from projections.past_lists import jobs_as_of
+from daybook.api.access import AUDITOR, CLIENT, WORKER, caller_of, forbidden, sees
+from daybook.api.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
+from daybook.api.clock import now
+from daybook.api.job_shapes import JobJSON, job_json
+from daybook.api.jobs import JobAnswer
+from daybook.api.parameters import NoParameters, Parameters
+from daybook.api.queries import DatabaseRead
+from daybook.api.requests import bad_request, read_id
+from daybook.api.service import Service
+from daybook.api.shapes import Moment, moment
+from daybook.domain.errors import NotFoundError
+from daybook.domain.job import JobStatus
+from daybook.domain.values import Name, Text
+from daybook.projections.current import one_job
+from daybook.projections.job_list import JobPage, read_jobs
+from daybook.projections.job_place import JobFilter
+from daybook.projections.page_cursor import CURSOR_LENGTH_MAX, BadCursorError
+from daybook.projections.past_lists import jobs_as_of
 
 PAGE_USUAL = 100
 PAGE_MAX = 1000

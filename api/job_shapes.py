@@ -8,10 +8,10 @@ import orjson
 from msgspec import Struct, defstruct
 from msgspec.json import Encoder
 
-from api.shapes import Moment, moment
-from domain.job import Job, JobStatus, UniqueScope
-from domain.queue import Lanes, Limits, Queue
-from projections.queue_standings import QueueStanding
+from daybook.api.shapes import Moment, moment
+from daybook.domain.job import Job, JobStatus, UniqueScope
+from daybook.domain.queue import Lanes, Limits, Queue
+from daybook.projections.queue_standings import QueueStanding
 
 
 class JobJSON(TypedDict):

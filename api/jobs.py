@@ -13,9 +13,9 @@ from msgspec.json import Decoder
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
-from api.access import ADMIN, CLIENT, WORKER, Caller
-from api.commands import Call, Preference, Stated, Write, prefers_minimal, stored
-from api.job_bodies import (
+from daybook.api.access import ADMIN, CLIENT, WORKER, Caller
+from daybook.api.commands import Call, Preference, Stated, Write, prefers_minimal, stored
+from daybook.api.job_bodies import (
     FollowUp,
     Held,
     JobCompletion,
@@ -27,24 +27,19 @@ from api.job_bodies import (
     Snooze,
     checked,
 )
-from api.job_shapes import JobJSON, job_json
-from api.limit_settings import BATCH_BODY_BYTES_MAX
-from api.problems import problem_of, reason_of
-from api.queue_room import FillingWrite
-from api.requests import unprocessable
-from domain.desk import Desk, Reads
-from domain.errors import Refusal
-from domain.foreman import CancelJob, RetryJob
-from domain.ids import id_of
-from domain.job import Job, JobStatus
-from domain.new_jobs import (
-    CreateJobs,
-    Enqueued,
-    NewJob,
-    unique_id,
-)
-from domain.workshop import FinishJob, FinishJobs, Outcome, Result, Settled
-from eventlog.origin import StoredAnswer
+from daybook.api.job_shapes import JobJSON, job_json
+from daybook.api.limit_settings import BATCH_BODY_BYTES_MAX
+from daybook.api.problems import problem_of, reason_of
+from daybook.api.queue_room import FillingWrite
+from daybook.api.requests import unprocessable
+from daybook.domain.desk import Desk, Reads
+from daybook.domain.errors import Refusal
+from daybook.domain.foreman import CancelJob, RetryJob
+from daybook.domain.ids import id_of
+from daybook.domain.job import Job, JobStatus
+from daybook.domain.new_jobs import CreateJobs, Enqueued, NewJob, unique_id
+from daybook.domain.workshop import FinishJob, FinishJobs, Outcome, Result, Settled
+from daybook.eventlog.origin import StoredAnswer
 
 # Looked up once: they are compared with every job that is told of.
 _COMPLETED = JobStatus.COMPLETED

@@ -22,15 +22,15 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from api.access import ADMIN, CLIENT, VIP, Caller
-from api.clock import now
-from api.key_text import read_key_text
-from domain.key import Key
-from domain.scope import NAMES, Scope
-from eventlog.database import connect, cut_off, reader_conninfo
-from eventlog.tasks import end
-from projections.keys import all_keys, changed_keys, read_edition
-from projections.snapshot import begin_snapshot
+from daybook.api.access import ADMIN, CLIENT, VIP, Caller
+from daybook.api.clock import now
+from daybook.api.key_text import read_key_text
+from daybook.domain.key import Key
+from daybook.domain.scope import NAMES, Scope
+from daybook.eventlog.database import connect, cut_off, reader_conninfo
+from daybook.eventlog.tasks import end
+from daybook.projections.keys import all_keys, changed_keys, read_edition
+from daybook.projections.snapshot import begin_snapshot
 
 _log = logging.getLogger("daybook")
 

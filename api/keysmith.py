@@ -6,14 +6,14 @@ from typing import Any, Self
 
 from uuid_utils.compat import uuid7
 
-from domain.desk import Command
-from domain.key import Key
-from eventlog.committer import Committer
-from eventlog.database import connect, reader_conninfo
-from eventlog.mapper import EventMapper
-from eventlog.origin import Origin
-from projections.keys import all_keys
-from projections.registry import DECIDERS, LIVE_TABLES
+from daybook.domain.desk import Command
+from daybook.domain.key import Key
+from daybook.eventlog.committer import Committer
+from daybook.eventlog.database import connect, reader_conninfo
+from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.origin import Origin
+from daybook.projections.keys import all_keys
+from daybook.projections.registry import DECIDERS, LIVE_TABLES
 
 
 def operator() -> str:

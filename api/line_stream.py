@@ -8,9 +8,9 @@ import psycopg
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from api.queries import NDJSON
-from api.service import Service
-from eventlog.lines import Walk, read_page
+from daybook.api.queries import NDJSON
+from daybook.api.service import Service
+from daybook.eventlog.lines import Walk, read_page
 
 NEXT_AFTER = "Daybook-Next-After"
 HORIZON = "Daybook-Horizon"

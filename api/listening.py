@@ -3,7 +3,7 @@
 import errno
 import socket
 
-from eventlog.errors import SetupError
+from daybook.eventlog.errors import SetupError
 
 BACKLOG = 2048
 

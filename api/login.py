@@ -14,15 +14,15 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import ANY_KEY, OPEN, PUBLIC, Caller, caller_of, unknown_key
-from api.commands import Body, Call, Endpoint, Nothing, RawHeaders, stored
-from api.door import foreign
-from api.happenings import happened
-from api.limit_settings import KILOBYTE
-from api.parameters import NoParameters
-from api.queries import Read
-from domain.scope import names_of
-from eventlog.origin import StoredAnswer
+from daybook.api.access import ANY_KEY, OPEN, PUBLIC, Caller, caller_of, unknown_key
+from daybook.api.commands import Body, Call, Endpoint, Nothing, RawHeaders, stored
+from daybook.api.door import foreign
+from daybook.api.happenings import happened
+from daybook.api.limit_settings import KILOBYTE
+from daybook.api.parameters import NoParameters
+from daybook.api.queries import Read
+from daybook.domain.scope import names_of
+from daybook.eventlog.origin import StoredAnswer
 
 SESSION_SECONDS = 12 * 3600
 

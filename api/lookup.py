@@ -12,7 +12,7 @@ from typing import Any
 from starlette.routing import Route
 from starlette.types import Scope
 
-from api.commands import Endpoint
+from daybook.api.commands import Endpoint
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 # The places for parameters: /api/orders/{id}/fail, /api/restaurants/{slug}/tickets/{id}/call.

@@ -6,16 +6,16 @@ from uuid import UUID
 import orjson
 from msgspec import Meta, Raw, field
 
-from api.commands import Body
-from api.problems import reason_of
-from api.requests import BATCH_MAX, Id
-from api.shapes import Moment, moment
-from domain.job import NULL, Job, JobStatus, OnDead
-from domain.messages import partition_id, transaction_id
-from domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL, Enqueued
-from domain.operations import Queued, QueuedBecause
-from domain.patterns import whole
-from domain.values import (
+from daybook.api.commands import Body
+from daybook.api.problems import reason_of
+from daybook.api.requests import BATCH_MAX, Id
+from daybook.api.shapes import Moment, moment
+from daybook.domain.job import NULL, Job, JobStatus, OnDead
+from daybook.domain.messages import partition_id, transaction_id
+from daybook.domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL, Enqueued
+from daybook.domain.operations import Queued, QueuedBecause
+from daybook.domain.patterns import whole
+from daybook.domain.values import (
     KEY_CHARACTERS_MAX,
     Attempts,
     Error,
@@ -26,7 +26,7 @@ from domain.values import (
     Text,
     check_instant,
 )
-from domain.workshop import Settled
+from daybook.domain.workshop import Settled
 
 # A partition is also a part of a path.
 Partition = Annotated[

@@ -14,13 +14,13 @@ from starlette.routing import Route
 from starlette.types import Scope
 from uuid_utils.compat import uuid7
 
-from api import metrics
-from api.access import CLIENT, WORKER
-from api.admission import Admission, Verdict, in_bounds
-from api.commands import Call, RawHeaders, Write, retry_after, stored
-from api.job_bodies import checked
-from api.limit_settings import BATCH_BODY_BYTES_MAX
-from api.message_shapes import (
+from daybook.api import metrics
+from daybook.api.access import CLIENT, WORKER
+from daybook.api.admission import Admission, Verdict, in_bounds
+from daybook.api.commands import Call, RawHeaders, Write, retry_after, stored
+from daybook.api.job_bodies import checked
+from daybook.api.limit_settings import BATCH_BODY_BYTES_MAX
+from daybook.api.message_shapes import (
     AckJSON,
     Acknowledged,
     Acknowledgment,
@@ -36,23 +36,23 @@ from api.message_shapes import (
     queued_json,
     receipt_json,
 )
-from api.problems import overloaded
-from api.queue_room import FillingWrite
-from domain.desk import Desk, Reads, Together
-from domain.errors import LaneFullError, LeaseLostError, Refusal
-from domain.job import Job, UniqueScope
-from domain.lane import lane_id
-from domain.messages import (
+from daybook.api.problems import overloaded
+from daybook.api.queue_room import FillingWrite
+from daybook.domain.desk import Desk, Reads, Together
+from daybook.domain.errors import LaneFullError, LeaseLostError, Refusal
+from daybook.domain.job import Job, UniqueScope
+from daybook.domain.lane import lane_id
+from daybook.domain.messages import (
     MESSAGE_TYPE,
     PARTITION_USUAL,
     AcknowledgeAll,
     message_id,
     message_key,
 )
-from domain.new_jobs import CreateJobs, Enqueued, NewJob
-from domain.operations import Push, Queued
-from domain.workshop import FinishJob, FinishJobs, Outcome, Result, Settled
-from eventlog.origin import StoredAnswer
+from daybook.domain.new_jobs import CreateJobs, Enqueued, NewJob
+from daybook.domain.operations import Push, Queued
+from daybook.domain.workshop import FinishJob, FinishJobs, Outcome, Result, Settled
+from daybook.eventlog.origin import StoredAnswer
 
 VERDICT = "daybook.verdict"
 OUTCOMES = {"completed": Outcome.DONE, "failed": Outcome.RETRY}

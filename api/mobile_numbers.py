@@ -5,7 +5,7 @@ The form is that of E.164: a plus, the country's calling code and the number, 8 
 
 import re
 
-from api.requests import unprocessable
+from daybook.api.requests import unprocessable
 
 WRITTEN_CHARACTERS_MAX = 40
 # How people set digits apart. Digits of other scripts are digits to Python, but not here.

@@ -13,17 +13,17 @@ from msgspec.structs import fields
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import PUBLIC, declared, described
-from api.commands import Endpoint, Write
-from api.key_text import KEY_PATTERN
-from api.parameters import NoParameters
-from api.problems import RETRY_AFTER, JSONAnswer, Problem, ProblemJSON
-from api.queries import NDJSON, Read
-from api.requests import Id, IfMatch, Reason
-from api.restaurants import Slug
-from api.version import version
-from domain.patterns import in_ecma
-from domain.values import Name, Text
+from daybook.api.access import PUBLIC, declared, described
+from daybook.api.commands import Endpoint, Write
+from daybook.api.key_text import KEY_PATTERN
+from daybook.api.parameters import NoParameters
+from daybook.api.problems import RETRY_AFTER, JSONAnswer, Problem, ProblemJSON
+from daybook.api.queries import NDJSON, Read
+from daybook.api.requests import Id, IfMatch, Reason
+from daybook.api.restaurants import Slug
+from daybook.api.version import version
+from daybook.domain.patterns import in_ecma
+from daybook.domain.values import Name, Text
 
 Described = Endpoint[Any] | Read
 Description = dict[str, Any]

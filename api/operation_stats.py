@@ -7,16 +7,16 @@ from psycopg.rows import TupleRow
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import AUDITOR, CLIENT, WORKER
-from api.admission import Admission
-from api.operations import PRIORITIES
-from api.parameters import NoParameters
-from api.queries import DatabaseRead
-from api.service import Service
-from api.shapes import Moment, moment
-from domain.operation import OperationKind, OperationStatus
-from projections.ended_operations import Ended, EndedLately, read_ended
-from projections.operations import Failed, count_failed
+from daybook.api.access import AUDITOR, CLIENT, WORKER
+from daybook.api.admission import Admission
+from daybook.api.operations import PRIORITIES
+from daybook.api.parameters import NoParameters
+from daybook.api.queries import DatabaseRead
+from daybook.api.service import Service
+from daybook.api.shapes import Moment, moment
+from daybook.domain.operation import OperationKind, OperationStatus
+from daybook.projections.ended_operations import Ended, EndedLately, read_ended
+from daybook.projections.operations import Failed, count_failed
 
 STATS_MINUTES = 5
 FAILED_MAX = 10_000

@@ -8,20 +8,20 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import ADMIN, AUDITOR, CLIENT, WORKER, is_known, sees, unknown_key
-from api.commands import Call, Stated, Write
-from api.limit_settings import WAIT_SECONDS_MAX
-from api.message_shapes import ReceiptJSON
-from api.parameters import Parameters
-from api.queries import DatabaseRead
-from api.requests import read_id
-from api.service import Service
-from api.shapes import Moment, moment
-from domain.errors import NotFoundError
-from domain.lane import lane_id
-from domain.operation import Operation, OperationKind, OperationStatus
-from domain.operations import CancelOperation, RetryOperation
-from projections.history import read_history
+from daybook.api.access import ADMIN, AUDITOR, CLIENT, WORKER, is_known, sees, unknown_key
+from daybook.api.commands import Call, Stated, Write
+from daybook.api.limit_settings import WAIT_SECONDS_MAX
+from daybook.api.message_shapes import ReceiptJSON
+from daybook.api.parameters import Parameters
+from daybook.api.queries import DatabaseRead
+from daybook.api.requests import read_id
+from daybook.api.service import Service
+from daybook.api.shapes import Moment, moment
+from daybook.domain.errors import NotFoundError
+from daybook.domain.lane import lane_id
+from daybook.domain.operation import Operation, OperationKind, OperationStatus
+from daybook.domain.operations import CancelOperation, RetryOperation
+from daybook.projections.history import read_history
 
 TIMEOUT_MILLISECONDS_MAX = WAIT_SECONDS_MAX * 1000
 LOOK_SECONDS = 0.5

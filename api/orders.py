@@ -9,29 +9,20 @@ from msgspec import UNSET, Meta, UnsetType
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
-from api.access import ADMIN, BOT, CLIENT, STAFF, VIP
-from api.commands import (
-    REPLAYED,
-    Body,
-    Call,
-    RawHeaders,
-    Stated,
-    Write,
-    origin_of,
-    stored,
-)
-from api.problems import unavailable
-from api.requests import (
+from daybook.api.access import ADMIN, BOT, CLIENT, STAFF, VIP
+from daybook.api.commands import REPLAYED, Body, Call, RawHeaders, Stated, Write, origin_of, stored
+from daybook.api.problems import unavailable
+from daybook.api.requests import (
     BATCH_BODY_BYTES_MAX,
     BATCH_MAX,
     USER_ID_CHARACTERS_MAX,
     Id,
     unprocessable,
 )
-from api.shapes import OrderJSON, order_json
-from domain.claim import CompletedVia
-from domain.desk import Command, Together
-from domain.kitchen import (
+from daybook.api.shapes import OrderJSON, order_json
+from daybook.domain.claim import CompletedVia
+from daybook.domain.desk import Command, Together
+from daybook.domain.kitchen import (
     AssignOrder,
     Claimed,
     ClearCompleteOrders,
@@ -45,11 +36,11 @@ from domain.kitchen import (
     RequeueOrder,
     RestoreOrder,
 )
-from domain.order import Order, OrderKind, OrderStatus
-from domain.values import Error
-from eventlog.origin import StoredAnswer
-from projections.order_list import find_complete
-from projections.snapshot import ListBehindError
+from daybook.domain.order import Order, OrderKind, OrderStatus
+from daybook.domain.values import Error
+from daybook.eventlog.origin import StoredAnswer
+from daybook.projections.order_list import find_complete
+from daybook.projections.snapshot import ListBehindError
 
 COMPLETE = "daybook.complete_orders"
 CLEARED_AT_ONCE_MAX = 1000

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from api.access import PUBLIC, declare
+from daybook.api.access import PUBLIC, declare
 
 FILES = Path(__file__).parent / "web"
 DIGEST_CHARACTERS = 16

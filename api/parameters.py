@@ -11,8 +11,8 @@ from msgspec import Struct, ValidationError, convert, inspect
 from msgspec.json import encode
 from msgspec.structs import FieldInfo, fields
 
-from api.allowed import allowed
-from api.requests import bad_request
+from daybook.api.allowed import allowed
+from daybook.api.requests import bad_request
 
 PARAMETERS_MAX = 20
 

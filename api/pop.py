@@ -11,25 +11,25 @@ from msgspec.json import Decoder
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
-from api.access import WORKER
-from api.admission import Verdict
-from api.commands import Body, Call, Endpoint, Nothing, RawHeaders, stored
-from api.job_claims import TakingEndpoint
-from api.limit_settings import WAIT_SECONDS_MAX
-from api.message_shapes import PopAnswer, message_json
-from api.messages import decided, turned_away
-from api.parameters import Parameters
-from api.problems import problem_of
-from api.queues import read_name
-from api.requests import BATCH_MAX, read_id
-from api.shapes import Moment, moment
-from domain.errors import LeaseLostError
-from domain.job import Job
-from domain.messages import MESSAGE_TYPE, message_id
-from domain.values import LeaseSeconds, Text
-from domain.workshop import ClaimJobs, Selector
-from eventlog.origin import StoredAnswer
-from projections.leases import Extended, extend_claim
+from daybook.api.access import WORKER
+from daybook.api.admission import Verdict
+from daybook.api.commands import Body, Call, Endpoint, Nothing, RawHeaders, stored
+from daybook.api.job_claims import TakingEndpoint
+from daybook.api.limit_settings import WAIT_SECONDS_MAX
+from daybook.api.message_shapes import PopAnswer, message_json
+from daybook.api.messages import decided, turned_away
+from daybook.api.parameters import Parameters
+from daybook.api.problems import problem_of
+from daybook.api.queues import read_name
+from daybook.api.requests import BATCH_MAX, read_id
+from daybook.api.shapes import Moment, moment
+from daybook.domain.errors import LeaseLostError
+from daybook.domain.job import Job
+from daybook.domain.messages import MESSAGE_TYPE, message_id
+from daybook.domain.values import LeaseSeconds, Text
+from daybook.domain.workshop import ClaimJobs, Selector
+from daybook.eventlog.origin import StoredAnswer
+from daybook.projections.leases import Extended, extend_claim
 
 CONSUMER = "consumer"
 TIMEOUT_MILLISECONDS_MAX = WAIT_SECONDS_MAX * 1000

@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match
 
-from api import metrics
-from domain.desk import NotOnDeskError
-from domain.errors import (
+from daybook.api import metrics
+from daybook.domain.desk import NotOnDeskError
+from daybook.domain.errors import (
     BadCronError,
     BadKeyError,
     BadValueError,
@@ -64,7 +64,7 @@ from domain.errors import (
     UnreadableAggregateError,
     VersionConflictError,
 )
-from eventlog.errors import (
+from daybook.eventlog.errors import (
     ConflictError,
     KeyReusedError,
     KeySpentError,

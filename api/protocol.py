@@ -13,10 +13,10 @@ from urllib.parse import unquote_to_bytes
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from api import metrics
-from api.connections import Connections
-from api.corked import CorkedTransport
-from api.refused_requests import (
+from daybook.api import metrics
+from daybook.api.connections import Connections
+from daybook.api.corked import CorkedTransport
+from daybook.api.refused_requests import (
     BAD_ENCODING,
     BAD_FRAMING,
     BAD_HOST,
@@ -28,7 +28,7 @@ from api.refused_requests import (
     URI_TOO_LONG,
     Refused,
 )
-from api.request_line import RequestLines
+from daybook.api.request_line import RequestLines
 
 VERSIONS = ("1.0", "1.1")
 # A name, an IPv4 address or an IPv6 address in brackets, and a port.

@@ -8,18 +8,18 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import ADMIN, AUDITOR
-from api.commands import Body, Call, RawHeaders, Write
-from api.parameters import NoParameters
-from api.queries import DatabaseRead
-from api.requests import Reason
-from api.shapes import Moment, moment
-from domain.desk import Command
-from domain.quarantine import Fault, Quarantine, SetAside
-from eventlog.idempotency import IdempotencyKey
-from eventlog.origin import Origin, StoredAnswer
-from projections.examination import fault_to_set_aside
-from projections.quarantines import all_quarantines
+from daybook.api.access import ADMIN, AUDITOR
+from daybook.api.commands import Body, Call, RawHeaders, Write
+from daybook.api.parameters import NoParameters
+from daybook.api.queries import DatabaseRead
+from daybook.api.requests import Reason
+from daybook.api.shapes import Moment, moment
+from daybook.domain.desk import Command
+from daybook.domain.quarantine import Fault, Quarantine, SetAside
+from daybook.eventlog.idempotency import IdempotencyKey
+from daybook.eventlog.origin import Origin, StoredAnswer
+from daybook.projections.examination import fault_to_set_aside
+from daybook.projections.quarantines import all_quarantines
 
 
 class QuarantineJSON(TypedDict):

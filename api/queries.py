@@ -16,14 +16,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from api.access import caller_of
-from api.parameters import NoParameters, Parameters, read_parameters
-from api.problems import RETRY_AFTER, JSONAnswer, Problem, unavailable
-from api.read_position import AT_LEAST, PositionNotReachedError, read_at_least
-from api.requests import Position, bad_request
-from domain.scope import Scope as KeyScope
-from eventlog.errors import UnavailableError
-from projections.snapshot import ListBehindError
+from daybook.api.access import caller_of
+from daybook.api.parameters import NoParameters, Parameters, read_parameters
+from daybook.api.problems import RETRY_AFTER, JSONAnswer, Problem, unavailable
+from daybook.api.read_position import AT_LEAST, PositionNotReachedError, read_at_least
+from daybook.api.requests import Position, bad_request
+from daybook.domain.scope import Scope as KeyScope
+from daybook.eventlog.errors import UnavailableError
+from daybook.projections.snapshot import ListBehindError
 
 NDJSON = "application/x-ndjson"
 AWAY = "The database cannot be read at the moment: ask again."

@@ -6,13 +6,13 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import AUDITOR
-from api.parameters import Parameters
-from api.queries import DatabaseRead
-from api.service import Service
-from api.shapes import Moment, moment
-from eventlog.lines import POSITION_MAX
-from projections.queue_rates import SLICE_SECONDS, Slice, read_rates
+from daybook.api.access import AUDITOR
+from daybook.api.parameters import Parameters
+from daybook.api.queries import DatabaseRead
+from daybook.api.service import Service
+from daybook.api.shapes import Moment, moment
+from daybook.eventlog.lines import POSITION_MAX
+from daybook.projections.queue_rates import SLICE_SECONDS, Slice, read_rates
 
 
 class SliceJSON(TypedDict):

@@ -6,16 +6,16 @@ from typing import NotRequired, TypedDict
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import AUDITOR, CLIENT, STAFF, WORKER, caller_of
-from api.as_of import AsOf, ThenJSON, read_then, then_json
-from api.job_shapes import QueueStandingJSON, standing_json
-from api.parameters import NoParameters, Parameters
-from api.queries import DatabaseRead
-from api.queues import read_name
-from api.service import Service
-from domain.errors import NotFoundError
-from projections.past_lists import queues_as_of
-from projections.queue_standings import QueueStanding, read_standings
+from daybook.api.access import AUDITOR, CLIENT, STAFF, WORKER, caller_of
+from daybook.api.as_of import AsOf, ThenJSON, read_then, then_json
+from daybook.api.job_shapes import QueueStandingJSON, standing_json
+from daybook.api.parameters import NoParameters, Parameters
+from daybook.api.queries import DatabaseRead
+from daybook.api.queues import read_name
+from daybook.api.service import Service
+from daybook.domain.errors import NotFoundError
+from daybook.projections.past_lists import queues_as_of
+from daybook.projections.queue_standings import QueueStanding, read_standings
 
 # Of each type in a queue. To count a million takes a tenth of a second when the table has just
 # been vacuumed, and five seconds when it has not.

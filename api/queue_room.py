@@ -14,13 +14,13 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from api import metrics
-from api.commands import A, B, Call, RawHeaders, Write
-from api.problems import RETRY_AFTER, BadInputError
-from domain.new_jobs import NewJob
-from eventlog.idempotency import IdempotencyKey, find_key
-from eventlog.origin import Origin, StoredAnswer
-from projections.queue_standings import QueueStanding, read_standings
+from daybook.api import metrics
+from daybook.api.commands import A, B, Call, RawHeaders, Write
+from daybook.api.problems import RETRY_AFTER, BadInputError
+from daybook.domain.new_jobs import NewJob
+from daybook.eventlog.idempotency import IdempotencyKey, find_key
+from daybook.eventlog.origin import Origin, StoredAnswer
+from daybook.projections.queue_standings import QueueStanding, read_standings
 
 # For so long what was counted is believed, less what was let in since: to count takes its time.
 LOOK_SECONDS = 0.5

@@ -5,13 +5,13 @@ from typing import Annotated, TypedDict
 from msgspec import UNSET, Meta, UnsetType
 from starlette.routing import Route
 
-from api.access import ADMIN
-from api.commands import Body, Call, Stated, Write
-from api.job_shapes import QueueJSON, queue_json
-from api.requests import read_name_of
-from domain.foreman import ConfigureQueue
-from domain.queue import Lanes, Limits, Queue, Rate
-from domain.values import Count
+from daybook.api.access import ADMIN
+from daybook.api.commands import Body, Call, Stated, Write
+from daybook.api.job_shapes import QueueJSON, queue_json
+from daybook.api.requests import read_name_of
+from daybook.domain.foreman import ConfigureQueue
+from daybook.domain.queue import Lanes, Limits, Queue, Rate
+from daybook.domain.values import Count
 
 
 class RateBody(Body, frozen=True):

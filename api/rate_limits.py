@@ -17,16 +17,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 from starlette.types import Scope
 
-from api import metrics
-from api.addresses import UNKNOWN, client_address, read_networks
-from api.given_back import Charge, GivenBack
-from api.guests import GuestBook, Note
-from api.happenings import happened
-from api.problems import BadInputError
-from api.requests import Headers
-from api.settings import Settings
-from eventlog.admissions import Asked, Limit, Standing, admit
-from eventlog.errors import NoGuestKeyError, UnavailableError
+from daybook.api import metrics
+from daybook.api.addresses import UNKNOWN, client_address, read_networks
+from daybook.api.given_back import Charge, GivenBack
+from daybook.api.guests import GuestBook, Note
+from daybook.api.happenings import happened
+from daybook.api.problems import BadInputError
+from daybook.api.requests import Headers
+from daybook.api.settings import Settings
+from daybook.eventlog.admissions import Asked, Limit, Standing, admit
+from daybook.eventlog.errors import NoGuestKeyError, UnavailableError
 
 PER_PHONE = "per-phone"
 PER_ADDRESS = "per-address"

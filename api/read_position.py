@@ -11,7 +11,7 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from api.requests import Headers, bad_request
+from daybook.api.requests import Headers, bad_request
 
 HEADER = b"if-position-at-least"
 POSITION_DIGITS_MAX = 18

@@ -6,20 +6,20 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import AUDITOR, BOT, CLIENT, STAFF, caller_of, sees
-from api.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
-from api.clock import now
-from api.parameters import NoParameters, Parameters
-from api.queries import DatabaseRead
-from api.requests import bad_request, read_id
-from api.service import Service
-from api.shapes import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
-from domain.errors import NotFoundError
-from domain.order import OrderStatus
-from projections.current import all_bots, one_bot, one_order
-from projections.order_list import read_orders
-from projections.page_cursor import CURSOR_LENGTH_MAX, BadCursorError
-from projections.past_lists import bots_as_of, orders_as_of
+from daybook.api.access import AUDITOR, BOT, CLIENT, STAFF, caller_of, sees
+from daybook.api.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
+from daybook.api.clock import now
+from daybook.api.parameters import NoParameters, Parameters
+from daybook.api.queries import DatabaseRead
+from daybook.api.requests import bad_request, read_id
+from daybook.api.service import Service
+from daybook.api.shapes import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
+from daybook.domain.errors import NotFoundError
+from daybook.domain.order import OrderStatus
+from daybook.projections.current import all_bots, one_bot, one_order
+from daybook.projections.order_list import read_orders
+from daybook.projections.page_cursor import CURSOR_LENGTH_MAX, BadCursorError
+from daybook.projections.past_lists import bots_as_of, orders_as_of
 
 PAGE_USUAL = 500
 PAGE_MAX = 5000

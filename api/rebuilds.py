@@ -13,17 +13,17 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import ADMIN, AUDITOR
-from api.commands import Body, Call, Endpoint, Nothing, RawHeaders, Stated
-from api.errands.errand import Asked, Errand
-from api.errands.words import Compared
-from api.parameters import NoParameters
-from api.queries import Read
-from api.requests import KeyText, read_idempotency_key, unprocessable
-from api.service import Service
-from api.shapes import Moment, moment
-from eventlog.origin import StoredAnswer
-from projections.rebuild.targets import TARGETS
+from daybook.api.access import ADMIN, AUDITOR
+from daybook.api.commands import Body, Call, Endpoint, Nothing, RawHeaders, Stated
+from daybook.api.errands.errand import Asked, Errand
+from daybook.api.errands.words import Compared
+from daybook.api.parameters import NoParameters
+from daybook.api.queries import Read
+from daybook.api.requests import KeyText, read_idempotency_key, unprocessable
+from daybook.api.service import Service
+from daybook.api.shapes import Moment, moment
+from daybook.eventlog.origin import StoredAnswer
+from daybook.projections.rebuild.targets import TARGETS
 
 NAMES = tuple(target.name for target in TARGETS)
 

@@ -21,8 +21,8 @@ from msgspec import Meta, Struct, json
 from msgspec.structs import replace
 from starlette.routing import Route
 
-from api.access import ADMIN
-from api.commands import (
+from daybook.api.access import ADMIN
+from daybook.api.commands import (
     Body,
     Call,
     Endpoint,
@@ -34,22 +34,22 @@ from api.commands import (
     stored,
     told_by,
 )
-from api.job_reads import PageCursor
-from api.problems import KNOWN_ERRORS, Problem, problem_of, unavailable
-from api.queries import AWAY
-from api.requests import KeyText, bad_request, read_idempotency_key
-from domain.desk import Command
-from domain.event import later
-from domain.foreman import RetryJobs
-from domain.job import Job
-from domain.seen import AsCounted
-from domain.values import ERROR_CHARACTERS_MAX, Instant, Name, check_instant
-from domain.workshop import Settled
-from eventlog.errors import OutcomeUnknownError
-from eventlog.idempotency import IdempotencyKey
-from eventlog.origin import Receipt, StoredAnswer
-from projections.dead_jobs import DeadFilter, Stretch, count_dead, find_dead
-from projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
+from daybook.api.job_reads import PageCursor
+from daybook.api.problems import KNOWN_ERRORS, Problem, problem_of, unavailable
+from daybook.api.queries import AWAY
+from daybook.api.requests import KeyText, bad_request, read_idempotency_key
+from daybook.domain.desk import Command
+from daybook.domain.event import later
+from daybook.domain.foreman import RetryJobs
+from daybook.domain.job import Job
+from daybook.domain.seen import AsCounted
+from daybook.domain.values import ERROR_CHARACTERS_MAX, Instant, Name, check_instant
+from daybook.domain.workshop import Settled
+from daybook.eventlog.errors import OutcomeUnknownError
+from daybook.eventlog.idempotency import IdempotencyKey
+from daybook.eventlog.origin import Receipt, StoredAnswer
+from daybook.projections.dead_jobs import DeadFilter, Stretch, count_dead, find_dead
+from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
 
 # Whoever else has something to do waits for one chunk at most: with 500 that was 50 ms, with 100 it
 # is 8, and four fifths of the rate.

@@ -5,7 +5,7 @@ from http import HTTPStatus
 import orjson
 from msgspec import Struct
 
-from api.problems import Problem, problem_json
+from daybook.api.problems import Problem, problem_json
 
 
 class Refused(Struct, frozen=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.types import Scope
 
-from api.tracing import trace_of
+from daybook.api.tracing import trace_of
 
 REQUEST: ContextVar[Scope | None] = ContextVar("REQUEST", default=None)
 _PROCESS = f"r{token_hex(6)}"

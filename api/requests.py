@@ -15,11 +15,11 @@ from msgspec import DecodeError, Meta, ValidationError
 from msgspec.json import Decoder
 from starlette.types import Receive, Scope
 
-from api.limit_settings import KILOBYTE, STANDARD_LIMITS, LimitSettings
-from api.problems import BadInputError
-from api.structure import Skeleton, check_depth, check_sizes
-from domain.patterns import sentence_in_ecma, whole
-from domain.values import NAME_CHARACTERS_MAX, NAME_PATTERN, REASON_CHARACTERS_MAX, texts_in
+from daybook.api.limit_settings import KILOBYTE, STANDARD_LIMITS, LimitSettings
+from daybook.api.problems import BadInputError
+from daybook.api.structure import Skeleton, check_depth, check_sizes
+from daybook.domain.patterns import sentence_in_ecma, whole
+from daybook.domain.values import NAME_CHARACTERS_MAX, NAME_PATTERN, REASON_CHARACTERS_MAX, texts_in
 
 BATCH_BODY_BYTES_MAX = 1024 * KILOBYTE
 BATCH_MAX = 1000

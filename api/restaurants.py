@@ -9,23 +9,23 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import ADMIN, AUDITOR, PUBLIC, STAFF, caller_of, sees
-from api.commands import Body, Call, Write, stored
-from api.job_reads import PageCursor
-from api.parameters import NoParameters, Parameters
-from api.problems import problem_of
-from api.queries import DatabaseRead
-from api.requests import bad_request
-from api.service import Service
-from api.ticket_shapes import BoardJSON, RestaurantJSON, board_json, restaurant_json
-from domain.counter import ChangeRestaurant, OpenedRestaurant, OpenRestaurant
-from domain.errors import NotFoundError, Refusal
-from domain.patterns import whole
-from domain.restaurant import Profile, Reset, Restaurant
-from eventlog.origin import StoredAnswer
-from projections.page_cursor import BadCursorError, read_cursor, write_cursor
-from projections.restaurants import one_restaurant, read_restaurants
-from projections.ticket_list import next_tokens
+from daybook.api.access import ADMIN, AUDITOR, PUBLIC, STAFF, caller_of, sees
+from daybook.api.commands import Body, Call, Write, stored
+from daybook.api.job_reads import PageCursor
+from daybook.api.parameters import NoParameters, Parameters
+from daybook.api.problems import problem_of
+from daybook.api.queries import DatabaseRead
+from daybook.api.requests import bad_request
+from daybook.api.service import Service
+from daybook.api.ticket_shapes import BoardJSON, RestaurantJSON, board_json, restaurant_json
+from daybook.domain.counter import ChangeRestaurant, OpenedRestaurant, OpenRestaurant
+from daybook.domain.errors import NotFoundError, Refusal
+from daybook.domain.patterns import whole
+from daybook.domain.restaurant import Profile, Reset, Restaurant
+from daybook.eventlog.origin import StoredAnswer
+from daybook.projections.page_cursor import BadCursorError, read_cursor, write_cursor
+from daybook.projections.restaurants import one_restaurant, read_restaurants
+from daybook.projections.ticket_list import next_tokens
 
 SLUG_CHARACTERS_MAX = 60
 PREFIX_CHARACTERS_MAX = 12

@@ -4,8 +4,8 @@ from typing import Any, TypedDict
 
 import orjson
 
-from api.shapes import Moment, moment
-from domain.schedule import MissedRuns, Schedule
+from daybook.api.shapes import Moment, moment
+from daybook.domain.schedule import MissedRuns, Schedule
 
 
 class ScheduledJobJSON(TypedDict):

@@ -8,26 +8,26 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import ADMIN, AUDITOR
-from api.commands import Body, Call, Stated, Write, stored
-from api.job_bodies import checked
-from api.job_reads import PageCursor
-from api.parameters import NoParameters, Parameters
-from api.problems import problem_of
-from api.queries import DatabaseRead
-from api.requests import bad_request, read_name_of
-from api.schedule_shapes import ScheduleJSON, schedule_json
-from api.service import Service
-from domain.errors import NotFoundError, Refusal
-from domain.job import NULL
-from domain.job_template import JobTemplate
-from domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
-from domain.schedule import MissedRuns, Plan, Schedule
-from domain.timetable import ChangeSchedule, DeleteSchedule, PutResult, PutSchedule
-from domain.values import Attempts, LeaseSeconds, Name, Priority, Text
-from eventlog.origin import StoredAnswer
-from projections.page_cursor import BadCursorError, read_cursor, write_cursor
-from projections.schedules import one_schedule, read_schedules
+from daybook.api.access import ADMIN, AUDITOR
+from daybook.api.commands import Body, Call, Stated, Write, stored
+from daybook.api.job_bodies import checked
+from daybook.api.job_reads import PageCursor
+from daybook.api.parameters import NoParameters, Parameters
+from daybook.api.problems import problem_of
+from daybook.api.queries import DatabaseRead
+from daybook.api.requests import bad_request, read_name_of
+from daybook.api.schedule_shapes import ScheduleJSON, schedule_json
+from daybook.api.service import Service
+from daybook.domain.errors import NotFoundError, Refusal
+from daybook.domain.job import NULL
+from daybook.domain.job_template import JobTemplate
+from daybook.domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
+from daybook.domain.schedule import MissedRuns, Plan, Schedule
+from daybook.domain.timetable import ChangeSchedule, DeleteSchedule, PutResult, PutSchedule
+from daybook.domain.values import Attempts, LeaseSeconds, Name, Priority, Text
+from daybook.eventlog.origin import StoredAnswer
+from daybook.projections.page_cursor import BadCursorError, read_cursor, write_cursor
+from daybook.projections.schedules import one_schedule, read_schedules
 
 DAY_SECONDS = 24 * 3600
 PAGE_USUAL = 100

@@ -18,13 +18,13 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 from uuid_utils.compat import uuid7
 
-from api.admission import Admission, Thresholds
-from api.bell import JobBell
-from api.errands.errand import Errands
-from api.guest_key import ServiceKey
-from api.guests import GuestBook
-from api.keyring import Keyring
-from api.read_position import (
+from daybook.api.admission import Admission, Thresholds
+from daybook.api.bell import JobBell
+from daybook.api.errands.errand import Errands
+from daybook.api.guest_key import ServiceKey
+from daybook.api.guests import GuestBook
+from daybook.api.keyring import Keyring
+from daybook.api.read_position import (
     AT_LEAST,
     LOOK_SECONDS,
     WAIT_SECONDS_MAX,
@@ -32,26 +32,26 @@ from api.read_position import (
     PositionNotReachedError,
     is_there,
 )
-from api.stream import changes
-from eventlog.committer import Committer
-from eventlog.database import configure, noting_conninfo, reader_conninfo, still_there
-from eventlog.errors import StorageFullError, UnavailableError
-from eventlog.follower import FIND_AHEAD, Follower, Projection
-from eventlog.horizon import READ_NEWEST_POSITION
-from eventlog.mapper import EventMapper
-from eventlog.tail import Readers
-from eventlog.tasks import end
-from eventlog.unreadable_rows import is_unloadable
-from eventlog.wakeups import Wakeups
-from processors.deliveries import Deliveries
-from processors.duty import Duty
-from processors.qstash import QStash
-from processors.registry import all_processors
-from processors.runtime import STANDARD_KITCHEN, Kitchen, Processor, Runtime
-from processors.scheduling import GRACE_SECONDS
-from processors.upstreams import Upstreams
-from processors.webhook import Webhook
-from projections.registry import DECIDERS, LIVE_TABLES, NOTIFICATIONS, READ_MODELS
+from daybook.api.stream import changes
+from daybook.eventlog.committer import Committer
+from daybook.eventlog.database import configure, noting_conninfo, reader_conninfo, still_there
+from daybook.eventlog.errors import StorageFullError, UnavailableError
+from daybook.eventlog.follower import FIND_AHEAD, Follower, Projection
+from daybook.eventlog.horizon import READ_NEWEST_POSITION
+from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.tail import Readers
+from daybook.eventlog.tasks import end
+from daybook.eventlog.unreadable_rows import is_unloadable
+from daybook.eventlog.wakeups import Wakeups
+from daybook.processors.deliveries import Deliveries
+from daybook.processors.duty import Duty
+from daybook.processors.qstash import QStash
+from daybook.processors.registry import all_processors
+from daybook.processors.runtime import STANDARD_KITCHEN, Kitchen, Processor, Runtime
+from daybook.processors.scheduling import GRACE_SECONDS
+from daybook.processors.upstreams import Upstreams
+from daybook.processors.webhook import Webhook
+from daybook.projections.registry import DECIDERS, LIVE_TABLES, NOTIFICATIONS, READ_MODELS
 
 _log = logging.getLogger("daybook")
 # Whoever asks for a reader in vain is told; the pool would say it again at every attempt.

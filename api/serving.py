@@ -15,32 +15,32 @@ import uvicorn
 import uvloop
 from starlette.types import ASGIApp
 
-from api.admission import Thresholds
-from api.app import App
-from api.callbacks import standard_keys
-from api.connections import Connections
-from api.database import Say, clear_sentences, own_database, prepare
-from api.first_key import AdminKey, make_first_key
-from api.guest_key import ServiceKey, guest_key
-from api.happenings import written
-from api.listening import listen, url_of
-from api.protocol import protocol_of
-from api.service import Service
-from api.setting_rules import refuse_open_house
-from api.settings import Settings
-from api.stopping import StopSignals
-from api.tracing import Traced, exporting
-from eventlog.collector import spare_the_collector
-from eventlog.committer import DEADLINE_SECONDS
-from eventlog.errors import DiskFullSetupError
-from eventlog.import_log import refuse_unfinished_import
-from processors.outbound import Outbound
-from processors.public_addresses import read_private
-from processors.qstash import QStash
-from processors.runtime import Kitchen
-from processors.upstream_feeds import read_feeds
-from processors.upstreams import Upstreams
-from processors.webhook import Webhook
+from daybook.api.admission import Thresholds
+from daybook.api.app import App
+from daybook.api.callbacks import standard_keys
+from daybook.api.connections import Connections
+from daybook.api.database import Say, clear_sentences, own_database, prepare
+from daybook.api.first_key import AdminKey, make_first_key
+from daybook.api.guest_key import ServiceKey, guest_key
+from daybook.api.happenings import written
+from daybook.api.listening import listen, url_of
+from daybook.api.protocol import protocol_of
+from daybook.api.service import Service
+from daybook.api.setting_rules import refuse_open_house
+from daybook.api.settings import Settings
+from daybook.api.stopping import StopSignals
+from daybook.api.tracing import Traced, exporting
+from daybook.eventlog.collector import spare_the_collector
+from daybook.eventlog.committer import DEADLINE_SECONDS
+from daybook.eventlog.errors import DiskFullSetupError
+from daybook.eventlog.import_log import refuse_unfinished_import
+from daybook.processors.outbound import Outbound
+from daybook.processors.public_addresses import read_private
+from daybook.processors.qstash import QStash
+from daybook.processors.runtime import Kitchen
+from daybook.processors.upstream_feeds import read_feeds
+from daybook.processors.upstreams import Upstreams
+from daybook.processors.webhook import Webhook
 
 # How long a start waits for space on a full disk, before it is tried again.
 DISK_FULL_SECONDS = 3.0

@@ -4,13 +4,13 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from domain.quarantine import Quarantine, SetAside
-from eventlog.committer import Committer
-from eventlog.database import connect, reader_conninfo
-from eventlog.mapper import EventMapper
-from eventlog.origin import Origin
-from projections.examination import fault_to_set_aside
-from projections.registry import DECIDERS, LIVE_TABLES
+from daybook.domain.quarantine import Quarantine, SetAside
+from daybook.eventlog.committer import Committer
+from daybook.eventlog.database import connect, reader_conninfo
+from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.origin import Origin
+from daybook.projections.examination import fault_to_set_aside
+from daybook.projections.registry import DECIDERS, LIVE_TABLES
 
 
 async def set_aside(conninfo: str, aggregate_id: UUID, *, reason: str, actor: str) -> Quarantine:

@@ -3,11 +3,11 @@
 import re
 from ipaddress import ip_address
 
-from api.addresses import read_networks
-from api.hosts import read_hosts
-from api.settings import Settings
-from eventlog.errors import SetupError
-from processors.public_addresses import read_private
+from daybook.api.addresses import read_networks
+from daybook.api.hosts import read_hosts
+from daybook.api.settings import Settings
+from daybook.eventlog.errors import SetupError
+from daybook.processors.public_addresses import read_private
 
 # Shorter ones can be guessed.
 KIOSK_KEY_CHARACTERS_MIN = 16

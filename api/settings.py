@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field, inspect
 from msgspec.structs import FieldInfo, fields
 
-from api.limit_settings import LimitSettings
+from daybook.api.limit_settings import LimitSettings
 
 SECRET = {"secret": True}
 DAY_SECONDS = 86_400

@@ -24,28 +24,28 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from api.access import AUDITOR, STAFF, caller_of, forbidden
-from api.event_shapes import members_json
-from api.parameters import Parameters, read_text
-from api.problems import unavailable
-from api.queries import Read
-from api.requests import bad_request
-from api.shapes import Moment, moment
-from domain.bot import BOT
-from domain.event import Event
-from domain.job import JOB, Job, JobStatus
-from domain.order import ORDER
-from domain.patterns import whole
-from domain.queue import QUEUE
-from domain.restaurant import RESTAURANT
-from domain.ticket import TICKET, Ticket, TicketStatus
-from eventlog.epochs import Place, epoch_of
-from eventlog.errors import UnavailableError
-from eventlog.mapper import EventMapper, RecordedEvent, UnreadableEvent
-from eventlog.subscription import Subscription, SubscriptionEndedError
-from eventlog.tail import Tail, TooManySubscriptionsError
-from eventlog.wakeups import Wakeups
-from projections.job_labels import JobLabel, read_labels
+from daybook.api.access import AUDITOR, STAFF, caller_of, forbidden
+from daybook.api.event_shapes import members_json
+from daybook.api.parameters import Parameters, read_text
+from daybook.api.problems import unavailable
+from daybook.api.queries import Read
+from daybook.api.requests import bad_request
+from daybook.api.shapes import Moment, moment
+from daybook.domain.bot import BOT
+from daybook.domain.event import Event
+from daybook.domain.job import JOB, Job, JobStatus
+from daybook.domain.order import ORDER
+from daybook.domain.patterns import whole
+from daybook.domain.queue import QUEUE
+from daybook.domain.restaurant import RESTAURANT
+from daybook.domain.ticket import TICKET, Ticket, TicketStatus
+from daybook.eventlog.epochs import Place, epoch_of
+from daybook.eventlog.errors import UnavailableError
+from daybook.eventlog.mapper import EventMapper, RecordedEvent, UnreadableEvent
+from daybook.eventlog.subscription import Subscription, SubscriptionEndedError
+from daybook.eventlog.tail import Tail, TooManySubscriptionsError
+from daybook.eventlog.wakeups import Wakeups
+from daybook.projections.job_labels import JobLabel, read_labels
 
 HEARTBEAT_SECONDS = 15.0
 # A client that takes nothing for so long is gone, even if its connection is not.

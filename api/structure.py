@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 import orjson
 
-from api.limit_settings import LimitSettings
-from api.problems import BadInputError
+from daybook.api.limit_settings import LimitSettings
+from daybook.api.problems import BadInputError
 
 # Larger ones do not fit where numbers are kept, and readers would round them.
 INTEGER_MAX = 2**63 - 1

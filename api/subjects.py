@@ -10,19 +10,19 @@ from msgspec import Meta
 from msgspec.structs import replace
 from starlette.routing import Route
 
-from api.access import ADMIN
-from api.commands import Body, Call, Endpoint, RawHeaders, Write
-from api.happenings import NUMBER
-from api.mobile_numbers import WRITTEN_CHARACTERS_MAX, normalised
-from api.requests import unprocessable
-from api.restaurants import Slug
-from api.shapes import moment
-from domain.desk import Command
-from domain.errors import NotFoundError
-from domain.restaurant import restaurant_id
-from domain.subject import EraseSubject, Subject
-from eventlog.idempotency import IdempotencyKey
-from eventlog.origin import Origin, StoredAnswer
+from daybook.api.access import ADMIN
+from daybook.api.commands import Body, Call, Endpoint, RawHeaders, Write
+from daybook.api.happenings import NUMBER
+from daybook.api.mobile_numbers import WRITTEN_CHARACTERS_MAX, normalised
+from daybook.api.requests import unprocessable
+from daybook.api.restaurants import Slug
+from daybook.api.shapes import moment
+from daybook.domain.desk import Command
+from daybook.domain.errors import NotFoundError
+from daybook.domain.restaurant import restaurant_id
+from daybook.domain.subject import EraseSubject, Subject
+from daybook.eventlog.idempotency import IdempotencyKey
+from daybook.eventlog.origin import Origin, StoredAnswer
 
 REASON_CHARACTERS_MAX = 200
 

@@ -7,16 +7,16 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import AUDITOR, STAFF, sees
-from api.parameters import Parameters
-from api.queries import DatabaseRead
-from api.requests import bad_request
-from api.restaurants import read_slug
-from api.service import Service
-from domain.errors import NotFoundError
-from domain.patterns import whole
-from domain.ticket import TicketStatus
-from projections.ticket_figures import Figures, figures_of
+from daybook.api.access import AUDITOR, STAFF, sees
+from daybook.api.parameters import Parameters
+from daybook.api.queries import DatabaseRead
+from daybook.api.requests import bad_request
+from daybook.api.restaurants import read_slug
+from daybook.api.service import Service
+from daybook.domain.errors import NotFoundError
+from daybook.domain.patterns import whole
+from daybook.domain.ticket import TicketStatus
+from daybook.projections.ticket_figures import Figures, figures_of
 
 DAY_PATTERN = whole("20[0-9]{2}-[0-9]{2}-[0-9]{2}")
 DAY_CHARACTERS = 10

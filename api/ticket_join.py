@@ -18,8 +18,8 @@ from msgspec import Meta
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
-from api.access import PUBLIC
-from api.commands import (
+from daybook.api.access import PUBLIC
+from daybook.api.commands import (
     Body,
     Call,
     Endpoint,
@@ -30,21 +30,21 @@ from api.commands import (
     stored,
     told_by,
 )
-from api.guests import GuestDetails, guest_details
-from api.happenings import happened
-from api.problems import KNOWN_ERRORS, problem_of
-from api.rate_limits import Admission, RateLimits
-from api.requests import KeyText, read_idempotency_key, unprocessable
-from api.restaurants import PLAIN_PATTERN, slug_of
-from api.ticket_reads import TicketAnswer
-from api.ticket_shapes import served_json
-from domain.counter import Join, Served
-from domain.errors import Refusal
-from domain.restaurant import restaurant_id
-from domain.ticket import Guest
-from eventlog.errors import KeyReusedError, OutcomeUnknownError
-from eventlog.idempotency import IdempotencyKey, Scope, find_key
-from eventlog.origin import Origin, Receipt, StoredAnswer
+from daybook.api.guests import GuestDetails, guest_details
+from daybook.api.happenings import happened
+from daybook.api.problems import KNOWN_ERRORS, problem_of
+from daybook.api.rate_limits import Admission, RateLimits
+from daybook.api.requests import KeyText, read_idempotency_key, unprocessable
+from daybook.api.restaurants import PLAIN_PATTERN, slug_of
+from daybook.api.ticket_reads import TicketAnswer
+from daybook.api.ticket_shapes import served_json
+from daybook.domain.counter import Join, Served
+from daybook.domain.errors import Refusal
+from daybook.domain.restaurant import restaurant_id
+from daybook.domain.ticket import Guest
+from daybook.eventlog.errors import KeyReusedError, OutcomeUnknownError
+from daybook.eventlog.idempotency import IdempotencyKey, Scope, find_key
+from daybook.eventlog.origin import Origin, Receipt, StoredAnswer
 
 PARTY_MAX = 50
 # The same request may be on its way in another process: so long its answer is waited for before a

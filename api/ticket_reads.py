@@ -7,27 +7,27 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import ADMIN, AUDITOR, PUBLIC, STAFF, Caller, caller_of, sees
-from api.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
-from api.job_reads import PageCursor
-from api.parameters import NoParameters, Parameters
-from api.queries import DatabaseRead
-from api.requests import bad_request, read_id
-from api.restaurants import PAGE_MAX, PAGE_USUAL, read_slug
-from api.service import Service
-from api.ticket_shapes import (
+from daybook.api.access import ADMIN, AUDITOR, PUBLIC, STAFF, Caller, caller_of, sees
+from daybook.api.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
+from daybook.api.job_reads import PageCursor
+from daybook.api.parameters import NoParameters, Parameters
+from daybook.api.queries import DatabaseRead
+from daybook.api.requests import bad_request, read_id
+from daybook.api.restaurants import PAGE_MAX, PAGE_USUAL, read_slug
+from daybook.api.service import Service
+from daybook.api.ticket_shapes import (
     StaffTicketJSON,
     TicketJSON,
     staff_json,
     standing_json,
     unnamed_json,
 )
-from domain.errors import NotFoundError
-from domain.restaurant import restaurant_id
-from domain.ticket import Ticket, TicketStatus
-from projections.page_cursor import BadCursorError
-from projections.past_tickets import tickets_as_of
-from projections.ticket_list import Standing, TicketPage, one_ticket, read_tickets
+from daybook.domain.errors import NotFoundError
+from daybook.domain.restaurant import restaurant_id
+from daybook.domain.ticket import Ticket, TicketStatus
+from daybook.projections.page_cursor import BadCursorError
+from daybook.projections.past_tickets import tickets_as_of
+from daybook.projections.ticket_list import Standing, TicketPage, one_ticket, read_tickets
 
 
 class TicketAnswer(TypedDict):

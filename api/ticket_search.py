@@ -9,17 +9,17 @@ import orjson
 from msgspec import Meta
 from starlette.routing import Route
 
-from api.access import STAFF
-from api.commands import Body, Call, Endpoint, RawHeaders
-from api.mobile_numbers import WRITTEN_CHARACTERS_MAX, normalised
-from api.restaurants import PAGE_MAX, PAGE_USUAL, slug_of
-from api.ticket_reads import with_guests
-from api.ticket_shapes import StaffTicketJSON
-from domain.errors import NotFoundError
-from domain.restaurant import Restaurant
-from eventlog.origin import StoredAnswer
-from projections.restaurants import one_restaurant
-from projections.ticket_list import Standing, tickets_of_guest
+from daybook.api.access import STAFF
+from daybook.api.commands import Body, Call, Endpoint, RawHeaders
+from daybook.api.mobile_numbers import WRITTEN_CHARACTERS_MAX, normalised
+from daybook.api.restaurants import PAGE_MAX, PAGE_USUAL, slug_of
+from daybook.api.ticket_reads import with_guests
+from daybook.api.ticket_shapes import StaffTicketJSON
+from daybook.domain.errors import NotFoundError
+from daybook.domain.restaurant import Restaurant
+from daybook.eventlog.origin import StoredAnswer
+from daybook.projections.restaurants import one_restaurant
+from daybook.projections.ticket_list import Standing, tickets_of_guest
 
 
 class SearchBody(Body, frozen=True):

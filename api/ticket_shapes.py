@@ -8,12 +8,12 @@ from datetime import date
 from typing import NotRequired, TypedDict
 from uuid import UUID
 
-from api.guests import GuestDetails
-from api.shapes import Moment, moment
-from domain.counter import Served
-from domain.restaurant import Call, Reset, Restaurant, Wait, wait_at
-from domain.ticket import Ticket, TicketStatus
-from projections.ticket_list import Standing
+from daybook.api.guests import GuestDetails
+from daybook.api.shapes import Moment, moment
+from daybook.domain.counter import Served
+from daybook.domain.restaurant import Call, Reset, Restaurant, Wait, wait_at
+from daybook.domain.ticket import Ticket, TicketStatus
+from daybook.projections.ticket_list import Standing
 
 
 class WaitJSON(TypedDict):

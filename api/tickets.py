@@ -16,23 +16,15 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 from starlette.routing import Route
 
-from api.access import PUBLIC, STAFF
-from api.commands import (
-    Body,
-    Call,
-    Nothing,
-    RawHeaders,
-    Write,
-    stored,
-    told_by,
-)
-from api.happenings import happened
-from api.problems import KNOWN_ERRORS, BadInputError, problem_of
-from api.restaurants import PLAIN_PATTERN, Slug, slug_of
-from api.service import Service
-from api.ticket_reads import TicketAnswer
-from api.ticket_shapes import StaffTicketJSON, served_json, staff_json, wait_json
-from domain.counter import (
+from daybook.api.access import PUBLIC, STAFF
+from daybook.api.commands import Body, Call, Nothing, RawHeaders, Write, stored, told_by
+from daybook.api.happenings import happened
+from daybook.api.problems import KNOWN_ERRORS, BadInputError, problem_of
+from daybook.api.restaurants import PLAIN_PATTERN, Slug, slug_of
+from daybook.api.service import Service
+from daybook.api.ticket_reads import TicketAnswer
+from daybook.api.ticket_shapes import StaffTicketJSON, served_json, staff_json, wait_json
+from daybook.domain.counter import (
     CallNext,
     CallTicket,
     CancelTicket,
@@ -43,14 +35,14 @@ from domain.counter import (
     Served,
     TransferTicket,
 )
-from domain.desk import Command
-from domain.errors import NotFoundError, Refusal
-from domain.restaurant import restaurant_id
-from domain.ticket import ID_VERSION, TicketStatus
-from eventlog.errors import NoGuestKeyError, UnavailableError
-from eventlog.idempotency import IdempotencyKey
-from eventlog.origin import Origin, StoredAnswer
-from projections.ticket_list import one_ticket
+from daybook.domain.desk import Command
+from daybook.domain.errors import NotFoundError, Refusal
+from daybook.domain.restaurant import restaurant_id
+from daybook.domain.ticket import ID_VERSION, TicketStatus
+from daybook.eventlog.errors import NoGuestKeyError, UnavailableError
+from daybook.eventlog.idempotency import IdempotencyKey
+from daybook.eventlog.origin import Origin, StoredAnswer
+from daybook.projections.ticket_list import one_ticket
 
 DeskText = Annotated[str, Meta(min_length=1, max_length=40, pattern=PLAIN_PATTERN)]
 TokenText = Annotated[str, Meta(min_length=1, max_length=40)]

@@ -15,7 +15,7 @@ from uuid import UUID
 from opentelemetry import propagate, trace
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from eventlog.errors import SetupError
+from daybook.eventlog.errors import SetupError
 
 # https://www.w3.org/TR/trace-context/: version, trace, parent, flags.
 TRACEPARENT = re.compile(

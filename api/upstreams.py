@@ -11,19 +11,19 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.routing import Route
 
-from api.access import AUDITOR
-from api.job_reads import PageCursor
-from api.parameters import NoParameters, Parameters
-from api.queries import DatabaseRead
-from api.requests import bad_request, read_name_of
-from api.service import Service
-from api.shapes import Moment, moment
-from domain.errors import NotFoundError
-from domain.upstream import Upstream
-from domain.upstream_record import UpstreamRecord
-from projections.page_cursor import BadCursorError, read_cursor, write_cursor
-from projections.upstream_records import one_record, read_records
-from projections.upstreams import all_upstreams, one_upstream
+from daybook.api.access import AUDITOR
+from daybook.api.job_reads import PageCursor
+from daybook.api.parameters import NoParameters, Parameters
+from daybook.api.queries import DatabaseRead
+from daybook.api.requests import bad_request, read_name_of
+from daybook.api.service import Service
+from daybook.api.shapes import Moment, moment
+from daybook.domain.errors import NotFoundError
+from daybook.domain.upstream import Upstream
+from daybook.domain.upstream_record import UpstreamRecord
+from daybook.projections.page_cursor import BadCursorError, read_cursor, write_cursor
+from daybook.projections.upstream_records import one_record, read_records
+from daybook.projections.upstreams import all_upstreams, one_upstream
 
 PAGE_USUAL = 100
 PAGE_MAX = 1000

@@ -9,7 +9,7 @@ from pathlib import Path
 @cache
 def version() -> str:
     """From pyproject.toml in a checkout, where nothing is installed; else of the package."""
-    project = Path(__file__).parents[1] / "pyproject.toml"
+    project = Path(__file__).parents[2] / "pyproject.toml"
     if project.exists():
         return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])
     return importlib.metadata.version("daybook")

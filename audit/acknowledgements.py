@@ -2,9 +2,9 @@
 
 from typing import ClassVar
 
-from audit.invariant import Case, Invariant
-from audit.world import Step
-from domain.job import Job
+from daybook.audit.invariant import Case, Invariant
+from daybook.audit.world import Step
+from daybook.domain.job import Job
 
 
 class Told(Invariant):

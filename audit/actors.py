@@ -3,23 +3,23 @@
 from collections.abc import Callable
 from typing import Any
 
-from domain.bot import BOT, Bot
-from domain.claim import CompletedVia, ReleaseReason
-from domain.clock import Clock
-from domain.event import Event
-from domain.job import JOB, FailureReason, Job
-from domain.key import KEY
-from domain.operation import OPERATION, Operation
-from domain.order import ORDER, Order, OrderKind
-from domain.quarantine import QUARANTINE, Quarantine
-from domain.queue import QUEUE
-from domain.rebuild import REBUILD
-from domain.restaurant import RESTAURANT, Restaurant
-from domain.schedule import SCHEDULE, Schedule
-from domain.subject import SUBJECT
-from domain.ticket import TICKET, NoShowVia, Ticket
-from domain.upstream import UPSTREAM
-from domain.upstream_record import UPSTREAM_RECORD
+from daybook.domain.bot import BOT, Bot
+from daybook.domain.claim import CompletedVia, ReleaseReason
+from daybook.domain.clock import Clock
+from daybook.domain.event import Event
+from daybook.domain.job import JOB, FailureReason, Job
+from daybook.domain.key import KEY
+from daybook.domain.operation import OPERATION, Operation
+from daybook.domain.order import ORDER, Order, OrderKind
+from daybook.domain.quarantine import QUARANTINE, Quarantine
+from daybook.domain.queue import QUEUE
+from daybook.domain.rebuild import REBUILD
+from daybook.domain.restaurant import RESTAURANT, Restaurant
+from daybook.domain.schedule import SCHEDULE, Schedule
+from daybook.domain.subject import SUBJECT
+from daybook.domain.ticket import TICKET, NoShowVia, Ticket
+from daybook.domain.upstream import UPSTREAM
+from daybook.domain.upstream_record import UPSTREAM_RECORD
 
 SYSTEM = "system:"
 DISPATCH = "system:dispatch"

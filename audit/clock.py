@@ -4,10 +4,10 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-from audit.invariant import Case, Invariant
-from audit.world import Step
-from domain.clock import Clock
-from domain.job import FailureReason, Job
+from daybook.audit.invariant import Case, Invariant
+from daybook.audit.world import Step
+from daybook.domain.clock import Clock
+from daybook.domain.job import FailureReason, Job
 
 # Clocks are read to the microsecond, but not at the same moment; a jump is measured to the time
 # that an answer of the database took.

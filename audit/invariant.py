@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from audit.entries import Earlier
-from audit.service import Service
-from audit.witnesses import Witnesses
-from audit.world import LONG_AGO, Step, World
-from domain.event import Event
+from daybook.audit.entries import Earlier
+from daybook.audit.service import Service
+from daybook.audit.witnesses import Witnesses
+from daybook.audit.world import LONG_AGO, Step, World
+from daybook.domain.event import Event
 
 COMMIT_SECONDS_MAX = timedelta(seconds=5)
 

@@ -3,14 +3,14 @@
 from collections import OrderedDict
 from uuid import UUID
 
-from audit.actors import SYSTEM
-from audit.invariant import Case, Invariant
-from audit.lanes import Lanes
-from audit.world import Step
-from domain.event import Event
-from domain.job import JOB, Job, JobStatus, UniqueScope
-from domain.new_jobs import follow_up_id
-from domain.order import ORDER, Order
+from daybook.audit.actors import SYSTEM
+from daybook.audit.invariant import Case, Invariant
+from daybook.audit.lanes import Lanes
+from daybook.audit.world import Step
+from daybook.domain.event import Event
+from daybook.domain.job import JOB, Job, JobStatus, UniqueScope
+from daybook.domain.new_jobs import follow_up_id
+from daybook.domain.order import ORDER, Order
 
 RESULTS = (Job.Completed, Job.Failed, Job.Released, Job.Snoozed)
 # The version of UUIDs that are made from names.

@@ -5,15 +5,15 @@ from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from uuid import UUID
 
-from audit.actors import BY_TIME
-from audit.clock import TOLERANCE as JUMP_TOLERANCE
-from audit.clock import Jumps, Moment
-from audit.invariant import COMMIT_SECONDS_MAX, Case, Invariant
-from audit.world import Step
-from domain.bot import BOT, Bot
-from domain.clock import Clock
-from domain.event import Event
-from domain.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.audit.actors import BY_TIME
+from daybook.audit.clock import TOLERANCE as JUMP_TOLERANCE
+from daybook.audit.clock import Jumps, Moment
+from daybook.audit.invariant import COMMIT_SECONDS_MAX, Case, Invariant
+from daybook.audit.world import Step
+from daybook.domain.bot import BOT, Bot
+from daybook.domain.clock import Clock
+from daybook.domain.event import Event
+from daybook.domain.order import ORDER, Order, OrderKind, OrderStatus
 
 # Clocks are read to the microsecond, but not at the same moment.
 TOLERANCE = timedelta(milliseconds=50)

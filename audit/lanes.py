@@ -3,11 +3,11 @@
 from heapq import heappop, heappush
 from uuid import UUID
 
-from audit.invariant import Case, Invariant
-from audit.world import Step
-from domain.event import Event
-from domain.job import JOB, Job
-from domain.operation import OPERATION, Operation
+from daybook.audit.invariant import Case, Invariant
+from daybook.audit.world import Step
+from daybook.domain.event import Event
+from daybook.domain.job import JOB, Job
+from daybook.domain.operation import OPERATION, Operation
 
 Place = tuple[int, int]
 """The position of the event with which something entered its lane, and its number: those that an

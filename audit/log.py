@@ -6,13 +6,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from audit.actors import DELIVERIES, SYSTEM, may_record
-from audit.invariant import Case, Invariant
-from audit.world import Step
-from domain.event import Reasoned
-from domain.key import Key
-from domain.quarantine import Quarantine
-from domain.queue import Queue
+from daybook.audit.actors import DELIVERIES, SYSTEM, may_record
+from daybook.audit.invariant import Case, Invariant
+from daybook.audit.world import Step
+from daybook.domain.event import Reasoned
+from daybook.domain.key import Key
+from daybook.domain.quarantine import Quarantine
+from daybook.domain.queue import Queue
 
 # A key is made without a reason if the operator gives none. Up to 0.1.0 that was recorded as an
 # empty text, and logs keep it.

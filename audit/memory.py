@@ -11,7 +11,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.json import Decoder, encode
 
-from domain.event import Decider
+from daybook.domain.event import Decider
 
 BUFFER_MAX = 5000
 

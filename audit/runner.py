@@ -5,11 +5,11 @@ from itertools import islice
 
 from msgspec import Struct
 
-from audit import acknowledgements, clock, derived, jobs, kitchen, log, tickets
-from audit.entries import Entry, Source, UnreadableError
-from audit.invariant import Case, Invariant, Verdict, Violation
-from domain.event import Event
-from domain.quarantine import Quarantine
+from daybook.audit import acknowledgements, clock, derived, jobs, kitchen, log, tickets
+from daybook.audit.entries import Entry, Source, UnreadableError
+from daybook.audit.invariant import Case, Invariant, Verdict, Violation
+from daybook.domain.event import Event
+from daybook.domain.quarantine import Quarantine
 
 GROUPS = (log, acknowledgements, kitchen, jobs, tickets, clock, derived)
 KINDS: tuple[type[Invariant], ...] = tuple(

@@ -10,8 +10,8 @@ from psycopg import Connection
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Composable, Composed, Identifier
 
-from audit.entries import Entry, UnreadableError
-from domain.event import Decider, Event
+from daybook.audit.entries import Entry, UnreadableError
+from daybook.domain.event import Decider, Event
 
 PAST = "daybook_past"
 

@@ -7,12 +7,12 @@ from datetime import date, datetime, timedelta
 from heapq import heapify, heappop, heappush
 from uuid import UUID
 
-from audit.invariant import COMMIT_SECONDS_MAX, Case, Invariant
-from audit.world import Step
-from domain.event import Event
-from domain.restaurant import RESTAURANT, Restaurant
-from domain.subject import Subject
-from domain.ticket import TICKET, Ticket, TicketStatus
+from daybook.audit.invariant import COMMIT_SECONDS_MAX, Case, Invariant
+from daybook.audit.world import Step
+from daybook.domain.event import Event
+from daybook.domain.restaurant import RESTAURANT, Restaurant
+from daybook.domain.subject import Subject
+from daybook.domain.ticket import TICKET, Ticket, TicketStatus
 
 HOUR = timedelta(hours=1)
 DRAWN = (Ticket.Created, Ticket.Transferred)

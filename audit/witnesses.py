@@ -10,8 +10,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from audit.entries import read_lines
-from audit.memory import Memory
+from daybook.audit.entries import read_lines
+from daybook.audit.memory import Memory
 
 CREATE = """
 CREATE TABLE receipts (command BLOB, position INTEGER, said TEXT);

@@ -9,14 +9,14 @@ from uuid import UUID
 
 from msgspec import Struct
 
-import domain
-from audit.entries import Entry
-from audit.memory import Memory, Standing
-from domain.clock import CLOCK
-from domain.event import Decider, Event
-from domain.quarantine import Quarantine
-from domain.soundness import fault_in
-from eventlog.mapper import EventMapper, UnreadableEvent
+import daybook.domain
+from daybook.audit.entries import Entry
+from daybook.audit.memory import Memory, Standing
+from daybook.domain.clock import CLOCK
+from daybook.domain.event import Decider, Event
+from daybook.domain.quarantine import Quarantine
+from daybook.domain.soundness import fault_in
+from daybook.eventlog.mapper import EventMapper, UnreadableEvent
 
 NOTHING = Standing()
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
@@ -24,7 +24,8 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 def find_deciders() -> dict[str, Decider[Any]]:
     """Every aggregate that the domain knows: a new one is checked without a line here."""
-    names = [f"domain.{module.name}" for module in pkgutil.iter_modules(domain.__path__)]
+    walked = pkgutil.walk_packages(daybook.domain.__path__, "daybook.domain.")
+    names = [module.name for module in walked]
     found = [one for name in names for one in vars(importlib.import_module(name)).values()]
     return {one.name: one for one in found if isinstance(one, Decider)}
 

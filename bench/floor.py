@@ -13,21 +13,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from api.access import PUBLIC, declare
-from api.app import App
-from api.clock import now
-from api.commands import Call, RawHeaders, Write, told_by
-from api.listening import listen
-from api.orders import NewOrder, create, created
-from api.problems import JSONAnswer
-from api.service import Service
-from api.serving import uvicorn_config
-from api.settings import Settings
-from domain.desk import Command
-from domain.kitchen import CreateOrder
-from domain.order import Order, OrderStatus
-from eventlog.idempotency import IdempotencyKey
-from eventlog.origin import Origin, Receipt, StoredAnswer
+from daybook.api.access import PUBLIC, declare
+from daybook.api.app import App
+from daybook.api.clock import now
+from daybook.api.commands import Call, RawHeaders, Write, told_by
+from daybook.api.listening import listen
+from daybook.api.orders import NewOrder, create, created
+from daybook.api.problems import JSONAnswer
+from daybook.api.service import Service
+from daybook.api.serving import uvicorn_config
+from daybook.api.settings import Settings
+from daybook.domain.desk import Command
+from daybook.domain.kitchen import CreateOrder
+from daybook.domain.order import Order, OrderStatus
+from daybook.eventlog.idempotency import IdempotencyKey
+from daybook.eventlog.origin import Origin, Receipt, StoredAnswer
 
 
 class Floor(Write[NewOrder, Order]):

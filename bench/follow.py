@@ -16,13 +16,13 @@ from bench.kitchen import MAPPER, life_cycles, run
 from bench.measure import Contender, Round, console, measure, show
 from bench.scratch import describe_server, scratch_database
 from bench.write import DatabaseChoice
-from domain.event import Event
-from eventlog.committer import Committer
-from eventlog.database import owner_conninfo
-from eventlog.follower import PAUSE_SECONDS, Follower
-from eventlog.mapper import FollowedEvent
-from eventlog.wakeups import Wakeups
-from projections.registry import LIVE_TABLES
+from daybook.domain.event import Event
+from daybook.eventlog.committer import Committer
+from daybook.eventlog.database import owner_conninfo
+from daybook.eventlog.follower import PAUSE_SECONDS, Follower
+from daybook.eventlog.mapper import FollowedEvent
+from daybook.eventlog.wakeups import Wakeups
+from daybook.projections.registry import LIVE_TABLES
 
 # Size of a follower's batches, and how many events it is given to read.
 READS = {1: 1_000, 100: 50_000, 500: 200_000, 2_000: 200_000}

@@ -10,12 +10,12 @@ from msgspec import Raw
 from msgspec.json import Encoder
 from uuid_utils.compat import uuid7
 
-from api.clock import now
 from bench.measure import console
-from domain.event import Event
-from domain.job import Job
-from eventlog.mapper import EventMapper
-from projections.registry import DECIDERS
+from daybook.api.clock import now
+from daybook.domain.event import Event
+from daybook.domain.job import Job
+from daybook.eventlog.mapper import EventMapper
+from daybook.projections.registry import DECIDERS
 
 COUNT = 5_000
 

@@ -13,15 +13,15 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-from api.environment import load
-from api.guest_key import ServiceKey
-from api.guests import GuestDetails
-from api.rate_limits import RateLimits
-from api.service import Service
 from bench.kitchen import run
 from bench.measure import Contender, Result, Round, console, measure, ratio, show
 from bench.scratch import describe_server, scratch_database
 from bench.write import DatabaseChoice
+from daybook.api.environment import load
+from daybook.api.guest_key import ServiceKey
+from daybook.api.guests import GuestDetails
+from daybook.api.rate_limits import RateLimits
+from daybook.api.service import Service
 
 CALLERS = 16
 BARE = "a bare round trip"

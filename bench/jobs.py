@@ -10,7 +10,6 @@ from typing import Protocol
 import click
 from rich.table import Table
 
-from api.settings import Settings
 from bench.backlog import measure_backlog
 from bench.measure import console, ratio
 from bench.pickup import measure_pick_up
@@ -30,6 +29,7 @@ from bench.queues.teams import (
 )
 from bench.scratch import describe_server
 from bench.write import DatabaseChoice
+from daybook.api.settings import Settings
 
 # What ours is to reach of the rates of the others, in the largest batches.
 BARS = {BARE: 0.4, PGQUEUER: 1.0, PROCRASTINATE: 10.0}

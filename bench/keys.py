@@ -10,13 +10,6 @@ from typing import Any
 
 import click
 
-from api.access import CLIENT, STAFF
-from api.door import Door
-from api.hosts import KnownHosts
-from api.key_text import WrittenKey, new_key_text, new_name
-from api.keyring import Keyring
-from api.keysmith import Keysmith
-from api.settings import Settings
 from bench.client import HTTPConnection
 from bench.http import CONNECTIONS
 from bench.kitchen import run
@@ -24,7 +17,14 @@ from bench.measure import Contender, Round, console, measure, ratio, show
 from bench.scratch import describe_server, scratch_database
 from bench.service import service
 from bench.write import DatabaseChoice
-from domain.keyring import IssueKey, RevokeKey
+from daybook.api.access import CLIENT, STAFF
+from daybook.api.door import Door
+from daybook.api.hosts import KnownHosts
+from daybook.api.key_text import WrittenKey, new_key_text, new_name
+from daybook.api.keyring import Keyring
+from daybook.api.keysmith import Keysmith
+from daybook.api.settings import Settings
+from daybook.domain.keyring import IssueKey, RevokeKey
 
 OPEN = "an open house"
 SHUT = "with a key"

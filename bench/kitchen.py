@@ -11,19 +11,19 @@ import uvloop
 from uuid_utils.compat import uuid7
 
 from bench.measure import Round
-from domain.claim import CompletedVia
-from domain.desk import Command, Together
-from domain.kitchen import ClaimOrder, CompleteOrder, CreateBot, CreateOrder
-from domain.order import Order, OrderKind
-from eventlog.batch import Batch
-from eventlog.collector import spare_the_collector
-from eventlog.committer import Committer
-from eventlog.database import writer_conninfo
-from eventlog.link import Link
-from eventlog.mapper import EventMapper
-from eventlog.origin import Origin, Receipt
-from eventlog.submission import Submission
-from projections.registry import DECIDERS, LIVE_TABLES
+from daybook.domain.claim import CompletedVia
+from daybook.domain.desk import Command, Together
+from daybook.domain.kitchen import ClaimOrder, CompleteOrder, CreateBot, CreateOrder
+from daybook.domain.order import Order, OrderKind
+from daybook.eventlog.batch import Batch
+from daybook.eventlog.collector import spare_the_collector
+from daybook.eventlog.committer import Committer
+from daybook.eventlog.database import writer_conninfo
+from daybook.eventlog.link import Link
+from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.origin import Origin, Receipt
+from daybook.eventlog.submission import Submission
+from daybook.projections.registry import DECIDERS, LIVE_TABLES
 
 POOL_SIZE = 16
 MAPPER = EventMapper(DECIDERS)

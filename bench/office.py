@@ -13,23 +13,23 @@ import click
 import psycopg
 from uuid_utils.compat import uuid7
 
-from api.access import OPEN
-from api.errands.errand import Asked
-from api.service import Service
 from bench.backlog import COPY_JOB
 from bench.kitchen import run
 from bench.measure import Contender, Result, Round, console, measure, ratio, show
 from bench.scratch import describe_server, scratch_database
 from bench.write import DatabaseChoice
-from domain.foreman import CancelJob
-from domain.job import JobStatus
-from domain.job_bulk import CancelJobs
-from domain.new_jobs import CreateJobs, NewJob
-from eventlog.database import owner_conninfo
-from eventlog.origin import Origin
-from projections.job_list import read_jobs
-from projections.job_place import JobFilter
-from projections.queue_rates import read_rates
+from daybook.api.access import OPEN
+from daybook.api.errands.errand import Asked
+from daybook.api.service import Service
+from daybook.domain.foreman import CancelJob
+from daybook.domain.job import JobStatus
+from daybook.domain.job_bulk import CancelJobs
+from daybook.domain.new_jobs import CreateJobs, NewJob
+from daybook.eventlog.database import owner_conninfo
+from daybook.eventlog.origin import Origin
+from daybook.projections.job_list import read_jobs
+from daybook.projections.job_place import JobFilter
+from daybook.projections.queue_rates import read_rates
 
 PAGE = 100
 AT_ONCE = 6

@@ -19,13 +19,13 @@ from bench.measure import console
 from bench.scratch import describe_server, scratch_database
 from bench.synthetic import EVENTS_PER_TICK, OPENING, TICK, Loader
 from bench.write import DatabaseChoice
+from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
 from daybook.progress import bar
-from eventlog.database import connect, owner_conninfo, reader_conninfo
-from projections.as_of import position_of
-from projections.checkpoints import EVENTS_BETWEEN, take_checkpoints
-from projections.job_place import SECTIONS
-from projections.past_lists import bots_as_of, jobs_as_of, orders_as_of, queues_as_of
-from projections.registry import LIVE_TABLES
+from daybook.projections.as_of import position_of
+from daybook.projections.checkpoints import EVENTS_BETWEEN, take_checkpoints
+from daybook.projections.job_place import SECTIONS
+from daybook.projections.past_lists import bots_as_of, jobs_as_of, orders_as_of, queues_as_of
+from daybook.projections.registry import LIVE_TABLES
 
 EVENTS = 10_000_000
 LOOKS = 30

@@ -18,17 +18,17 @@ import click
 from msgspec import Struct, json
 from rich.table import Table
 
-from audit.entries import ExportFile
-from audit.invariant import Case
-from audit.runner import check
-from audit.world import World, find_deciders
 from bench.measure import console, ratio
 from bench.scratch import describe_server, scratch_database
 from bench.synthetic import fill_log, write_export
 from bench.write import DatabaseChoice
-from eventlog.mapper import EventMapper
-from projections.rebuild.rebuild import rebuilding
-from projections.rebuild.targets import TARGETS
+from daybook.audit.entries import ExportFile
+from daybook.audit.invariant import Case
+from daybook.audit.runner import check
+from daybook.audit.world import World, find_deciders
+from daybook.eventlog.mapper import EventMapper
+from daybook.projections.rebuild.rebuild import rebuilding
+from daybook.projections.rebuild.targets import TARGETS
 
 SIZES = (100_000, 1_000_000)
 FOLD_RATE_MIN = 100_000

@@ -10,9 +10,9 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-from eventlog.migrate import migrate
-from eventlog.wakeups import NOTIFY
-from projections.registry import MIGRATIONS
+from daybook.eventlog.migrate import migrate
+from daybook.eventlog.wakeups import NOTIFY
+from daybook.projections.registry import MIGRATIONS
 
 HAS_FOLLOWERS = "SELECT to_regclass('daybook.followers') IS NOT NULL"
 IS_BEHIND = """

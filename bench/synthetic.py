@@ -16,12 +16,12 @@ from msgspec.structs import replace
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier
 
-from domain.bot import BOT
-from domain.order import ORDER
-from eventlog import arrays
-from eventlog.database import owner_conninfo
-from eventlog.live import LiveTable
-from eventlog.mapper import EventMapper
+from daybook.domain.bot import BOT
+from daybook.domain.order import ORDER
+from daybook.eventlog import arrays
+from daybook.eventlog.database import owner_conninfo
+from daybook.eventlog.live import LiveTable
+from daybook.eventlog.mapper import EventMapper
 
 BOTS = 50
 OPENING = datetime(2026, 1, 1, 8, tzinfo=UTC)

@@ -16,14 +16,14 @@ from bench.line import KIOSK_KEY, LINE, SLUG, Found, Seen, load, look_through, s
 from bench.measure import Round, console, ratio
 from bench.scratch import describe_server, scratch_database
 from bench.write import DatabaseChoice
+from daybook.domain.counter import Join, OpenRestaurant
+from daybook.domain.restaurant import Profile, Reset
+from daybook.domain.ticket import Guest
+from daybook.eventlog.committer import Committer
+from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.origin import Origin
 from daybook.progress import bar
-from domain.counter import Join, OpenRestaurant
-from domain.restaurant import Profile, Reset
-from domain.ticket import Guest
-from eventlog.committer import Committer
-from eventlog.mapper import EventMapper
-from eventlog.origin import Origin
-from projections.registry import DECIDERS, LIVE_TABLES
+from daybook.projections.registry import DECIDERS, LIVE_TABLES
 
 PROCESSES = 2
 RATES = (300, 3000)

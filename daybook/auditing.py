@@ -18,9 +18,9 @@ from daybook.terminal import echo, echo_json, say
 if TYPE_CHECKING:
     from psycopg.rows import TupleRow
 
-    from audit.entries import Source
-    from audit.invariant import Case
-    from audit.service import Derivation, Service
+    from daybook.audit.entries import Source
+    from daybook.audit.invariant import Case
+    from daybook.audit.service import Derivation, Service
     from daybook.cli import Choice
 
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -58,7 +58,7 @@ def check_command(choice: "Choice", /, export: Path | None, **options: Any) -> N
     """
     from psycopg import OperationalError
 
-    from audit.entries import ExportFile, UnreadableError
+    from daybook.audit.entries import ExportFile, UnreadableError
 
     try:
         if export is not None:
@@ -71,7 +71,7 @@ def check_command(choice: "Choice", /, export: Path | None, **options: Any) -> N
 
 
 def _check(source: "Source", service: "Service | None", **options: Any) -> int:
-    from audit.runner import check
+    from daybook.audit.runner import check
     from daybook.verdicts import as_json, as_text, exit_code
 
     case = _case(service, **options)
@@ -99,10 +99,10 @@ def _case(
     faults_until: datetime | None,
     **_others: Any,
 ) -> "Case":
-    from audit.entries import Earlier, ExportFile
-    from audit.invariant import Case
-    from audit.witnesses import Witnesses
-    from audit.world import LONG_AGO, World
+    from daybook.audit.entries import Earlier, ExportFile
+    from daybook.audit.invariant import Case
+    from daybook.audit.witnesses import Witnesses
+    from daybook.audit.world import LONG_AGO, World
 
     world = World()
     return Case(
@@ -116,9 +116,9 @@ def _case(
 
 @contextmanager
 def _open_service(choice: "Choice") -> "Iterator[Service]":
-    from audit.service import Kept, Service
-    from eventlog.database import reader_conninfo
-    from projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
+    from daybook.audit.service import Kept, Service
+    from daybook.eventlog.database import reader_conninfo
+    from daybook.projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 
     with choice.conninfo(say) as database:
         conninfo = reader_conninfo(database)
@@ -141,13 +141,13 @@ def derive_anew(conninfo: str, wanted: "Derivation") -> "TupleRow":
 async def _derive(conninfo: str, wanted: "Derivation") -> "TupleRow":
     from psycopg.sql import SQL, Identifier
 
-    from audit.service import DIGEST
-    from eventlog.careful import apply_readable
-    from eventlog.database import connect
-    from eventlog.follower import READ_EVENTS, READ_EVENTS_OF_TOPICS
-    from eventlog.mapper import EventMapper
-    from projections.quarantines import set_aside_ids
-    from projections.registry import DECIDERS, READ_MODELS, WRITTEN_MODELS
+    from daybook.audit.service import DIGEST
+    from daybook.eventlog.careful import apply_readable
+    from daybook.eventlog.database import connect
+    from daybook.eventlog.follower import READ_EVENTS, READ_EVENTS_OF_TOPICS
+    from daybook.eventlog.mapper import EventMapper
+    from daybook.projections.quarantines import set_aside_ids
+    from daybook.projections.registry import DECIDERS, READ_MODELS, WRITTEN_MODELS
 
     mapper = EventMapper(DECIDERS)
     (model,) = (one for one in (*WRITTEN_MODELS, *READ_MODELS) if one.name == wanted.name)

@@ -15,11 +15,12 @@ from pathlib import Path
 import click
 
 import bench
-from api.environment import flag_of, from_environment, help_of
-from api.settings import Settings
-from api.stopping import StopSignals, stop_signals
+from daybook.api.environment import flag_of, from_environment, help_of
+from daybook.api.settings import Settings
+from daybook.api.stopping import StopSignals, stop_signals
 from daybook.auditing import audit_group, check_command
 from daybook.errors import BadSetup, DaybookError
+from daybook.eventlog.errors import SetupError
 from daybook.history import COMMANDS as HISTORY_COMMANDS
 from daybook.keys import keys_group
 from daybook.looking import COMMANDS
@@ -28,7 +29,6 @@ from daybook.quarantine import quarantine_group
 from daybook.rebuild import rebuild_command
 from daybook.terminal import echo, say
 from daybook.worker import Worker
-from eventlog.errors import SetupError
 
 TARGET = re.compile(r"\w+(\.\w+)*:\w+")
 
@@ -45,7 +45,7 @@ class Choice:
 
     def conninfo(self, say: Callable[[str], None]) -> AbstractContextManager[str]:
         """The database: that of a running service, or one that lasts as long as the context."""
-        from api.database import shared_database
+        from daybook.api.database import shared_database
 
         return shared_database(self.settings(), say)
 
@@ -70,7 +70,7 @@ ADDRESS_OPTIONS: list[click.Parameter] = [setting_option("host"), setting_option
 
 def show_version(ctx: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from api.version import version
+        from daybook.api.version import version
 
         echo(f"daybook {version()}")
         ctx.exit()
@@ -95,7 +95,7 @@ def serve(choice: Choice) -> None:
     """Run the service, with a PostgreSQL of its own unless DATABASE_URL names one."""
     settings = choice.settings()
     try:
-        from api.serving import serve
+        from daybook.api.serving import serve
 
         serve(
             settings,
@@ -186,7 +186,7 @@ def demo(choice: Choice) -> None:
 @click.pass_obj
 def migrate(choice: Choice) -> None:
     """Bring the tables of the database up to date."""
-    from api.database import prepare
+    from daybook.api.database import prepare
 
     with choice.conninfo(say) as conninfo:
         applied = prepare(conninfo)

@@ -18,10 +18,10 @@ from daybook.request import encoded
 if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
 
-    from domain.errors import BadValueError
-    from domain.new_jobs import NewJob
-    from eventlog.origin import Origin
-    from projections.enqueue import EnqueueError
+    from daybook.domain.errors import BadValueError
+    from daybook.domain.new_jobs import NewJob
+    from daybook.eventlog.origin import Origin
+    from daybook.projections.enqueue import EnqueueError
 
 ACTOR = "enqueue"
 
@@ -54,7 +54,7 @@ def enqueue(
 
     Raises BadValue for a value that no job may have, and EnqueueFailed for a connection that cannot
     write the job. The log has the actor behind `enqueue:`, so that it cannot be taken for a key."""
-    from projections import enqueue as service
+    from daybook.projections import enqueue as service
 
     new, origin = [_new_job(queue, type, fields)], _origin(actor)
     try:
@@ -73,7 +73,7 @@ async def enqueue_async(
     **fields: Unpack[JobFields],
 ) -> UUID:
     """The same on an async connection."""
-    from projections import enqueue as service
+    from daybook.projections import enqueue as service
 
     new, origin = [_new_job(queue, type, fields)], _origin(actor)
     try:
@@ -84,9 +84,9 @@ async def enqueue_async(
 
 
 def _new_job(queue: str, type_: str, fields: JobFields) -> "NewJob":
-    from domain.errors import BadValueError
-    from domain.new_jobs import JobValues
-    from domain.values import checked
+    from daybook.domain.errors import BadValueError
+    from daybook.domain.new_jobs import JobValues
+    from daybook.domain.values import checked
 
     given: dict[str, Any] = {**fields, "queue": queue, "type": type_}
     given["payload"] = Raw(encoded(given.get("payload"), "The payload"))
@@ -98,9 +98,9 @@ def _new_job(queue: str, type_: str, fields: JobFields) -> "NewJob":
 
 
 def _origin(actor: str) -> "Origin":
-    from domain.errors import BadValueError
-    from domain.values import ActorName, checked
-    from eventlog.origin import Origin
+    from daybook.domain.errors import BadValueError
+    from daybook.domain.values import ActorName, checked
+    from daybook.eventlog.origin import Origin
 
     try:
         name: str = checked(actor, ActorName)

@@ -42,9 +42,9 @@ def log_command(
     **options: Any,
 ) -> None:
     """Show the log: what happened, to what, when and by whom, one line for each event."""
+    from daybook.eventlog.errors import SetupError
     from daybook.log import show_log
-    from eventlog.errors import SetupError
-    from projections.log_search import BadSearchError, wanted_of
+    from daybook.projections.log_search import BadSearchError, wanted_of
 
     if options["follow"] and until is not None:
         raise click.UsageError("--follow and --to exclude each other.")

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from api.database import clear_sentences, prepare
-from api.stopping import Stop
+from daybook.api.database import clear_sentences, prepare
+from daybook.api.stopping import Stop
+from daybook.eventlog.database import connect, connect_in_thread, owner_conninfo
+from daybook.eventlog.errors import SetupError
+from daybook.eventlog.import_lines import BadLineError, Checker, open_lines
+from daybook.eventlog.import_log import Import, Progress, privileges_sentence
+from daybook.eventlog.mapper import EventMapper
 from daybook.progress import bar
+from daybook.projections.rebuild.errors import RebuildError
+from daybook.projections.refill import DERIVED_TABLES, refill
+from daybook.projections.registry import DECIDERS
 from daybook.terminal import say
-from eventlog.database import connect, connect_in_thread, owner_conninfo
-from eventlog.errors import SetupError
-from eventlog.import_lines import BadLineError, Checker, open_lines
-from eventlog.import_log import Import, Progress, privileges_sentence
-from eventlog.mapper import EventMapper
-from projections.rebuild.errors import RebuildError
-from projections.refill import DERIVED_TABLES, refill
-from projections.registry import DECIDERS
 
 if TYPE_CHECKING:
     from daybook.cli import Choice

@@ -13,9 +13,9 @@ from daybook.terminal import echo, echo_json, say
 
 # What a command needs is imported when it runs, so that help and mistakes are answered at once.
 if TYPE_CHECKING:
-    from api.keysmith import Keysmith
+    from daybook.api.keysmith import Keysmith
     from daybook.cli import Choice
-    from domain.key import Key
+    from daybook.domain.key import Key
 
 SCOPE_NAMES = ("client", "client:vip", "bot", "worker", "staff", "auditor", "admin", "cron")
 INSTANT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%z"])
@@ -49,10 +49,10 @@ def create_command(
     reason: str | None,
 ) -> None:
     """Make a key, and show it this once."""
-    from api.key_text import new_key_text, new_name
-    from domain.key import Binding
-    from domain.keyring import IssueKey
-    from domain.scope import names_of, scope_of
+    from daybook.api.key_text import new_key_text, new_name
+    from daybook.domain.key import Binding
+    from daybook.domain.keyring import IssueKey
+    from daybook.domain.scope import names_of, scope_of
 
     text = new_key_text(names_of(scope_of(scopes))[0], new_name())
     issue = IssueKey(
@@ -98,8 +98,8 @@ def rotate_command(
     """Give a key another secret, and show it this once. The one before is good for a while."""
     from msgspec import UNSET
 
-    from api.key_text import new_key_text
-    from domain.keyring import RotateKey
+    from daybook.api.key_text import new_key_text
+    from daybook.domain.keyring import RotateKey
 
     async def rotate(smith: "Keysmith") -> str:
         known = {key.name: key for key in await smith.keys()}
@@ -126,7 +126,7 @@ def rotate_command(
 @click.pass_obj
 def revoke_command(choice: "Choice", name: str, reason: str) -> None:
     """End a key: within a second it opens nothing, anywhere."""
-    from domain.keyring import RevokeKey
+    from daybook.domain.keyring import RevokeKey
 
     _keep(choice, lambda smith: smith.submit(RevokeKey(name=name, reason=reason)))
     echo(f"Key {name} is revoked.")
@@ -134,10 +134,10 @@ def revoke_command(choice: "Choice", name: str, reason: str) -> None:
 
 def _keep(choice: "Choice", deed: Callable[["Keysmith"], Coroutine[Any, Any, Any]]) -> Any:
     """Does something with the keys of the choice's database."""
-    from api.database import prepare
-    from api.keysmith import Keysmith, operator
-    from domain.errors import Refusal
-    from eventlog.errors import SetupError, UnavailableError
+    from daybook.api.database import prepare
+    from daybook.api.keysmith import Keysmith, operator
+    from daybook.domain.errors import Refusal
+    from daybook.eventlog.errors import SetupError, UnavailableError
 
     async def keep(conninfo: str) -> Any:
         async with Keysmith(conninfo, actor=operator()) as smith:

@@ -12,18 +12,18 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from api.database import clear_sentences
-from api.stopping import Stop
+from daybook.api.database import clear_sentences
+from daybook.api.stopping import Stop
+from daybook.eventlog.database import connect, cut_off, reader_conninfo
+from daybook.eventlog.epochs import Place, common_position, enter_epoch
+from daybook.eventlog.errors import SetupError, StandbyError
+from daybook.eventlog.follower import POLL_SECONDS, SETTLING_SECONDS
+from daybook.eventlog.horizon import Horizon
+from daybook.eventlog.lines import PAGE_ROWS_MAX, Walk, Wanted, read_page
+from daybook.eventlog.wakeups import Wake, Wakeups
 from daybook.pretty import Pretty
+from daybook.projections.log_search import find_span
 from daybook.terminal import say, write_lines
-from eventlog.database import connect, cut_off, reader_conninfo
-from eventlog.epochs import Place, common_position, enter_epoch
-from eventlog.errors import SetupError, StandbyError
-from eventlog.follower import POLL_SECONDS, SETTLING_SECONDS
-from eventlog.horizon import Horizon
-from eventlog.lines import PAGE_ROWS_MAX, Walk, Wanted, read_page
-from eventlog.wakeups import Wake, Wakeups
-from projections.log_search import find_span
 
 if TYPE_CHECKING:
     from daybook.cli import Choice

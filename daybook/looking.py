@@ -26,9 +26,9 @@ CLOCK_SECONDS_MAX = 1.0
 
 def _look(choice: "Choice", query: Look[T]) -> T:
     """Lets a query look at the database of the choice."""
-    from api.problems import BadInputError
-    from eventlog.database import connect, reader_conninfo
-    from eventlog.errors import SetupError
+    from daybook.api.problems import BadInputError
+    from daybook.eventlog.database import connect, reader_conninfo
+    from daybook.eventlog.errors import SetupError
 
     async def look(conninfo: str) -> T:
         async with await connect(reader_conninfo(conninfo)) as connection:
@@ -47,13 +47,13 @@ def _look(choice: "Choice", query: Look[T]) -> T:
 @click.pass_obj
 def explain_command(choice: "Choice", wanted: Any, as_json: bool) -> None:
     """Why an order, a bot, a job or a ticket is where it is, and what comes next."""
-    from projections.explain import explain
+    from daybook.projections.explain import explain
 
     told = _look(choice, lambda connection: explain(connection, wanted))
     if told is None:
         say(f"There is nothing with the id {wanted}.")
         sys.exit(1)
-    from api.explain import explanation_json
+    from daybook.api.explain import explanation_json
 
     answer: Any = explanation_json(told)
     if as_json:
@@ -132,7 +132,7 @@ def diff_command(choice: "Choice", first: str, second: str, limit: int, as_json:
 @click.pass_obj
 def doctor_command(choice: "Choice", as_json: bool) -> None:
     """Look for what may be wrong, and say what to do. Exit code 1 when something is."""
-    from api.doctor import finding_json
+    from daybook.api.doctor import finding_json
     from daybook.examination import examination_lines
 
     is_notifying = choice.settings().notify_url is not None
@@ -148,8 +148,8 @@ def doctor_command(choice: "Choice", as_json: bool) -> None:
 
 
 async def _findings(connection: "AsyncConnection[TupleRow]", is_notifying: bool) -> list[Any]:
-    from projections.doctor import examine
-    from projections.registry import NOTIFICATIONS
+    from daybook.projections.doctor import examine
+    from daybook.projections.registry import NOTIFICATIONS
 
     off = () if is_notifying else (NOTIFICATIONS,)
     found = [finding async for finding in examine(connection, followers_off=off)]
@@ -157,8 +157,8 @@ async def _findings(connection: "AsyncConnection[TupleRow]", is_notifying: bool)
 
 
 async def _clock(connection: "AsyncConnection[TupleRow]") -> Any:
-    from api.clock import now
-    from projections.findings import Finding, Health
+    from daybook.api.clock import now
+    from daybook.projections.findings import Finding, Health
 
     before = now()
     ((theirs,),) = await (await connection.execute("SELECT clock_timestamp()")).fetchall()
@@ -170,7 +170,7 @@ async def _clock(connection: "AsyncConnection[TupleRow]") -> Any:
 
 
 def _local_findings(choice: "Choice") -> list[Any]:
-    from projections.findings import Finding, Health
+    from daybook.projections.findings import Finding, Health
 
     settings = choice.settings()
     if settings.database_url is not None or not settings.data_dir.exists():

@@ -8,29 +8,29 @@ from msgspec import Meta, ValidationError, convert
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from api.as_of import position_named, then_json
-from api.clock import now
-from api.job_shapes import job_dict, standing_json
-from api.shapes import bot_json, order_json
-from api.ticket_shapes import restaurant_json
-from api.ticket_shapes import standing_json as ticket_standing_json
-from domain.bot import Bot
-from domain.job import Job
-from domain.order import Order
-from domain.ticket import Ticket
-from eventlog.history import fold_histories
-from eventlog.mapper import EventMapper
-from projections.as_of import Past
-from projections.job_place import SECTIONS
-from projections.past_lists import (
+from daybook.api.as_of import position_named, then_json
+from daybook.api.clock import now
+from daybook.api.job_shapes import job_dict, standing_json
+from daybook.api.shapes import bot_json, order_json
+from daybook.api.ticket_shapes import restaurant_json
+from daybook.api.ticket_shapes import standing_json as ticket_standing_json
+from daybook.domain.bot import Bot
+from daybook.domain.job import Job
+from daybook.domain.order import Order
+from daybook.domain.ticket import Ticket
+from daybook.eventlog.history import fold_histories
+from daybook.eventlog.mapper import EventMapper
+from daybook.projections.as_of import Past
+from daybook.projections.job_place import SECTIONS
+from daybook.projections.past_lists import (
     bots_as_of,
     jobs_as_of,
     moment_of,
     orders_as_of,
     queues_as_of,
 )
-from projections.past_tickets import restaurants_as_of, tickets_as_of
-from projections.registry import DECIDERS
+from daybook.projections.past_tickets import restaurants_as_of, tickets_as_of
+from daybook.projections.registry import DECIDERS
 
 READ_TOUCHED = """
 SELECT originator_id, count(*)

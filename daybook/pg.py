@@ -50,8 +50,8 @@ def pg_command(choice: "Choice", program: str, arguments: tuple[str, ...]) -> No
     """
     from psycopg.conninfo import conninfo_to_dict
 
-    from api.environment import environment_with
-    from eventlog.errors import SetupError
+    from daybook.api.environment import environment_with
+    from daybook.eventlog.errors import SetupError
 
     path = programs_directory(choice) / program
     if Path(program).name != program or not path.exists():
@@ -66,7 +66,7 @@ def pg_command(choice: "Choice", program: str, arguments: tuple[str, ...]) -> No
 
 
 def programs_directory(choice: "Choice") -> Path:
-    from eventlog.embedded.binaries import choose_binaries
+    from daybook.eventlog.embedded.binaries import choose_binaries
 
     settings = choice.settings()
     is_ours = settings.database_url is None

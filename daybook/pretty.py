@@ -9,9 +9,9 @@ from msgspec import Raw
 from msgspec.json import Decoder
 from rich.console import Console
 
+from daybook.eventlog.lines import read_line
 from daybook.printable import printable
-from eventlog.lines import read_line
-from projections.log_search import TOPICS
+from daybook.projections.log_search import TOPICS
 
 SUMMARY_WIDTH = 120
 SUMMARY_WIDTH_MIN = 30

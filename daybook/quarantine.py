@@ -12,7 +12,7 @@ from daybook.terminal import echo, echo_json, say
 # Each command imports its modules when it runs, so that help and mistakes are answered at once.
 if TYPE_CHECKING:
     from daybook.cli import Choice
-    from domain.quarantine import Quarantine
+    from daybook.domain.quarantine import Quarantine
 
 
 @click.group("quarantine")
@@ -25,10 +25,10 @@ def quarantine_group() -> None:
 @click.pass_obj
 def list_command(choice: "Choice", as_json: bool) -> None:
     """List every order, job, ticket … with an event that cannot be read."""
-    from projections.quarantines import all_quarantines
+    from daybook.projections.quarantines import all_quarantines
 
     async def ask(conninfo: str) -> Any:
-        from eventlog.database import connect, reader_conninfo
+        from daybook.eventlog.database import connect, reader_conninfo
 
         async with await connect(reader_conninfo(conninfo)) as connection:
             return await all_quarantines(connection)
@@ -55,8 +55,8 @@ def set_aside_command(choice: "Choice", aggregate_id: UUID, reason: str) -> None
         raise click.UsageError("Say why: --reason must not be empty.")
 
     async def ask(conninfo: str) -> Any:
-        from api.keysmith import operator
-        from api.setting_aside import set_aside
+        from daybook.api.keysmith import operator
+        from daybook.api.setting_aside import set_aside
 
         return await set_aside(conninfo, aggregate_id, reason=reason, actor=operator())
 
@@ -64,9 +64,9 @@ def set_aside_command(choice: "Choice", aggregate_id: UUID, reason: str) -> None
 
 
 def _on_database(choice: "Choice", ask: Any) -> Any:
-    from api.database import prepare
-    from domain.errors import Refusal
-    from eventlog.errors import SetupError, UnavailableError
+    from daybook.api.database import prepare
+    from daybook.domain.errors import Refusal
+    from daybook.eventlog.errors import SetupError, UnavailableError
 
     with choice.conninfo(say) as conninfo:
         prepare(conninfo)
@@ -87,6 +87,6 @@ def _line(quarantine: "Quarantine") -> str:
 def _json(quarantine: "Quarantine") -> str:
     import orjson
 
-    from api.quarantine import quarantine_json
+    from daybook.api.quarantine import quarantine_json
 
     return orjson.dumps(quarantine_json(quarantine)).decode()

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
     from daybook.cli import Choice
-    from projections.rebuild.comparison import Comparison
-    from projections.rebuild.rebuild import Rebuild, Rebuilt
-    from projections.rebuild.targets import Target
+    from daybook.projections.rebuild.comparison import Comparison
+    from daybook.projections.rebuild.rebuild import Rebuild, Rebuilt
+    from daybook.projections.rebuild.targets import Target
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ def rebuild_command(
 
 
 def _chosen(names: Sequence[str], *, wants_all: bool) -> "list[Target]":
-    from projections.rebuild.targets import TARGETS
+    from daybook.projections.rebuild.targets import TARGETS
 
     known = {target.name: target for target in TARGETS}
     if wants_all == bool(names):
@@ -112,12 +112,12 @@ def _tell(comparison: "Comparison", *, right: str, wrong: str) -> None:
 
 def _run(choice: "Choice", reason: str | None, act: "Callable[[Rebuild], Awaitable[T]]") -> T:
     """Everything that keeps it from its end is said in a sentence, with exit code 2."""
-    from api.database import clear_sentences, prepare
-    from eventlog.collector import spare_the_collector
-    from eventlog.errors import SetupError
-    from projections.rebuild.errors import RebuildError
-    from projections.rebuild.logbook import Operator
-    from projections.rebuild.rebuild import rebuilding
+    from daybook.api.database import clear_sentences, prepare
+    from daybook.eventlog.collector import spare_the_collector
+    from daybook.eventlog.errors import SetupError
+    from daybook.projections.rebuild.errors import RebuildError
+    from daybook.projections.rebuild.logbook import Operator
+    from daybook.projections.rebuild.rebuild import rebuilding
 
     async def work(conninfo: str) -> T:
         _stop_when_asked(choice)

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.json import encode
 
-from audit.entries import Entry
-from audit.invariant import Verdict
-from audit.runner import Finding
+from daybook.audit.entries import Entry
+from daybook.audit.invariant import Verdict
+from daybook.audit.runner import Finding
 
 DATA_CHARACTERS_MAX = 120
 

@@ -13,17 +13,17 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from domain.bot import Bot
-from domain.desk import Command, Desk, Reads
-from domain.errors import QueueOutOfReachError
-from domain.event import Decider, Event, S
-from domain.job import Job
-from domain.operation import Operation
-from domain.order import Order
-from domain.queue import Queue
-from domain.restaurant import Restaurant, restaurant_id
-from domain.ticket import Ticket
-from domain.workshop import Selector
+from daybook.domain.bot import Bot
+from daybook.domain.desk import Command, Desk, Reads
+from daybook.domain.errors import QueueOutOfReachError
+from daybook.domain.event import Decider, Event, S
+from daybook.domain.job import Job
+from daybook.domain.operation import Operation
+from daybook.domain.order import Order
+from daybook.domain.queue import Queue
+from daybook.domain.restaurant import Restaurant, restaurant_id
+from daybook.domain.ticket import Ticket
+from daybook.domain.workshop import Selector
 
 A = TypeVar("A")
 

@@ -10,8 +10,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from domain.desk import Desk, Reads
-from domain.event import Decider, Event, events_of
+from daybook.domain.desk import Desk, Reads
+from daybook.domain.event import Decider, Event, events_of
 
 # There is one: a service has one database.
 CLOCK_ID = UUID("5c1f3d1e-6b1a-5d0a-9a53-2f0c7b0e8f44")

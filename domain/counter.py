@@ -11,17 +11,17 @@ from uuid import UUID
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from domain import restaurant as restaurants
-from domain import ticket as tickets
-from domain.desk import Desk, NotOnDeskError, Reads
-from domain.errors import (
+from daybook.domain import restaurant as restaurants
+from daybook.domain import ticket as tickets
+from daybook.domain.desk import Desk, NotOnDeskError, Reads
+from daybook.domain.errors import (
     CallOvertakenError,
     NotFoundError,
     RestaurantExistsError,
     SameRestaurantError,
 )
-from domain.event import Event
-from domain.restaurant import (
+from daybook.domain.event import Event
+from daybook.domain.restaurant import (
     RESTAURANT,
     Profile,
     Reset,
@@ -31,7 +31,7 @@ from domain.restaurant import (
     restaurant_id,
     wait_at,
 )
-from domain.ticket import TICKET, Guest, NoShowVia, Ticket, TicketStatus
+from daybook.domain.ticket import TICKET, Guest, NoShowVia, Ticket, TicketStatus
 
 
 class Served(Struct, frozen=True, gc=False):

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 from msgspec import Struct
 
-from domain.errors import BadCronError, NeverDueError, UnknownTimeZoneError
+from daybook.domain.errors import BadCronError, NeverDueError, UnknownTimeZoneError
 
 FIELDS_COUNT = 5
 _SECOND = timedelta(seconds=1)

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from domain.event import Decider, Event, S
+from daybook.domain.event import Decider, Event, S
 
 A_co = TypeVar("A_co", covariant=True)
 P = TypeVar("P")

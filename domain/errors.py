@@ -217,8 +217,8 @@ class LeaseHeldError(Refusal):
 
 
 class BadValueError(Refusal, ValueError):
-    """A value is beyond the bounds of `domain.values`. It is a ValueError too: raised while a
-    request is being read, it becomes a part of the reader's own error."""
+    """A value is outside the bounds of `domain/values.py`. It is a ValueError too: raised while a
+    request is decoded, it becomes part of the decoder's error."""
 
     code = "schema"
 

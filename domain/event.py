@@ -8,7 +8,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from domain.values import INSTANT_LAST
+from daybook.domain.values import INSTANT_LAST
 
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 

@@ -9,14 +9,14 @@ from uuid import UUID, uuid5
 
 from msgspec import Raw, Struct, json
 
-from domain import upstream as upstreams
-from domain import upstream_record as records
-from domain.desk import Desk, Reads
-from domain.event import Event
-from domain.new_jobs import JOB_NUMBERS, CreateJobs, NewJob
-from domain.upstream import UPSTREAM, Poll, Upstream, upstream_id
-from domain.upstream_record import UPSTREAM_RECORD, Found, UpstreamRecord, record_uuid
-from domain.values import KEY_CHARACTERS_MAX
+from daybook.domain import upstream as upstreams
+from daybook.domain import upstream_record as records
+from daybook.domain.desk import Desk, Reads
+from daybook.domain.event import Event
+from daybook.domain.new_jobs import JOB_NUMBERS, CreateJobs, NewJob
+from daybook.domain.upstream import UPSTREAM, Poll, Upstream, upstream_id
+from daybook.domain.upstream_record import UPSTREAM_RECORD, Found, UpstreamRecord, record_uuid
+from daybook.domain.values import KEY_CHARACTERS_MAX
 
 _CHANGES: dict[type[Event], str] = {
     UpstreamRecord.Seen: "seen",

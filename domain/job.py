@@ -13,8 +13,8 @@ from uuid import UUID
 from msgspec import Raw, Struct, to_builtins
 from msgspec.structs import replace
 
-from domain.errors import ClaimLostError, JobNotDeadError, JobOverError
-from domain.event import Decider, Event, Reasoned, events_of, later
+from daybook.domain.errors import ClaimLostError, JobNotDeadError, JobOverError
+from daybook.domain.event import Decider, Event, Reasoned, events_of, later
 
 NULL = Raw(b"null")
 

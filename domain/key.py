@@ -14,11 +14,11 @@ from uuid import UUID, uuid5
 from msgspec import Struct
 from msgspec.structs import replace
 
-from domain.bounds import Bounds
-from domain.errors import BadKeyError, KeyRevokedError
-from domain.event import Decider, Event, events_of, later
-from domain.scope import BROAD, SCOPES, Scope, names_of, scope_of
-from domain.values import (
+from daybook.domain.bounds import Bounds
+from daybook.domain.errors import BadKeyError, KeyRevokedError
+from daybook.domain.event import Decider, Event, events_of, later
+from daybook.domain.scope import BROAD, SCOPES, Scope, names_of, scope_of
+from daybook.domain.values import (
     KEY_CHARACTERS_MAX,
     NAME_PATTERN,
     REASON_CHARACTERS_MAX,

@@ -10,12 +10,12 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from domain import bot as bots
-from domain import order as orders
-from domain.bot import BOT, FAILURES_MAX, Bot
-from domain.claim import Claim, CompletedVia, CompletionMode, ReleaseReason
-from domain.desk import Desk, Haste, Reads
-from domain.errors import (
+from daybook.domain import bot as bots
+from daybook.domain import order as orders
+from daybook.domain.bot import BOT, FAILURES_MAX, Bot
+from daybook.domain.claim import Claim, CompletedVia, CompletionMode, ReleaseReason
+from daybook.domain.desk import Desk, Haste, Reads
+from daybook.domain.errors import (
     BotInUseError,
     ClaimLostError,
     NotFoundError,
@@ -23,8 +23,8 @@ from domain.errors import (
     OrderNotProcessingError,
     OrderTakenError,
 )
-from domain.event import Event
-from domain.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.domain.event import Event
+from daybook.domain.order import ORDER, Order, OrderKind, OrderStatus
 
 ORDER_NUMBERS = "order_numbers"
 ATTEMPTS_MAX = 3

@@ -6,11 +6,11 @@ from uuid import UUID, uuid5
 
 from msgspec import Raw, Struct, json
 
-from domain.desk import Desk, Haste, Reads
-from domain.event import Decider
-from domain.job import JOB, NULL, Job, JobStatus, OnDead, UniqueScope, requeue
-from domain.queue import QUEUE, Lanes, Queue, queue_id
-from domain.values import (
+from daybook.domain.desk import Desk, Haste, Reads
+from daybook.domain.event import Decider
+from daybook.domain.job import JOB, NULL, Job, JobStatus, OnDead, UniqueScope, requeue
+from daybook.domain.queue import QUEUE, Lanes, Queue, queue_id
+from daybook.domain.values import (
     Attempts,
     Instant,
     LeaseSeconds,

@@ -12,10 +12,10 @@ from uuid import UUID
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from domain.errors import OperationNotFailedError, OperationOverError
-from domain.event import Decider, Event, events_of, later
-from domain.job import Backoff, OnDead
-from domain.lane import lane_id
+from daybook.domain.errors import OperationNotFailedError, OperationOverError
+from daybook.domain.event import Decider, Event, events_of, later
+from daybook.domain.job import Backoff, OnDead
+from daybook.domain.lane import lane_id
 
 ATTEMPTS_MAX = 3
 

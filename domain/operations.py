@@ -7,15 +7,15 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from domain import operation as operations
-from domain.desk import Desk, Haste, Reads
-from domain.errors import LaneFullError, NotFoundError
-from domain.job import Backoff, UniqueScope
-from domain.lane import lane_id
-from domain.messages import MESSAGE_TYPE
-from domain.new_jobs import CreateJobs, Enqueued, NewJob, create_job
-from domain.operation import ATTEMPTS_MAX, OPERATION, Message, Operation, OperationKind
-from domain.queue import QUEUE, Lanes, queue_id
+from daybook.domain import operation as operations
+from daybook.domain.desk import Desk, Haste, Reads
+from daybook.domain.errors import LaneFullError, NotFoundError
+from daybook.domain.job import Backoff, UniqueScope
+from daybook.domain.lane import lane_id
+from daybook.domain.messages import MESSAGE_TYPE
+from daybook.domain.new_jobs import CreateJobs, Enqueued, NewJob, create_job
+from daybook.domain.operation import ATTEMPTS_MAX, OPERATION, Message, Operation, OperationKind
+from daybook.domain.queue import QUEUE, Lanes, queue_id
 
 OPERATION_NUMBERS = "operation_numbers"
 BACKOFF = Backoff(base_seconds=0.2, cap_seconds=60)

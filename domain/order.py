@@ -12,15 +12,15 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from domain.claim import Claim, CompletedVia, CompletionMode, ReleaseReason
-from domain.errors import (
+from daybook.domain.claim import Claim, CompletedVia, CompletionMode, ReleaseReason
+from daybook.domain.errors import (
     ClaimLostError,
     OrderDeletedError,
     OrderNotDeadError,
     OrderNotDeletedError,
     OrderNotPendingError,
 )
-from domain.event import Decider, Event, Reasoned, events_of, later
+from daybook.domain.event import Decider, Event, Reasoned, events_of, later
 
 
 class OrderKind(StrEnum):

@@ -13,7 +13,7 @@ from uuid import UUID, uuid5
 
 from msgspec import Struct
 
-from domain.event import Decider, Event, Reasoned, events_of
+from daybook.domain.event import Decider, Event, Reasoned, events_of
 
 _QUEUES = UUID("0c6a3f1e-52b5-5a56-9a44-6a7f0d3c9b11")
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from domain.desk import Command, Desk, Reads
-from domain.errors import CountGrownError, VersionConflictError
+from daybook.domain.desk import Command, Desk, Reads
+from daybook.domain.errors import CountGrownError, VersionConflictError
 
 A = TypeVar("A")
 

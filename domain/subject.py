@@ -10,9 +10,9 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from domain.desk import Desk, Reads
-from domain.errors import NotFoundError
-from domain.event import Decider, Event, events_of
+from daybook.domain.desk import Desk, Reads
+from daybook.domain.errors import NotFoundError
+from daybook.domain.event import Decider, Event, events_of
 
 
 class Subject(Struct, frozen=True, kw_only=True, gc=False):

@@ -12,15 +12,15 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from domain.errors import (
+from daybook.domain.errors import (
     GraceNotOverError,
     TicketNotCalledError,
     TicketNotReturnableError,
     TicketNotWaitingError,
     TicketOverError,
 )
-from domain.event import Decider, Event, events_of, later
-from domain.restaurant import Token, Wait
+from daybook.domain.event import Decider, Event, events_of, later
+from daybook.domain.restaurant import Token, Wait
 
 # Tickets have ids drawn by time. One that is derived from a name is something else's, whose history
 # may be as long as that of a restaurant: nobody need look there for a ticket.

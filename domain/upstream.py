@@ -13,8 +13,8 @@ from uuid import UUID, uuid5
 from msgspec import Struct
 from msgspec.structs import replace
 
-from domain.errors import PollOvertakenError
-from domain.event import Decider, Event, events_of
+from daybook.domain.errors import PollOvertakenError
+from daybook.domain.event import Decider, Event, events_of
 
 MARKS_MAX = 100
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 from msgspec import DecodeError, Meta, Raw, ValidationError, convert, json
 
-from domain.errors import BadValueError
-from domain.patterns import whole
+from daybook.domain.errors import BadValueError
+from daybook.domain.patterns import whole
 
 # A year of room at both ends of the calendar: an instant within these bounds has a wall clock in
 # every time zone, and survives every lease, backoff and grace period that is added to it.

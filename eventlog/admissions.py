@@ -13,7 +13,7 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from eventlog.arrays import doubles, integers, texts
+from daybook.eventlog.arrays import doubles, integers, texts
 
 # The function stands in the migration: to lock rows and then to see what others left in them takes
 # two statements, and here they are one.

@@ -4,11 +4,11 @@ is packed. To pack a large batch takes a third as long as to append it."""
 from collections.abc import Sequence
 from typing import Any
 
-from eventlog.arrays import bigints, byteas, texts, unnested, uuids
-from eventlog.desk import Decided
-from eventlog.link import Answer, Connection, Link
-from eventlog.origin import Origin
-from eventlog.submission import Submission
+from daybook.eventlog.arrays import bigints, byteas, texts, unnested, uuids
+from daybook.eventlog.desk import Decided
+from daybook.eventlog.link import Answer, Connection, Link
+from daybook.eventlog.origin import Origin
+from daybook.eventlog.submission import Submission
 
 PART_EVENTS = 500
 

@@ -13,21 +13,21 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from domain.desk import NotOnDeskError
-from domain.errors import Refusal
-from domain.event import State
-from eventlog.appending import Appending
-from eventlog.arrays import uuids
-from eventlog.desk import BatchDesk, Entry
-from eventlog.folding import READ_AGGREGATES, fold_aggregates
-from eventlog.kept_answers import KeptAnswers
-from eventlog.link import Answer, Connection, Link
-from eventlog.live import LiveTable, Statements
-from eventlog.mapper import EventMapper
-from eventlog.memory import Memory
-from eventlog.origin import Receipt
-from eventlog.rows import Rows
-from eventlog.submission import Needs, Pick, Submission, load
+from daybook.domain.desk import NotOnDeskError
+from daybook.domain.errors import Refusal
+from daybook.domain.event import State
+from daybook.eventlog.appending import Appending
+from daybook.eventlog.arrays import uuids
+from daybook.eventlog.desk import BatchDesk, Entry
+from daybook.eventlog.folding import READ_AGGREGATES, fold_aggregates
+from daybook.eventlog.kept_answers import KeptAnswers
+from daybook.eventlog.link import Answer, Connection, Link
+from daybook.eventlog.live import LiveTable, Statements
+from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.memory import Memory
+from daybook.eventlog.origin import Receipt
+from daybook.eventlog.rows import Rows
+from daybook.eventlog.submission import Needs, Pick, Submission, load
 
 # One clock for all processes: the database's.
 READ_CLOCK = "SELECT clock_timestamp()"

@@ -8,12 +8,12 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.quarantine import Fault
-from eventlog.faults import examine
-from eventlog.mapper import EventMapper, FollowedEvent
+from daybook.domain.quarantine import Fault
+from daybook.eventlog.faults import examine
+from daybook.eventlog.mapper import EventMapper, FollowedEvent
 
 if TYPE_CHECKING:
-    from eventlog.follower import Derivable
+    from daybook.eventlog.follower import Derivable
 
 _log = logging.getLogger("daybook")
 

@@ -14,19 +14,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from domain.desk import Command, Haste
-from eventlog.batch import Batch
-from eventlog.database import writer_conninfo
-from eventlog.errors import UnavailableError
-from eventlog.idempotency import IdempotencyKey
-from eventlog.lane import Lane
-from eventlog.live import LiveTable
-from eventlog.mapper import EventMapper
-from eventlog.memory import Memory
-from eventlog.meter import Meter
-from eventlog.origin import Origin, Receipt
-from eventlog.unreadable_rows import UnreadableRows
-from eventlog.waiting import Lately, Line, Waiting
+from daybook.domain.desk import Command, Haste
+from daybook.eventlog.batch import Batch
+from daybook.eventlog.database import writer_conninfo
+from daybook.eventlog.errors import UnavailableError
+from daybook.eventlog.idempotency import IdempotencyKey
+from daybook.eventlog.lane import Lane
+from daybook.eventlog.live import LiveTable
+from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.memory import Memory
+from daybook.eventlog.meter import Meter
+from daybook.eventlog.origin import Origin, Receipt
+from daybook.eventlog.unreadable_rows import UnreadableRows
+from daybook.eventlog.waiting import Lately, Line, Waiting
 
 DEADLINE_SECONDS = 5.0
 WEIGHT_MAX = 500

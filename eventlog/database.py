@@ -10,8 +10,8 @@ from psycopg import AsyncConnection, Connection
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
-from eventlog import arrays
-from eventlog.caches import drop_caches
+from daybook.eventlog import arrays
+from daybook.eventlog.caches import drop_caches
 
 SCHEMA = "daybook"
 SERVICE_ROLE = "daybook_service"

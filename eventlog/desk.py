@@ -10,10 +10,10 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from domain.desk import NotOnDeskError
-from domain.errors import UnreadableAggregateError
-from domain.event import Decider, Event, S, State
-from eventlog.gate import Sealed
+from daybook.domain.desk import NotOnDeskError
+from daybook.domain.errors import UnreadableAggregateError
+from daybook.domain.event import Decider, Event, S, State
+from daybook.eventlog.gate import Sealed
 
 Source = tuple[str, Hashable]
 """A kind of aggregate, and among which of the ready ones they are taken."""

@@ -14,7 +14,7 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from eventlog.errors import StandbyError
+from daybook.eventlog.errors import StandbyError
 
 # The control file knows of a new timeline only after the next checkpoint; WAL is written on it at
 # once. A standby writes none.

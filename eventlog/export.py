@@ -17,9 +17,9 @@ from msgspec import DecodeError, Struct
 from psycopg import Connection
 from psycopg.rows import TupleRow
 
-from eventlog.errors import SetupError
-from eventlog.lines import Walk, read_line, read_pages_in_thread
-from eventlog.settled import settled_position_in_thread
+from daybook.eventlog.errors import SetupError
+from daybook.eventlog.lines import Walk, read_line, read_pages_in_thread
+from daybook.eventlog.settled import settled_position_in_thread
 
 if sys.platform != "win32":
     import fcntl

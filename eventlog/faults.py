@@ -11,11 +11,11 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.event import State
-from domain.quarantine import ERROR_CHARACTERS_MAX, Fault
-from domain.soundness import fault_in
-from eventlog.errors import UnknownTopicError
-from eventlog.mapper import EventMapper
+from daybook.domain.event import State
+from daybook.domain.quarantine import ERROR_CHARACTERS_MAX, Fault
+from daybook.domain.soundness import fault_in
+from daybook.eventlog.errors import UnknownTopicError
+from daybook.eventlog.mapper import EventMapper
 
 READ_AGGREGATE = """
 SELECT notification_id, originator_id, originator_version, topic, state

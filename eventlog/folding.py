@@ -4,11 +4,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
-from domain.soundness import fault_in
-from eventlog.desk import Unreadable
-from eventlog.faults import described
-from eventlog.history import fold_rows
-from eventlog.mapper import EventMapper
+from daybook.domain.soundness import fault_in
+from daybook.eventlog.desk import Unreadable
+from daybook.eventlog.faults import described
+from daybook.eventlog.history import fold_rows
+from daybook.eventlog.mapper import EventMapper
 
 READ_AGGREGATES = """
 SELECT originator_id, originator_version, topic, state

@@ -15,16 +15,16 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.event import Event
-from eventlog.careful import apply_readable
-from eventlog.database import connect, follower_conninfo
-from eventlog.epochs import enter_epoch
-from eventlog.errors import CursorAheadError, StandbyError
-from eventlog.horizon import READ_NEWEST_POSITION, Horizon
-from eventlog.mapper import EventMapper, FollowedEvent
-from eventlog.proof import Cursor as Cursor
-from eventlog.proof import prove
-from eventlog.wakeups import COURTESY_SECONDS, Wake, Wakeups
+from daybook.domain.event import Event
+from daybook.eventlog.careful import apply_readable
+from daybook.eventlog.database import connect, follower_conninfo
+from daybook.eventlog.epochs import enter_epoch
+from daybook.eventlog.errors import CursorAheadError, StandbyError
+from daybook.eventlog.horizon import READ_NEWEST_POSITION, Horizon
+from daybook.eventlog.mapper import EventMapper, FollowedEvent
+from daybook.eventlog.proof import Cursor as Cursor
+from daybook.eventlog.proof import prove
+from daybook.eventlog.wakeups import COURTESY_SECONDS, Wake, Wakeups
 
 _log = logging.getLogger("daybook")
 

@@ -17,10 +17,10 @@ from msgspec import Struct
 from msgspec.inspect import DateTimeType, StructType, Type, type_info
 from msgspec.json import Decoder, Encoder
 
-from domain.event import Event
-from domain.soundness import fault_in
-from domain.values import INSTANT_FIRST, INSTANT_LAST, texts_in
-from eventlog.errors import UnreadableEventError
+from daybook.domain.event import Event
+from daybook.domain.soundness import fault_in
+from daybook.domain.values import INSTANT_FIRST, INSTANT_LAST, texts_in
+from daybook.eventlog.errors import UnreadableEventError
 
 E = TypeVar("E", bound=Event)
 Sealed = tuple[str, bytes]

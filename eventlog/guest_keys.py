@@ -11,7 +11,7 @@ from msgspec import Struct
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import TupleRow
 
-from eventlog.arrays import uuids
+from daybook.eventlog.arrays import uuids
 
 # The subject that a guest is already, or a new one. A row that another process is just inserting
 # is waited for and then not seen by this statement: it gives nothing then, and is sent again.

@@ -7,8 +7,8 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.errors import UnreadableAggregateError
-from eventlog.mapper import EventMapper
+from daybook.domain.errors import UnreadableAggregateError
+from daybook.eventlog.mapper import EventMapper
 
 READ_HISTORIES = """
 SELECT originator_id, topic, state

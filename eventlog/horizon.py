@@ -24,7 +24,7 @@ from typing import Any
 from psycopg import AsyncConnection, AsyncCursor, Connection
 from psycopg.rows import TupleRow, tuple_row
 
-from eventlog.errors import StandbyError
+from daybook.eventlog.errors import StandbyError
 
 Cursor = AsyncCursor[TupleRow]
 

@@ -13,8 +13,8 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from eventlog.arrays import PackedArray, bigints, byteas, smallints, texts, unnested, uuids
-from eventlog.origin import StoredAnswer
+from daybook.eventlog.arrays import PackedArray, bigints, byteas, smallints, texts, unnested, uuids
+from daybook.eventlog.origin import StoredAnswer
 
 FIND_KEYS = """
 SELECT asked.principal, asked.key, fingerprint, status, body, command_id, (

@@ -14,12 +14,12 @@ from uuid import UUID
 
 from msgspec import DecodeError, Struct, ValidationError
 
-from domain.event import Decider
-from domain.values import check_instant
-from eventlog.errors import UnknownTopicError
-from eventlog.gate import check_imported
-from eventlog.lines import Line, read_line
-from eventlog.mapper import EventMapper
+from daybook.domain.event import Decider
+from daybook.domain.values import check_instant
+from daybook.eventlog.errors import UnknownTopicError
+from daybook.eventlog.gate import check_imported
+from daybook.eventlog.lines import Line, read_line
+from daybook.eventlog.mapper import EventMapper
 
 CHUNK_LINES = 10_000
 CHUNK_BYTES = 8 * 1024 * 1024

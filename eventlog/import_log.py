@@ -17,12 +17,12 @@ from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier
 from psycopg.types.json import Jsonb
 
-from eventlog.arrays import uuids
-from eventlog.database import connect_in_thread, owner_conninfo
-from eventlog.errors import SetupError
-from eventlog.import_lines import Checker, Chunk, LineFile
-from eventlog.lines import Line
-from eventlog.mapper import EventMapper
+from daybook.eventlog.arrays import uuids
+from daybook.eventlog.database import connect_in_thread, owner_conninfo
+from daybook.eventlog.errors import SetupError
+from daybook.eventlog.import_lines import Checker, Chunk, LineFile
+from daybook.eventlog.lines import Line
+from daybook.eventlog.mapper import EventMapper
 
 # Sessions of a process that has just ended, or was killed, are there for a moment more.
 OTHERS_SECONDS_MAX = 3.0

@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
-from eventlog.errors import KeyReusedError, KeySpentError
-from eventlog.idempotency import (
+from daybook.eventlog.errors import KeyReusedError, KeySpentError
+from daybook.eventlog.idempotency import (
     FIND_KEYS,
     FIND_SPENT_KEYS,
     INSERT_KEYS,
@@ -16,9 +16,9 @@ from eventlog.idempotency import (
     known_key,
     scopes,
 )
-from eventlog.link import Answer, Link
-from eventlog.origin import Receipt
-from eventlog.submission import Submission
+from daybook.eventlog.link import Answer, Link
+from daybook.eventlog.origin import Receipt
+from daybook.eventlog.submission import Submission
 
 
 class KeptAnswers:

@@ -11,19 +11,19 @@ from uuid import UUID
 import psycopg
 from psycopg import errors
 
-from eventlog.batch import Batch, Told
-from eventlog.database import connect, cut_off
-from eventlog.errors import (
+from daybook.eventlog.batch import Batch, Told
+from daybook.eventlog.database import connect, cut_off
+from daybook.eventlog.errors import (
     ConflictError,
     OutcomeUnknownError,
     StandbyError,
     StorageFullError,
     UnavailableError,
 )
-from eventlog.horizon import refuse_standby
-from eventlog.link import Connection, Link
-from eventlog.origin import Origin
-from eventlog.unreadable_rows import UnreadableRows, is_unloadable
+from daybook.eventlog.horizon import refuse_standby
+from daybook.eventlog.link import Connection, Link
+from daybook.eventlog.origin import Origin
+from daybook.eventlog.unreadable_rows import UnreadableRows, is_unloadable
 
 RETRY_SECONDS = 0.05
 CONFLICTS_MAX = 3

@@ -19,8 +19,8 @@ from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
 from psycopg.rows import TupleRow
 
-from eventlog.arrays import PackedArray
-from eventlog.database import connect
+from daybook.eventlog.arrays import PackedArray
+from daybook.eventlog.database import connect
 
 Connection = AsyncConnection[TupleRow]
 Parameter = PackedArray | int | str | UUID | None

@@ -11,7 +11,7 @@ from uuid import UUID
 from msgspec import Struct
 from psycopg.rows import TupleRow
 
-from domain.event import Decider, S
+from daybook.domain.event import Decider, S
 
 Parameters = Mapping[str, Any]
 Statements = Sequence[tuple[str, Parameters]]

@@ -14,9 +14,9 @@ from eventsourcing.persistence import Mapper, StoredEvent
 from msgspec import Struct, convert
 from msgspec.json import Decoder, Encoder
 
-from domain.event import Decider, Event
-from eventlog.errors import UnknownTopicError
-from eventlog.gate import Sealed, sealing
+from daybook.domain.event import Decider, Event
+from daybook.eventlog.errors import UnknownTopicError
+from daybook.eventlog.gate import Sealed, sealing
 
 Decode = Callable[[bytes], Event]
 E = TypeVar("E", bound=Event)

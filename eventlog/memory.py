@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-from domain.event import State
-from eventlog.caches import is_dropped_with_connections
-from eventlog.live import Change, LiveTable
+from daybook.domain.event import State
+from daybook.eventlog.caches import is_dropped_with_connections
+from daybook.eventlog.live import Change, LiveTable
 
 # As many as many workers have in their hands, at about a kilobyte each.
 COUNT_MAX = 20_000

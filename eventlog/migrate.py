@@ -15,8 +15,8 @@ from msgspec import Struct
 from psycopg import Connection, sql
 from psycopg.rows import TupleRow
 
-from eventlog.database import SCHEMA, connect_in_thread, owner_conninfo
-from eventlog.errors import SetupError
+from daybook.eventlog.database import SCHEMA, connect_in_thread, owner_conninfo
+from daybook.eventlog.errors import SetupError
 
 # Any number will do, as long as it is ours: the bytes of "daybook".
 MIGRATION_LOCK = 0x64617962_6F6F6B
@@ -46,7 +46,7 @@ class Migration(Struct, frozen=True):
 def migrations_in(packages: Sequence[ModuleType]) -> Iterator[Migration]:
     """Package by package, in the order of their layers, and by number within each."""
     for package in packages:
-        layer = package.__name__.partition(".")[0]
+        layer = package.__name__.split(".")[-2]
         for file in sorted(files(package).iterdir(), key=lambda entry: entry.name):
             if _NUMBERED.fullmatch(file.name):
                 yield Migration(f"{layer}/{file.name.removesuffix('.sql')}", file.read_text())

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from eventlog.database import connect_in_thread, reader_conninfo
-from eventlog.import_lines import open_lines
-from eventlog.lines import Line, Walk, Wanted, read_line, read_pages_in_thread
-from eventlog.settled import settled_position_in_thread
+from daybook.eventlog.database import connect_in_thread, reader_conninfo
+from daybook.eventlog.import_lines import open_lines
+from daybook.eventlog.lines import Line, Walk, Wanted, read_line, read_pages_in_thread
+from daybook.eventlog.settled import settled_position_in_thread
 
 
 def read_export(path: str | Path) -> Iterator[Line]:

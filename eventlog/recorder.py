@@ -24,13 +24,13 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row
 from uuid_utils.compat import uuid7
 
-import eventlog.migrations
-from eventlog import arrays
-from eventlog.appending import APPEND_EVENTS
-from eventlog.arrays import bigints, byteas, texts, uuids
-from eventlog.database import SCHEMA
-from eventlog.migrate import migrate
-from eventlog.settled import settled_position_in_thread
+import daybook.eventlog.migrations
+from daybook.eventlog import arrays
+from daybook.eventlog.appending import APPEND_EVENTS
+from daybook.eventlog.arrays import bigints, byteas, texts, uuids
+from daybook.eventlog.database import SCHEMA
+from daybook.eventlog.migrate import migrate
+from daybook.eventlog.settled import settled_position_in_thread
 
 ACTOR = "library"
 POLL_SECONDS = 0.05
@@ -74,7 +74,7 @@ class LogRecorder(PostgresApplicationRecorder):
 
     def create_table(self) -> None:
         """The schema is the migrations' business, safe with any number of processes at once."""
-        migrate(self.datastore.conninfo, [eventlog.migrations])
+        migrate(self.datastore.conninfo, [daybook.eventlog.migrations])
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **_: Any) -> Sequence[int] | None:
         """Appends all or nothing, in one statement that is a transaction of its own."""

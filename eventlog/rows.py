@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from domain.event import State
-from eventlog.arrays import bigints, uuids
-from eventlog.desk import Entry
-from eventlog.link import Link
-from eventlog.live import LiveTable
+from daybook.domain.event import State
+from daybook.eventlog.arrays import bigints, uuids
+from daybook.eventlog.desk import Entry
+from daybook.eventlog.link import Link
+from daybook.eventlog.live import LiveTable
 
 
 def _by_id(state: State) -> int:

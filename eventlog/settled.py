@@ -12,7 +12,7 @@ from typing import Any
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import TupleRow, tuple_row
 
-from eventlog.horizon import Horizon
+from daybook.eventlog.horizon import Horizon
 
 SETTLE_SECONDS_MAX = 0.5
 LOOK_SECONDS = 0.005

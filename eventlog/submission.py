@@ -4,14 +4,14 @@ from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 from uuid import UUID
 
-from domain.desk import Command, Reads
-from domain.event import State
-from eventlog.arrays import uuids
-from eventlog.desk import Decided
-from eventlog.idempotency import IdempotencyKey, Scope
-from eventlog.link import Answer, Link
-from eventlog.live import LiveTable
-from eventlog.origin import Origin
+from daybook.domain.desk import Command, Reads
+from daybook.domain.event import State
+from daybook.eventlog.arrays import uuids
+from daybook.eventlog.desk import Decided
+from daybook.eventlog.idempotency import IdempotencyKey, Scope
+from daybook.eventlog.link import Answer, Link
+from daybook.eventlog.live import LiveTable
+from daybook.eventlog.origin import Origin
 
 
 class Submission:

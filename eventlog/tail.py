@@ -17,16 +17,16 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 
-from domain.event import Event
-from eventlog.database import connect, reader_conninfo
-from eventlog.epochs import Place, common_position, enter_epoch, epoch_of
-from eventlog.errors import StandbyError, UnavailableError
-from eventlog.follower import POLL_SECONDS, SETTLING_SECONDS
-from eventlog.horizon import READ_NEWEST_POSITION, Horizon
-from eventlog.mapper import EventMapper, RecordedEvent
-from eventlog.subscription import Rendered, Stretch, Subscription, SubscriptionEndedError
-from eventlog.tasks import end
-from eventlog.wakeups import Wakeups
+from daybook.domain.event import Event
+from daybook.eventlog.database import connect, reader_conninfo
+from daybook.eventlog.epochs import Place, common_position, enter_epoch, epoch_of
+from daybook.eventlog.errors import StandbyError, UnavailableError
+from daybook.eventlog.follower import POLL_SECONDS, SETTLING_SECONDS
+from daybook.eventlog.horizon import READ_NEWEST_POSITION, Horizon
+from daybook.eventlog.mapper import EventMapper, RecordedEvent
+from daybook.eventlog.subscription import Rendered, Stretch, Subscription, SubscriptionEndedError
+from daybook.eventlog.tasks import end
+from daybook.eventlog.wakeups import Wakeups
 
 _log = logging.getLogger("daybook")
 

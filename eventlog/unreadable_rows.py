@@ -18,10 +18,10 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Composable, Identifier
 
-from domain.soundness import NUMBER_MAX
-from eventlog.arrays import uuids
-from eventlog.database import connect
-from eventlog.live import LiveTable
+from daybook.domain.soundness import NUMBER_MAX
+from daybook.eventlog.arrays import uuids
+from daybook.eventlog.database import connect
+from daybook.eventlog.live import LiveTable
 
 _log = logging.getLogger("daybook")
 

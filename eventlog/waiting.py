@@ -5,11 +5,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from domain.desk import Command
-from eventlog.batch import Told
-from eventlog.idempotency import IdempotencyKey
-from eventlog.origin import Origin, Receipt
-from eventlog.submission import Submission
+from daybook.domain.desk import Command
+from daybook.eventlog.batch import Told
+from daybook.eventlog.idempotency import IdempotencyKey
+from daybook.eventlog.origin import Origin, Receipt
+from daybook.eventlog.submission import Submission
 
 # How much the last batch counts in what is told of the last ones, and for how long.
 LAST_WEIGHT = 0.3

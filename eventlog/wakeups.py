@@ -15,8 +15,8 @@ from typing import Self
 
 import psycopg
 
-from eventlog.database import connect, reader_conninfo
-from eventlog.tasks import end
+from daybook.eventlog.database import connect, reader_conninfo
+from daybook.eventlog.tasks import end
 
 CHANNEL = "daybook_log"
 LISTEN = f"LISTEN {CHANNEL}"

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.event import Event
-from domain.order import Order
-from eventlog.mapper import FollowedEvent
+from daybook.domain.event import Event
+from daybook.domain.order import Order
+from daybook.eventlog.mapper import FollowedEvent
 
 ADD_TO_HOURS = """
 INSERT INTO busy_hours (hour, completed)

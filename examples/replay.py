@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from eventlog.lines import Line
-from eventlog.mapper import EventMapper
-from eventlog.reading import read_database, read_export
-from projections.registry import DECIDERS
+from daybook.eventlog.lines import Line
+from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.reading import read_database, read_export
+from daybook.projections.registry import DECIDERS
 
 MAPPER = EventMapper(DECIDERS)
 

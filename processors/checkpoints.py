@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from eventlog.database import connect, reader_conninfo
-from eventlog.horizon import READ_LAST_POSITION
-from eventlog.live import LiveTable
-from eventlog.settled import settled_position
-from processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
-from projections.checkpoints import due_tables, take_checkpoints
+from daybook.eventlog.database import connect, reader_conninfo
+from daybook.eventlog.horizon import READ_LAST_POSITION
+from daybook.eventlog.live import LiveTable
+from daybook.eventlog.settled import settled_position
+from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.projections.checkpoints import due_tables, take_checkpoints
 
 
 class Checkpoints(Processor):

@@ -6,11 +6,11 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from domain.claim import CompletionMode
-from domain.desk import Command
-from domain.order import ORDER
-from processors.deadlines import Deadline, Deadlines
-from processors.runtime import AGAIN_SECONDS, Hears, Processor, Runtime, Session
+from daybook.domain.claim import CompletionMode
+from daybook.domain.desk import Command
+from daybook.domain.order import ORDER
+from daybook.processors.deadlines import Deadline, Deadlines
+from daybook.processors.runtime import AGAIN_SECONDS, Hears, Processor, Runtime, Session
 
 # The claims that are due, and the first that is not: its remaining time is all that the processor
 # needs to know of the future. The time is the database's, like every due time, and never this

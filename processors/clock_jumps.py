@@ -12,13 +12,13 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from domain.clock import RecordJump
-from domain.desk import Command
-from domain.job import JOB
-from domain.workshop import RescheduleRetry
-from eventlog.origin import Origin
-from processors.database_clock import Jump
-from processors.runtime import (
+from daybook.domain.clock import RecordJump
+from daybook.domain.desk import Command
+from daybook.domain.job import JOB
+from daybook.domain.workshop import RescheduleRetry
+from daybook.eventlog.origin import Origin
+from daybook.processors.database_clock import Jump
+from daybook.processors.runtime import (
     AGAIN_SECONDS,
     BATCH_MAX,
     POLL_SECONDS,

@@ -6,11 +6,11 @@ whoever looks next.
 
 from typing import ClassVar
 
-from domain.claim import CompletedVia, CompletionMode
-from domain.desk import Command
-from domain.kitchen import CompleteOrder
-from domain.order import Order
-from processors.claims import EndsDueClaims, OpenClaim
+from daybook.domain.claim import CompletedVia, CompletionMode
+from daybook.domain.desk import Command
+from daybook.domain.kitchen import CompleteOrder
+from daybook.domain.order import Order
+from daybook.processors.claims import EndsDueClaims, OpenClaim
 
 
 class Completions(EndsDueClaims):

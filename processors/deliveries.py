@@ -14,18 +14,18 @@ from uuid import UUID
 from msgspec import Struct, json
 from uuid_utils.compat import uuid7
 
-from domain.job import JOB, Backoff, Job
-from domain.operation import OPERATION
-from domain.queue import QUEUE as QUEUES
-from domain.ticket import TicketStatus
-from domain.workshop import ClaimJobs, FinishJobs, Outcome, Result, Selector
-from eventlog.errors import UnavailableError
-from eventlog.tasks import end
-from processors.notifications import QUEUE, Notice
-from processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
-from processors.webhook import DeliveryError, Webhook
-from projections.job_picks import find_ready
-from projections.ticket_list import Standing, one_ticket
+from daybook.domain.job import JOB, Backoff, Job
+from daybook.domain.operation import OPERATION
+from daybook.domain.queue import QUEUE as QUEUES
+from daybook.domain.ticket import TicketStatus
+from daybook.domain.workshop import ClaimJobs, FinishJobs, Outcome, Result, Selector
+from daybook.eventlog.errors import UnavailableError
+from daybook.eventlog.tasks import end
+from daybook.processors.notifications import QUEUE, Notice
+from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.webhook import DeliveryError, Webhook
+from daybook.projections.job_picks import find_ready
+from daybook.projections.ticket_list import Standing, one_ticket
 
 _log = logging.getLogger("daybook")
 

@@ -5,12 +5,12 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from domain.bot import BOT
-from domain.desk import Command
-from domain.kitchen import Claimed, ClaimOrder
-from domain.order import ORDER
-from eventlog.origin import Origin
-from processors.runtime import (
+from daybook.domain.bot import BOT
+from daybook.domain.desk import Command
+from daybook.domain.kitchen import Claimed, ClaimOrder
+from daybook.domain.order import ORDER
+from daybook.eventlog.origin import Origin
+from daybook.processors.runtime import (
     AGAIN_SECONDS,
     BATCH_MAX,
     POLL_SECONDS,

@@ -16,12 +16,12 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from eventlog.database import connect, cut_off, reader_conninfo
-from eventlog.tasks import end
-from eventlog.unreadable_rows import is_unloadable
-from eventlog.wakeups import COURTESY_SECONDS, Wake
-from processors.database_clock import DatabaseClock
-from processors.runtime import POLL_SECONDS, Processor, Runtime, Session
+from daybook.eventlog.database import connect, cut_off, reader_conninfo
+from daybook.eventlog.tasks import end
+from daybook.eventlog.unreadable_rows import is_unloadable
+from daybook.eventlog.wakeups import COURTESY_SECONDS, Wake
+from daybook.processors.database_clock import DatabaseClock
+from daybook.processors.runtime import POLL_SECONDS, Processor, Runtime, Session
 
 _log = logging.getLogger("daybook")
 

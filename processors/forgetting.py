@@ -6,9 +6,9 @@ Whoever sends the key again after that is told that it was used.
 
 from typing import ClassVar
 
-from eventlog.admissions import forget_admissions
-from eventlog.idempotency import forget_keys
-from processors.runtime import BATCH_MAX, POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.eventlog.admissions import forget_admissions
+from daybook.eventlog.idempotency import forget_keys
+from daybook.processors.runtime import BATCH_MAX, POLL_SECONDS, Hears, Processor, Runtime, Session
 
 
 class Forgetting(Processor):

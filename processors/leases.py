@@ -8,12 +8,12 @@ import random
 from typing import ClassVar, cast
 from uuid import UUID
 
-from domain.desk import Command
-from domain.job import JOB, Job
-from domain.workshop import ExpireLease
-from eventlog.origin import Origin
-from processors.deadlines import Deadline, Deadlines
-from processors.runtime import (
+from daybook.domain.desk import Command
+from daybook.domain.job import JOB, Job
+from daybook.domain.workshop import ExpireLease
+from daybook.eventlog.origin import Origin
+from daybook.processors.deadlines import Deadline, Deadlines
+from daybook.processors.runtime import (
     AGAIN_SECONDS,
     POLL_SECONDS,
     Hears,

@@ -8,13 +8,13 @@ import logging
 from typing import Any, ClassVar, cast
 from uuid import UUID
 
-from domain.counter import MissTicket, Served
-from domain.desk import Command
-from domain.restaurant import RESTAURANT
-from domain.ticket import TICKET, NoShowVia, TicketStatus
-from eventlog.origin import Origin, Receipt
-from processors.deadlines import Deadline, Deadlines
-from processors.runtime import (
+from daybook.domain.counter import MissTicket, Served
+from daybook.domain.desk import Command
+from daybook.domain.restaurant import RESTAURANT
+from daybook.domain.ticket import TICKET, NoShowVia, TicketStatus
+from daybook.eventlog.origin import Origin, Receipt
+from daybook.processors.deadlines import Deadline, Deadlines
+from daybook.processors.runtime import (
     AGAIN_SECONDS,
     POLL_SECONDS,
     Hears,

@@ -13,16 +13,16 @@ from msgspec import Raw, Struct, json
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.event import Event
-from domain.job import UniqueScope
-from domain.new_jobs import NewJob, unique_id
-from domain.ticket import TICKET, Ticket
-from eventlog.follower import SETTLING_SECONDS, Follower
-from eventlog.mapper import EventMapper, FollowedEvent
-from eventlog.origin import Origin
-from processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
-from projections.enqueue import enqueue_async
-from projections.registry import DECIDERS
+from daybook.domain.event import Event
+from daybook.domain.job import UniqueScope
+from daybook.domain.new_jobs import NewJob, unique_id
+from daybook.domain.ticket import TICKET, Ticket
+from daybook.eventlog.follower import SETTLING_SECONDS, Follower
+from daybook.eventlog.mapper import EventMapper, FollowedEvent
+from daybook.eventlog.origin import Origin
+from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.projections.enqueue import enqueue_async
+from daybook.projections.registry import DECIDERS
 
 ACTOR = "system:notifications"
 QUEUE = "notifications"

@@ -12,14 +12,14 @@ from typing import ClassVar
 
 import psycopg
 
-from domain.desk import NotOnDeskError, Together
-from domain.errors import NotFoundError, OperationOverError
-from domain.operation import OPERATION, Operation, OperationStatus
-from domain.operations import CarryOut, FailOperation
-from eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
-from eventlog.origin import Receipt
-from processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
-from projections.operations import Due, find_due
+from daybook.domain.desk import NotOnDeskError, Together
+from daybook.domain.errors import NotFoundError, OperationOverError
+from daybook.domain.operation import OPERATION, Operation, OperationStatus
+from daybook.domain.operations import CarryOut, FailOperation
+from daybook.eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
+from daybook.eventlog.origin import Receipt
+from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.projections.operations import Due, find_due
 
 _log = logging.getLogger("daybook.operations")
 

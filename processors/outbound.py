@@ -16,7 +16,13 @@ from ipaddress import ip_address
 import httpcore2
 import httpx2
 
-from processors.public_addresses import NOTHING_PRIVATE, SETTING, Address, Private, is_public
+from daybook.processors.public_addresses import (
+    NOTHING_PRIVATE,
+    SETTING,
+    Address,
+    Private,
+    is_public,
+)
 
 # It would write whole addresses into the log.
 logging.getLogger("httpx2").setLevel(logging.WARNING)

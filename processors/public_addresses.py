@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from eventlog.errors import SetupError
+from daybook.eventlog.errors import SetupError
 
 SETTING = "DAYBOOK_OUTBOUND_PRIVATE"
 

@@ -14,12 +14,19 @@ from uuid import UUID
 
 from psycopg.rows import TupleRow
 
-from domain.quarantine import QUARANTINE, Detect, Fault
-from eventlog.faults import examine, fault_in_event
-from eventlog.horizon import READ_LAST_POSITION, Horizon
-from eventlog.mapper import EventMapper
-from processors.runtime import AGAIN_SECONDS, POLL_SECONDS, Hears, Processor, Runtime, Session
-from projections.registry import DECIDERS
+from daybook.domain.quarantine import QUARANTINE, Detect, Fault
+from daybook.eventlog.faults import examine, fault_in_event
+from daybook.eventlog.horizon import READ_LAST_POSITION, Horizon
+from daybook.eventlog.mapper import EventMapper
+from daybook.processors.runtime import (
+    AGAIN_SECONDS,
+    POLL_SECONDS,
+    Hears,
+    Processor,
+    Runtime,
+    Session,
+)
+from daybook.projections.registry import DECIDERS
 
 _log = logging.getLogger("daybook")
 

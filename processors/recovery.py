@@ -6,11 +6,11 @@ for somebody to look at it.
 
 from typing import ClassVar
 
-from domain.claim import CompletionMode, ReleaseReason
-from domain.desk import Command
-from domain.kitchen import ReleaseOrder
-from domain.order import Order
-from processors.claims import EndsDueClaims, OpenClaim
+from daybook.domain.claim import CompletionMode, ReleaseReason
+from daybook.domain.desk import Command
+from daybook.domain.kitchen import ReleaseOrder
+from daybook.domain.order import Order
+from daybook.processors.claims import EndsDueClaims, OpenClaim
 
 
 class Recovery(EndsDueClaims):

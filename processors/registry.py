@@ -1,22 +1,22 @@
 """The process managers, listed once. A new one is one line here."""
 
-from processors.checkpoints import Checkpoints
-from processors.clock_jumps import ClockJumps
-from processors.completions import Completions
-from processors.deliveries import Deliveries
-from processors.dispatch import Dispatch
-from processors.forgetting import Forgetting
-from processors.leases import Leases
-from processors.no_shows import NoShows
-from processors.notifications import Notifications
-from processors.operations import Operations
-from processors.qstash import QStash
-from processors.quarantine import QuarantineScan
-from processors.recovery import Recovery
-from processors.runtime import Processor
-from processors.schedules import Schedules
-from processors.scheduling import GRACE_SECONDS, Scheduling
-from processors.upstreams import Upstreams
+from daybook.processors.checkpoints import Checkpoints
+from daybook.processors.clock_jumps import ClockJumps
+from daybook.processors.completions import Completions
+from daybook.processors.deliveries import Deliveries
+from daybook.processors.dispatch import Dispatch
+from daybook.processors.forgetting import Forgetting
+from daybook.processors.leases import Leases
+from daybook.processors.no_shows import NoShows
+from daybook.processors.notifications import Notifications
+from daybook.processors.operations import Operations
+from daybook.processors.qstash import QStash
+from daybook.processors.quarantine import QuarantineScan
+from daybook.processors.recovery import Recovery
+from daybook.processors.runtime import Processor
+from daybook.processors.schedules import Schedules
+from daybook.processors.scheduling import GRACE_SECONDS, Scheduling
+from daybook.processors.upstreams import Upstreams
 
 
 def all_processors(

@@ -14,15 +14,15 @@ from msgspec import Struct, field
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.desk import Command
-from domain.errors import Refusal
-from domain.event import Decider
-from domain.kitchen import ATTEMPTS_MAX
-from eventlog.committer import Committer
-from eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
-from eventlog.origin import Origin, Receipt
-from eventlog.wakeups import Wakeups
-from processors.database_clock import DatabaseClock
+from daybook.domain.desk import Command
+from daybook.domain.errors import Refusal
+from daybook.domain.event import Decider
+from daybook.domain.kitchen import ATTEMPTS_MAX
+from daybook.eventlog.committer import Committer
+from daybook.eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
+from daybook.eventlog.origin import Origin, Receipt
+from daybook.eventlog.wakeups import Wakeups
+from daybook.processors.database_clock import DatabaseClock
 
 DELAY_SECONDS = 10.0
 BATCH_MAX = 500

@@ -6,11 +6,18 @@ whoever comes second finds that it has moved on.
 
 from typing import ClassVar
 
-from domain.desk import Command
-from domain.schedule import LATE_SECONDS_MAX, SCHEDULE, MissedRuns, Schedule, run_id, schedule_id
-from domain.timetable import RUNS_MAX, FireSchedule
-from eventlog.origin import Origin
-from processors.runtime import (
+from daybook.domain.desk import Command
+from daybook.domain.schedule import (
+    LATE_SECONDS_MAX,
+    SCHEDULE,
+    MissedRuns,
+    Schedule,
+    run_id,
+    schedule_id,
+)
+from daybook.domain.timetable import RUNS_MAX, FireSchedule
+from daybook.eventlog.origin import Origin
+from daybook.processors.runtime import (
     AGAIN_SECONDS,
     BATCH_MAX,
     POLL_SECONDS,
@@ -19,7 +26,7 @@ from processors.runtime import (
     Runtime,
     Session,
 )
-from projections.schedules import DueSchedule, find_due_schedules
+from daybook.projections.schedules import DueSchedule, find_due_schedules
 
 ACTOR = "system:schedules"
 DEED = "fire"

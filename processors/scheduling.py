@@ -14,11 +14,11 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.order import ORDER
-from eventlog.tasks import end
-from processors.claims import OpenClaim
-from processors.qstash import Completion, PublishError, QStash
-from processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.domain.order import ORDER
+from daybook.eventlog.tasks import end
+from daybook.processors.claims import OpenClaim
+from daybook.processors.qstash import Completion, PublishError, QStash
+from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
 
 _log = logging.getLogger("daybook")
 

@@ -9,9 +9,9 @@ from http import HTTPStatus
 
 import httpx2
 
-from processors.outbound import NotPublicError, Outbound
-from processors.upstream_feeds import Feed
-from processors.upstream_pages import BadPageError, Page, read_page
+from daybook.processors.outbound import NotPublicError, Outbound
+from daybook.processors.upstream_feeds import Feed
+from daybook.processors.upstream_pages import BadPageError, Page, read_page
 
 CONNECT_SECONDS_MAX = 5.0
 PAGE_SECONDS_MAX = 30.0

@@ -8,12 +8,12 @@ from typing import Annotated
 
 from msgspec import DecodeError, Meta, Struct, ValidationError, convert, json, toml
 
-from domain.intake import RecordJob
-from domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
-from domain.patterns import whole
-from domain.upstream import Overlap
-from domain.values import Attempts, LeaseSeconds, Name, Priority
-from eventlog.errors import SetupError
+from daybook.domain.intake import RecordJob
+from daybook.domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
+from daybook.domain.patterns import whole
+from daybook.domain.upstream import Overlap
+from daybook.domain.values import Attempts, LeaseSeconds, Name, Priority
+from daybook.eventlog.errors import SetupError
 
 DAY_SECONDS = 86_400
 FILE_BYTES_MAX = 1024 * 1024

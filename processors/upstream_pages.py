@@ -5,11 +5,11 @@ from typing import Any
 
 from msgspec import DecodeError, Raw, Struct, ValidationError, json
 
-from domain.errors import BadValueError
-from domain.job import NULL
-from domain.upstream_record import Found
-from domain.values import PAYLOAD_BYTES_MAX, check_payload
-from processors.upstream_feeds import Mapping
+from daybook.domain.errors import BadValueError
+from daybook.domain.job import NULL
+from daybook.domain.upstream_record import Found
+from daybook.domain.values import PAYLOAD_BYTES_MAX, check_payload
+from daybook.processors.upstream_feeds import Mapping
 
 RECORDS_MAX = 1000
 # A job's payload holds the record and up to 4 KiB about it.

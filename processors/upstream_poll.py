@@ -17,16 +17,16 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.desk import Command
-from domain.intake import FailPoll, RecordJob, TakeInPage, TakeInVanished
-from domain.job import Backoff
-from domain.upstream import Poll, Upstream, begin, upstream_id
-from domain.upstream_record import Found, is_news, record_uuid
-from processors.runtime import BATCH_MAX, Runtime
-from processors.upstream_client import FeedClient, FeedError
-from processors.upstream_feeds import Feed
-from processors.upstream_pages import Page
-from projections.upstream_records import (
+from daybook.domain.desk import Command
+from daybook.domain.intake import FailPoll, RecordJob, TakeInPage, TakeInVanished
+from daybook.domain.job import Backoff
+from daybook.domain.upstream import Poll, Upstream, begin, upstream_id
+from daybook.domain.upstream_record import Found, is_news, record_uuid
+from daybook.processors.runtime import BATCH_MAX, Runtime
+from daybook.processors.upstream_client import FeedClient, FeedError
+from daybook.processors.upstream_feeds import Feed
+from daybook.processors.upstream_pages import Page
+from daybook.projections.upstream_records import (
     Known,
     check_records,
     count_vanished,

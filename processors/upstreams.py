@@ -4,16 +4,16 @@ import asyncio
 import random
 from typing import ClassVar
 
-from domain.job import Backoff
-from domain.upstream import UPSTREAM
-from domain.upstream_record import UPSTREAM_RECORD
-from eventlog.tasks import end
-from processors.outbound import Outbound
-from processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
-from processors.upstream_client import FeedClient
-from processors.upstream_feeds import Feeds
-from processors.upstream_poll import FeedPoll
-from projections.upstreams import all_upstreams
+from daybook.domain.job import Backoff
+from daybook.domain.upstream import UPSTREAM
+from daybook.domain.upstream_record import UPSTREAM_RECORD
+from daybook.eventlog.tasks import end
+from daybook.processors.outbound import Outbound
+from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.upstream_client import FeedClient
+from daybook.processors.upstream_feeds import Feeds
+from daybook.processors.upstream_poll import FeedPoll
+from daybook.projections.upstreams import all_upstreams
 
 # Who stands by leaves a poll to the other for so long after the other's last sign of life.
 STANDBY_SECONDS = 60.0

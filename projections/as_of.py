@@ -15,13 +15,13 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier
 
-from domain.event import Decider, State
-from eventlog.history import fold_histories
-from eventlog.live import LiveTable
-from eventlog.mapper import EventMapper
-from eventlog.unreadable_rows import unreadable_condition
-from projections.checkpoints import Checkpoint, latest_checkpoint, twin_of
-from projections.registry import DECIDERS, LIVE_TABLES
+from daybook.domain.event import Decider, State
+from daybook.eventlog.history import fold_histories
+from daybook.eventlog.live import LiveTable
+from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.unreadable_rows import unreadable_condition
+from daybook.projections.checkpoints import Checkpoint, latest_checkpoint, twin_of
+from daybook.projections.registry import DECIDERS, LIVE_TABLES
 
 CHUNK = 2000
 

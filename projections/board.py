@@ -6,12 +6,12 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.bot import Bot
-from domain.order import Order, OrderStatus
-from projections.current import all_bots
-from projections.finished_orders import FinishedOrders
-from projections.order_list import read_section
-from projections.snapshot import enter_snapshot
+from daybook.domain.bot import Bot
+from daybook.domain.order import Order, OrderStatus
+from daybook.projections.current import all_bots
+from daybook.projections.finished_orders import FinishedOrders
+from daybook.projections.order_list import read_section
+from daybook.projections.snapshot import enter_snapshot
 
 # How many orders of each status are shown: more than anybody can look at.
 SHOWN_MAX = {

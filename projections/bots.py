@@ -6,19 +6,11 @@ from typing import Any
 from msgspec import json
 from psycopg.rows import TupleRow
 
-from domain.bot import BOT, Bot
-from domain.claim import CompletionMode
-from eventlog.arrays import (
-    bigints,
-    booleans,
-    integers,
-    texts,
-    timestamps,
-    unnested,
-    uuids,
-)
-from eventlog.live import Change, LiveTable, Parameters
-from eventlog.lookups import same
+from daybook.domain.bot import BOT, Bot
+from daybook.domain.claim import CompletionMode
+from daybook.eventlog.arrays import bigints, booleans, integers, texts, timestamps, unnested, uuids
+from daybook.eventlog.live import Change, LiveTable, Parameters
+from daybook.eventlog.lookups import same
 
 # The columns as `load` takes them, for every statement that reads bots.
 SELECT_BOTS = """

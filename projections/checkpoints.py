@@ -18,9 +18,9 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier, Literal
 
-from eventlog.live import LiveTable
-from projections.registry import LIVE_TABLES
-from projections.snapshot import begin_snapshot
+from daybook.eventlog.live import LiveTable
+from daybook.projections.registry import LIVE_TABLES
+from daybook.projections.snapshot import begin_snapshot
 
 PAST: Final = "daybook_past"
 

@@ -11,16 +11,16 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.bot import Bot
-from domain.job import Job
-from domain.order import Order
-from eventlog.history import fold_histories, refuse_unreadable
-from eventlog.live import LiveTable
-from eventlog.mapper import EventMapper
-from projections.bots import SELECT_BOTS, LiveBots
-from projections.jobs import SELECT_JOBS, LiveJobs
-from projections.orders import SELECT_ORDERS, LiveOrders
-from projections.registry import DECIDERS
+from daybook.domain.bot import Bot
+from daybook.domain.job import Job
+from daybook.domain.order import Order
+from daybook.eventlog.history import fold_histories, refuse_unreadable
+from daybook.eventlog.live import LiveTable
+from daybook.eventlog.mapper import EventMapper
+from daybook.projections.bots import SELECT_BOTS, LiveBots
+from daybook.projections.jobs import SELECT_JOBS, LiveJobs
+from daybook.projections.orders import SELECT_ORDERS, LiveOrders
+from daybook.projections.registry import DECIDERS
 
 READ_ORDER = f"{SELECT_ORDERS} WHERE id = %(id)s"
 READ_BOT = f"{SELECT_BOTS} WHERE id = %(id)s"

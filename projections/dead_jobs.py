@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from projections.job_walks import OF_SOURCE, SOURCES
-from projections.snapshot import PLAN_BY_INDEX
+from daybook.projections.job_walks import OF_SOURCE, SOURCES
+from daybook.projections.snapshot import PLAN_BY_INDEX
 
 _IS_MATCH = "(%(error)s::text IS NULL OR strpos(error, %(error)s) > 0)"
 

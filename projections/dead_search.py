@@ -11,13 +11,13 @@ from msgspec import Meta, Struct, json
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.job import Job
-from projections.dead_jobs import DeadFilter
-from projections.job_picks import COLUMNS
-from projections.job_walks import OF_SOURCE, SOURCES
-from projections.jobs import load_jobs
-from projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
-from projections.snapshot import PLAN_BY_INDEX
+from daybook.domain.job import Job
+from daybook.projections.dead_jobs import DeadFilter
+from daybook.projections.job_picks import COLUMNS
+from daybook.projections.job_walks import OF_SOURCE, SOURCES
+from daybook.projections.jobs import load_jobs
+from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
+from daybook.projections.snapshot import PLAN_BY_INDEX
 
 LOOKED_AT_MAX = 5000
 

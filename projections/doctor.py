@@ -7,18 +7,18 @@ from uuid import UUID
 
 from msgspec.structs import asdict, replace
 
-from domain.job import Job
-from domain.quarantine import Quarantine, QuarantineStatus
-from eventlog.history import fold_histories
-from eventlog.live import LiveTable
-from eventlog.mapper import EventMapper
-from eventlog.unreadable_rows import find_unreadable_rows
-from projections.findings import NAMED_MAX, Connection, Finding, Health
-from projections.house_examinations import OF_THE_HOUSE, examine_followers
-from projections.quarantines import all_quarantines
-from projections.registry import DECIDERS, LIVE_TABLES
-from projections.snapshot import begin_snapshot
-from projections.work_examinations import OF_THE_WORK
+from daybook.domain.job import Job
+from daybook.domain.quarantine import Quarantine, QuarantineStatus
+from daybook.eventlog.history import fold_histories
+from daybook.eventlog.live import LiveTable
+from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.unreadable_rows import find_unreadable_rows
+from daybook.projections.findings import NAMED_MAX, Connection, Finding, Health
+from daybook.projections.house_examinations import OF_THE_HOUSE, examine_followers
+from daybook.projections.quarantines import all_quarantines
+from daybook.projections.registry import DECIDERS, LIVE_TABLES
+from daybook.projections.snapshot import begin_snapshot
+from daybook.projections.work_examinations import OF_THE_WORK
 
 # So many rows of a live table are compared with the log: all of them as a rule.
 COMPARED_MAX = 20_000

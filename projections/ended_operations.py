@@ -11,11 +11,11 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.event import Event
-from domain.operation import OPERATION, Operation, OperationKind, OperationStatus
-from eventlog.arrays import bigints, texts, timestamps
-from eventlog.history import fold_histories
-from eventlog.mapper import EventMapper, FollowedEvent
+from daybook.domain.event import Event
+from daybook.domain.operation import OPERATION, Operation, OperationKind, OperationStatus
+from daybook.eventlog.arrays import bigints, texts, timestamps
+from daybook.eventlog.history import fold_histories
+from daybook.eventlog.mapper import EventMapper, FollowedEvent
 
 ADD_ENDED_OPERATIONS = """
 INSERT INTO ended_operations AS known (minute_at, kind, status, count, microseconds, oldest_at,

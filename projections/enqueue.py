@@ -14,22 +14,22 @@ from psycopg import AsyncConnection, Connection, ConnectionInfo, errors
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from domain.job import JOB, Job
-from domain.new_jobs import JOB_NUMBERS, CreateJobs, Enqueued, NewJob
-from eventlog import arrays
-from eventlog.appending import APPEND_EVENTS, appended
-from eventlog.arrays import uuids
-from eventlog.batch import DRAW_NUMBERS, READ_CLOCK
-from eventlog.database import SCHEMA, SERVICE_ROLE
-from eventlog.desk import BatchDesk
-from eventlog.folding import READ_AGGREGATES, fold_aggregates
-from eventlog.live import Change, Parameters
-from eventlog.mapper import EventMapper
-from eventlog.origin import Origin
-from eventlog.wakeups import NOTIFY
-from projections.jobs import LiveJobs
-from projections.queues import LiveQueues
-from projections.registry import DECIDERS
+from daybook.domain.job import JOB, Job
+from daybook.domain.new_jobs import JOB_NUMBERS, CreateJobs, Enqueued, NewJob
+from daybook.eventlog import arrays
+from daybook.eventlog.appending import APPEND_EVENTS, appended
+from daybook.eventlog.arrays import uuids
+from daybook.eventlog.batch import DRAW_NUMBERS, READ_CLOCK
+from daybook.eventlog.database import SCHEMA, SERVICE_ROLE
+from daybook.eventlog.desk import BatchDesk
+from daybook.eventlog.folding import READ_AGGREGATES, fold_aggregates
+from daybook.eventlog.live import Change, Parameters
+from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.origin import Origin
+from daybook.eventlog.wakeups import NOTIFY
+from daybook.projections.jobs import LiveJobs
+from daybook.projections.queues import LiveQueues
+from daybook.projections.registry import DECIDERS
 
 # Who is quicker with a unique key has it: the other waits until that is certain.
 APPEND_NEW_EVENTS = APPEND_EVENTS.replace(

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from psycopg.rows import TupleRow
 
-from domain.subject import SUBJECT, Subject
-from eventlog.arrays import bigints, texts, timestamps, uuids
-from eventlog.live import LiveTable, Parameters
-from eventlog.lookups import same
+from daybook.domain.subject import SUBJECT, Subject
+from daybook.eventlog.arrays import bigints, texts, timestamps, uuids
+from daybook.eventlog.live import LiveTable, Parameters
+from daybook.eventlog.lookups import same
 
 SELECT_ERASED_SUBJECTS = "SELECT id, version, erased_at, reason FROM erased_subjects"
 

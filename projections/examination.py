@@ -5,11 +5,11 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.errors import NotFoundError, ReadableAggregateError
-from domain.quarantine import Fault
-from eventlog.faults import READ_AGGREGATE, fault_of
-from eventlog.mapper import EventMapper
-from projections.registry import DECIDERS
+from daybook.domain.errors import NotFoundError, ReadableAggregateError
+from daybook.domain.quarantine import Fault
+from daybook.eventlog.faults import READ_AGGREGATE, fault_of
+from daybook.eventlog.mapper import EventMapper
+from daybook.projections.registry import DECIDERS
 
 _MAPPER = EventMapper(DECIDERS)
 

@@ -8,18 +8,18 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.bot import Bot
-from domain.claim import CompletionMode
-from domain.job import Job, JobStatus
-from domain.operation import OperationStatus
-from domain.order import Order, OrderKind, OrderStatus
-from domain.quarantine import Fault
-from domain.ticket import Ticket
-from eventlog.mapper import RecordedEvent
-from projections import reasons
-from projections.explain_ticket import explain_ticket
-from projections.history import decider_of, read_history
-from projections.reasons import Next, Reason
+from daybook.domain.bot import Bot
+from daybook.domain.claim import CompletionMode
+from daybook.domain.job import Job, JobStatus
+from daybook.domain.operation import OperationStatus
+from daybook.domain.order import Order, OrderKind, OrderStatus
+from daybook.domain.quarantine import Fault
+from daybook.domain.ticket import Ticket
+from daybook.eventlog.mapper import RecordedEvent
+from daybook.projections import reasons
+from daybook.projections.explain_ticket import explain_ticket
+from daybook.projections.history import decider_of, read_history
+from daybook.projections.reasons import Next, Reason
 
 # Counting further would take longer than anybody wants to know it.
 AHEAD_MAX = 10_000

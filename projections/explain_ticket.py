@@ -6,10 +6,10 @@ from typing import ClassVar
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.ticket import Ticket, TicketStatus
-from eventlog.mapper import RecordedEvent
-from projections.reasons import Cancelled, Ended, Next, Reason
-from projections.ticket_list import one_ticket
+from daybook.domain.ticket import Ticket, TicketStatus
+from daybook.eventlog.mapper import RecordedEvent
+from daybook.projections.reasons import Cancelled, Ended, Next, Reason
+from daybook.projections.ticket_list import one_ticket
 
 
 class InLine(Reason, frozen=True, kw_only=True, tag=True):

@@ -15,12 +15,12 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.event import Event
-from domain.job import JOB, Job, JobStatus
-from eventlog.arrays import bigints, texts, unnested, uuids
-from eventlog.live import Change, Parameters, Statements
-from eventlog.mapper import EventMapper, FollowedEvent
-from projections.job_labels import JobLabel, label_in, read_labels
+from daybook.domain.event import Event
+from daybook.domain.job import JOB, Job, JobStatus
+from daybook.eventlog.arrays import bigints, texts, unnested, uuids
+from daybook.eventlog.live import Change, Parameters, Statements
+from daybook.eventlog.mapper import EventMapper, FollowedEvent
+from daybook.projections.job_labels import JobLabel, label_in, read_labels
 
 _INSERTED = unnested(
     "ids uuid, numbers bigint, statuses text, queues text, types text, subjects text"

@@ -11,12 +11,12 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.claim import Claim, CompletionMode
-from domain.event import Event
-from domain.order import ORDER, Order, OrderKind, OrderStatus
-from eventlog.arrays import bigints, smallints, texts, timestamps, unnested, uuids
-from eventlog.history import fold_histories
-from eventlog.mapper import EventMapper, FollowedEvent
+from daybook.domain.claim import Claim, CompletionMode
+from daybook.domain.event import Event
+from daybook.domain.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.eventlog.arrays import bigints, smallints, texts, timestamps, unnested, uuids
+from daybook.eventlog.history import fold_histories
+from daybook.eventlog.mapper import EventMapper, FollowedEvent
 
 _INSERTED = unnested(
     "numbers bigint, ids uuid, versions bigint, created timestamptz, updated timestamptz, "

@@ -10,11 +10,11 @@ from msgspec import json
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.event import Event
-from domain.ticket import TICKET, Ticket
-from eventlog.arrays import bigints, byteas, texts, uuids
-from eventlog.history import fold_histories
-from eventlog.mapper import EventMapper, FollowedEvent
+from daybook.domain.event import Event
+from daybook.domain.ticket import TICKET, Ticket
+from daybook.eventlog.arrays import bigints, byteas, texts, uuids
+from daybook.eventlog.history import fold_histories
+from daybook.eventlog.mapper import EventMapper, FollowedEvent
 
 UPSERT_FINISHED_TICKETS = """
 INSERT INTO finished_tickets (id, restaurant_id, subject_id, place, status, ticket)

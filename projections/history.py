@@ -7,11 +7,11 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.event import Decider
-from domain.quarantine import Fault
-from eventlog.faults import fault_of, kind_of
-from eventlog.mapper import EventMapper, RecordedEvent
-from projections.registry import DECIDERS
+from daybook.domain.event import Decider
+from daybook.domain.quarantine import Fault
+from daybook.eventlog.faults import fault_of, kind_of
+from daybook.eventlog.mapper import EventMapper, RecordedEvent
+from daybook.projections.registry import DECIDERS
 
 READ_HISTORY = """
 SELECT notification_id, originator_id, originator_version, topic, state,

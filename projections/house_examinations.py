@@ -2,15 +2,15 @@
 
 from collections.abc import Collection, Sequence
 
-from domain.clock import CLOCK_ID
-from domain.rebuild import RebuildAction
-from eventlog.epochs import READ_EPOCH, READ_LAST_EPOCH
-from eventlog.follower import FIND_AHEAD, UNREAD_SECONDS
-from eventlog.horizon import READ_NEWEST_POSITION
-from projections.findings import Connection, Examination, Finding, Health, rows_of
-from projections.indexes import READ_INDEXES, expected_indexes
-from projections.registry import FOLLOWERS
-from projections.running_rebuilds import REBUILD_LOCK
+from daybook.domain.clock import CLOCK_ID
+from daybook.domain.rebuild import RebuildAction
+from daybook.eventlog.epochs import READ_EPOCH, READ_LAST_EPOCH
+from daybook.eventlog.follower import FIND_AHEAD, UNREAD_SECONDS
+from daybook.eventlog.horizon import READ_NEWEST_POSITION
+from daybook.projections.findings import Connection, Examination, Finding, Health, rows_of
+from daybook.projections.indexes import READ_INDEXES, expected_indexes
+from daybook.projections.registry import FOLLOWERS
+from daybook.projections.running_rebuilds import REBUILD_LOCK
 
 WRITER_SECONDS_MAX = 2.0
 LAG_SECONDS_MAX = 10.0

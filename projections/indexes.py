@@ -2,8 +2,8 @@
 
 import re
 
-from eventlog.migrate import migrations_in
-from projections.registry import MIGRATIONS
+from daybook.eventlog.migrate import migrations_in
+from daybook.projections.registry import MIGRATIONS
 
 # An index that is being made, or whose making was cut off, is there and serves nobody.
 READ_INDEXES = """

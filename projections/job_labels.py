@@ -8,10 +8,10 @@ from msgspec import DecodeError, Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.event import Event
-from domain.job import JOB, Job
-from eventlog.arrays import texts, uuids
-from eventlog.mapper import EventMapper
+from daybook.domain.event import Event
+from daybook.domain.job import JOB, Job
+from daybook.eventlog.arrays import texts, uuids
+from daybook.eventlog.mapper import EventMapper
 
 # A job whose unique key is used again is created again; the last time counts.
 READ_CREATIONS = """

@@ -17,18 +17,13 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.job import JOB, Job, JobStatus
-from eventlog.history import fold_histories
-from eventlog.mapper import EventMapper
-from projections.job_place import JobFilter, Place
-from projections.job_walks import (
-    COUNT_OF_SOURCES,
-    COUNT_OF_SUBJECT,
-    OF_SOURCES,
-    OF_SUBJECT,
-)
-from projections.jobs import load_jobs
-from projections.snapshot import FOLD_MAX, enter_live_snapshot
+from daybook.domain.job import JOB, Job, JobStatus
+from daybook.eventlog.history import fold_histories
+from daybook.eventlog.mapper import EventMapper
+from daybook.projections.job_place import JobFilter, Place
+from daybook.projections.job_walks import COUNT_OF_SOURCES, COUNT_OF_SUBJECT, OF_SOURCES, OF_SUBJECT
+from daybook.projections.jobs import load_jobs
+from daybook.projections.snapshot import FOLD_MAX, enter_live_snapshot
 
 _MAPPER = EventMapper((JOB,))
 _FINISHED = (JobStatus.COMPLETED, JobStatus.CANCELLED)

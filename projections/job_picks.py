@@ -12,8 +12,8 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.workshop import Selector
-from eventlog.arrays import PackedArray, texts
+from daybook.domain.workshop import Selector
+from daybook.eventlog.arrays import PackedArray, texts
 
 # More than one worker asks for at a time need not be counted.
 READY_COUNT_MAX = 1000

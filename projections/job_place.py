@@ -5,8 +5,8 @@ from typing import Annotated, Self
 
 from msgspec import Meta, Struct, json
 
-from domain.job import Job, JobStatus
-from projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
+from daybook.domain.job import Job, JobStatus
+from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
 
 # In the order in which a list shows them.
 SECTIONS = (

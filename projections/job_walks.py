@@ -5,8 +5,8 @@ walk along an index that stops at the limit, so that a million other jobs are no
 is asked for by its subject has an index of its own.
 """
 
-from domain.job import JobStatus
-from projections.job_picks import COLUMNS
+from daybook.domain.job import JobStatus
+from daybook.projections.job_picks import COLUMNS
 
 SOURCES = """
 WITH sources AS (

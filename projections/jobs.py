@@ -8,10 +8,10 @@ from uuid import UUID
 from msgspec import Raw
 from psycopg.rows import TupleRow
 
-from domain.job import JOB, NULL, Job, JobStatus, Lease, UniqueScope
-from domain.operation import OPERATION
-from domain.workshop import Selector
-from eventlog.arrays import (
+from daybook.domain.job import JOB, NULL, Job, JobStatus, Lease, UniqueScope
+from daybook.domain.operation import OPERATION
+from daybook.domain.workshop import Selector
+from daybook.eventlog.arrays import (
     bigints,
     booleans,
     byteas,
@@ -23,10 +23,10 @@ from eventlog.arrays import (
     unnested,
     uuids,
 )
-from eventlog.live import Around, Change, Changes, LiveTable, Parameters, Statements
-from eventlog.lookups import same
-from projections import finished_jobs, lanes
-from projections.job_picks import (
+from daybook.eventlog.live import Around, Change, Changes, LiveTable, Parameters, Statements
+from daybook.eventlog.lookups import same
+from daybook.projections import finished_jobs, lanes
+from daybook.projections.job_picks import (
     COLUMNS,
     OVERLOOKED,
     PICK_HEAD,
@@ -34,7 +34,7 @@ from projections.job_picks import (
     PICK_SOURCE,
     selection,
 )
-from projections.limited_picks import HOLD_LIMITED, PICK_LIMITED, PICK_LIMITED_HEAD
+from daybook.projections.limited_picks import HOLD_LIMITED, PICK_LIMITED, PICK_LIMITED_HEAD
 
 SELECT_JOBS = f"SELECT {COLUMNS}\nFROM jobs\n"
 

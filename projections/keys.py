@@ -7,10 +7,10 @@ from msgspec import json
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.key import KEY, Binding, Key
-from eventlog.arrays import bigints, byteas, texts, timestamps, uuids
-from eventlog.live import LiveTable, Parameters
-from eventlog.lookups import same
+from daybook.domain.key import KEY, Binding, Key
+from daybook.eventlog.arrays import bigints, byteas, texts, timestamps, uuids
+from daybook.eventlog.live import LiveTable, Parameters
+from daybook.eventlog.lookups import same
 
 SELECT_KEYS = """
 SELECT id, version, name, holder, scopes, binding, digest, created_at, updated_at, expires_at,

@@ -20,12 +20,12 @@ key again: PostgreSQL ends one of the two, and the committer repeats it.
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from domain.job import Job
-from domain.lane import lane_id
-from domain.operation import Operation
-from eventlog.arrays import bigints, texts, uuids
-from eventlog.live import NOTHING_AROUND, Around, Change, Statements
-from eventlog.lookups import same
+from daybook.domain.job import Job
+from daybook.domain.lane import lane_id
+from daybook.domain.operation import Operation
+from daybook.eventlog.arrays import bigints, texts, uuids
+from daybook.eventlog.live import NOTHING_AROUND, Around, Change, Statements
+from daybook.eventlog.lookups import same
 
 # Sorted, as everything that goes into a unique index.
 MAKE_LANES = """

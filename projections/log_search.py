@@ -7,13 +7,13 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.errors import BadValueError
-from domain.values import INSTANT_FIRST, INSTANT_LAST, Instant, checked
-from eventlog.lines import Walk, Wanted
-from eventlog.mapper import EventMapper
-from eventlog.settled import settled_position
-from projections.as_of import position_of
-from projections.registry import DECIDERS
+from daybook.domain.errors import BadValueError
+from daybook.domain.values import INSTANT_FIRST, INSTANT_LAST, Instant, checked
+from daybook.eventlog.lines import Walk, Wanted
+from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.settled import settled_position
+from daybook.projections.as_of import position_of
+from daybook.projections.registry import DECIDERS
 
 # Writers at the same moment draw positions and look at the clock in no fixed order.
 MARGIN = timedelta(seconds=1)

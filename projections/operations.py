@@ -12,10 +12,10 @@ from msgspec import Struct, json
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.operation import OPERATION, Message, Operation, OperationKind, OperationStatus
-from eventlog.arrays import bigints, byteas, integers, texts, timestamps, unnested, uuids
-from eventlog.live import LiveTable, Parameters, Statements
-from eventlog.lookups import same
+from daybook.domain.operation import OPERATION, Message, Operation, OperationKind, OperationStatus
+from daybook.eventlog.arrays import bigints, byteas, integers, texts, timestamps, unnested, uuids
+from daybook.eventlog.live import LiveTable, Parameters, Statements
+from daybook.eventlog.lookups import same
 
 SELECT_OPERATIONS = """
 SELECT id, version, number, created_at, updated_at, run_at, failures, kind, error, items, status,

@@ -20,9 +20,9 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.order import ORDER, Order, OrderKind, OrderStatus
-from eventlog.mapper import EventMapper
-from projections.finished_orders import (
+from daybook.domain.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.eventlog.mapper import EventMapper
+from daybook.projections.finished_orders import (
     FIND_FINISHED_ORDERS,
     READ_FINISHED_ORDERS,
     READ_OWN_FINISHED_ORDERS,
@@ -30,9 +30,9 @@ from projections.finished_orders import (
     fold_finished,
     load_finished,
 )
-from projections.order_place import SECTIONS, Place
-from projections.orders import SELECT_ORDERS, LiveOrders
-from projections.snapshot import FOLD_MAX, TAIL_MAX, ListBehindError, enter_snapshot
+from daybook.projections.order_place import SECTIONS, Place
+from daybook.projections.orders import SELECT_ORDERS, LiveOrders
+from daybook.projections.snapshot import FOLD_MAX, TAIL_MAX, ListBehindError, enter_snapshot
 
 READ_PENDING_ORDERS = f"""{SELECT_ORDERS}
 WHERE status = 'PENDING' AND (rank, number) > (%(rank)s, %(number)s)

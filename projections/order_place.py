@@ -4,8 +4,8 @@ from typing import Annotated, Self
 
 from msgspec import Meta, Struct
 
-from domain.order import OrderStatus
-from projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
+from daybook.domain.order import OrderStatus
+from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
 
 # In the order in which a list shows them.
 SECTIONS = (

@@ -6,11 +6,11 @@ from uuid import UUID
 
 from psycopg.rows import TupleRow
 
-from domain.claim import Claim, CompletionMode
-from domain.order import ORDER, Order, OrderKind, OrderStatus
-from eventlog.arrays import bigints, smallints, texts, timestamps, unnested, uuids
-from eventlog.live import LiveTable, Parameters
-from eventlog.lookups import same
+from daybook.domain.claim import Claim, CompletionMode
+from daybook.domain.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.eventlog.arrays import bigints, smallints, texts, timestamps, unnested, uuids
+from daybook.eventlog.live import LiveTable, Parameters
+from daybook.eventlog.lookups import same
 
 # The columns as `load` takes them, for every statement that reads orders.
 SELECT_ORDERS = """

@@ -11,18 +11,18 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.bot import BOT, Bot
-from domain.event import Event
-from domain.job import JOB, Job, JobStatus
-from domain.operation import OPERATION, Operation
-from domain.order import ORDER, Order, OrderKind, OrderStatus
-from domain.queue import QUEUE, Lanes, Limits, Queue
-from eventlog.history import fold_histories
-from eventlog.mapper import EventMapper
-from projections.as_of import READ_INSTANT, Past
-from projections.order_place import SECTIONS
-from projections.queue_standings import QueueStanding
-from projections.registry import DECIDERS
+from daybook.domain.bot import BOT, Bot
+from daybook.domain.event import Event
+from daybook.domain.job import JOB, Job, JobStatus
+from daybook.domain.operation import OPERATION, Operation
+from daybook.domain.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.domain.queue import QUEUE, Lanes, Limits, Queue
+from daybook.eventlog.history import fold_histories
+from daybook.eventlog.mapper import EventMapper
+from daybook.projections.as_of import READ_INSTANT, Past
+from daybook.projections.order_place import SECTIONS
+from daybook.projections.queue_standings import QueueStanding
+from daybook.projections.registry import DECIDERS
 
 # Finished aggregates are found by walking back from the position. Deleted ones are passed over in
 # SQL: after all orders were cleared, they would be folded only to be left out.

@@ -6,10 +6,10 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.restaurant import Restaurant
-from domain.ticket import Ticket
-from projections.as_of import Past
-from projections.ticket_list import Standing
+from daybook.domain.restaurant import Restaurant
+from daybook.domain.ticket import Ticket
+from daybook.projections.as_of import Past
+from daybook.projections.ticket_list import Standing
 
 
 async def tickets_as_of(

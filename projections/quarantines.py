@@ -6,11 +6,11 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.quarantine import QUARANTINE, Fault, Quarantine, QuarantineStatus
-from eventlog.arrays import bigints, texts, timestamps, uuids
-from eventlog.database import SCHEMA
-from eventlog.live import NOTHING_AROUND, Around, Changes, LiveTable, Parameters, Statements
-from eventlog.lookups import same
+from daybook.domain.quarantine import QUARANTINE, Fault, Quarantine, QuarantineStatus
+from daybook.eventlog.arrays import bigints, texts, timestamps, uuids
+from daybook.eventlog.database import SCHEMA
+from daybook.eventlog.live import NOTHING_AROUND, Around, Changes, LiveTable, Parameters, Statements
+from daybook.eventlog.lookups import same
 
 SELECT_QUARANTINES = """
 SELECT id, version, aggregate_id, kind, topic, position, aggregate_version, error, status, reason,

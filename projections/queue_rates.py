@@ -13,11 +13,11 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.event import Event
-from domain.job import JOB, Job
-from eventlog.mapper import EventMapper
-from eventlog.settled import settled_position
-from projections.job_labels import JobLabel, read_labels
+from daybook.domain.event import Event
+from daybook.domain.job import JOB, Job
+from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.settled import settled_position
+from daybook.projections.job_labels import JobLabel, read_labels
 
 SLICE_SECONDS = 5
 LOOKED_AT_MAX = 5_000

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.queue import Lanes, Limits
-from projections.queues import SELECT_QUEUES, LiveQueues
-from projections.snapshot import PLAN_BY_INDEX
+from daybook.domain.queue import Lanes, Limits
+from daybook.projections.queues import SELECT_QUEUES, LiveQueues
+from daybook.projections.snapshot import PLAN_BY_INDEX
 
 _OF_SOURCE = "(jobs.queue, jobs.type) = (source.queue, source.type)"
 _PENDING = f"{_OF_SOURCE} AND status = 'PENDING' AND NOT behind"

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from psycopg.rows import TupleRow
 
-from domain.queue import QUEUE, Lanes, Limits, Queue, Rate
-from eventlog.arrays import bigints, booleans, doubles, integers, texts, timestamps, uuids
-from eventlog.live import LiveTable, Parameters
-from eventlog.lookups import same
+from daybook.domain.queue import QUEUE, Lanes, Limits, Queue, Rate
+from daybook.eventlog.arrays import bigints, booleans, doubles, integers, texts, timestamps, uuids
+from daybook.eventlog.live import LiveTable, Parameters
+from daybook.eventlog.lookups import same
 
 SELECT_QUEUES = """
 SELECT id, version, name, paused, created_at, updated_at, concurrency, rate_count, rate_seconds,

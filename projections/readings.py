@@ -8,13 +8,13 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from eventlog.epochs import READ_LAST_EPOCH
-from eventlog.follower import UNREAD_SECONDS
-from eventlog.horizon import READ_HORIZON_AGE, READ_LAST_POSITION, READ_NEWEST_POSITION
-from projections.operations import Failed, Numbers, count_failed, read_numbers
-from projections.quarantines import COUNT_QUARANTINES
-from projections.queue_standings import QueueStanding, read_standings
-from projections.registry import FOLLOWERS
+from daybook.eventlog.epochs import READ_LAST_EPOCH
+from daybook.eventlog.follower import UNREAD_SECONDS
+from daybook.eventlog.horizon import READ_HORIZON_AGE, READ_LAST_POSITION, READ_NEWEST_POSITION
+from daybook.projections.operations import Failed, Numbers, count_failed, read_numbers
+from daybook.projections.quarantines import COUNT_QUARANTINES
+from daybook.projections.queue_standings import QueueStanding, read_standings
+from daybook.projections.registry import FOLLOWERS
 
 COUNT_MAX = 1000
 

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from eventlog.mapper import RecordedEvent
+from daybook.eventlog.mapper import RecordedEvent
 
 # Of bots out of service so many are named.
 BOTS_SHOWN = 5

@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 
 from psycopg.sql import SQL, Identifier
 
-from eventlog.database import SCHEMA
-from eventlog.epochs import enter_epoch
-from eventlog.follower import ENROL_FOLLOWER, MOVE_CURSOR
-from eventlog.import_log import end_import
-from projections.quarantines import set_aside_ids
-from projections.rebuild.copies import Copy, find_copies, forget_cursor
-from projections.rebuild.errors import RebuildError
-from projections.rebuild.replay import replay_chunk, settle
-from projections.rebuild.targets import TARGETS, Connection
+from daybook.eventlog.database import SCHEMA
+from daybook.eventlog.epochs import enter_epoch
+from daybook.eventlog.follower import ENROL_FOLLOWER, MOVE_CURSOR
+from daybook.eventlog.import_log import end_import
+from daybook.projections.quarantines import set_aside_ids
+from daybook.projections.rebuild.copies import Copy, find_copies, forget_cursor
+from daybook.projections.rebuild.errors import RebuildError
+from daybook.projections.rebuild.replay import replay_chunk, settle
+from daybook.projections.rebuild.targets import TARGETS, Connection
 
 LEARN_TABLE = SQL("ANALYZE {table}")
 

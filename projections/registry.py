@@ -6,44 +6,44 @@ A new aggregate, live table or read model is one line here.
 from types import ModuleType
 from typing import Any
 
-import eventlog.migrations
-import projections.migrations
-from domain.bot import BOT
-from domain.clock import CLOCK
-from domain.event import Decider
-from domain.job import JOB
-from domain.key import KEY
-from domain.operation import OPERATION
-from domain.order import ORDER
-from domain.quarantine import QUARANTINE
-from domain.queue import QUEUE
-from domain.rebuild import REBUILD
-from domain.restaurant import RESTAURANT
-from domain.schedule import SCHEDULE
-from domain.subject import SUBJECT
-from domain.ticket import TICKET
-from domain.upstream import UPSTREAM
-from domain.upstream_record import UPSTREAM_RECORD
-from eventlog.follower import Derivable, Projection
-from eventlog.live import LiveTable
-from projections.bots import LiveBots
-from projections.ended_operations import EndedOperations
-from projections.erased_subjects import ErasedSubjects
-from projections.finished_jobs import FinishedJobs
-from projections.finished_orders import FinishedOrders
-from projections.finished_tickets import FinishedTickets
-from projections.jobs import LiveJobs
-from projections.keys import LiveKeys
-from projections.operations import LiveOperations
-from projections.orders import LiveOrders
-from projections.quarantines import LiveQuarantines
-from projections.queues import LiveQueues
-from projections.restaurants import LiveRestaurants
-from projections.running_rebuilds import RunningRebuilds
-from projections.schedules import LiveSchedules
-from projections.tickets import LiveTickets
-from projections.upstream_records import LiveUpstreamRecords
-from projections.upstreams import LiveUpstreams
+import daybook.eventlog.migrations
+import daybook.projections.migrations
+from daybook.domain.bot import BOT
+from daybook.domain.clock import CLOCK
+from daybook.domain.event import Decider
+from daybook.domain.job import JOB
+from daybook.domain.key import KEY
+from daybook.domain.operation import OPERATION
+from daybook.domain.order import ORDER
+from daybook.domain.quarantine import QUARANTINE
+from daybook.domain.queue import QUEUE
+from daybook.domain.rebuild import REBUILD
+from daybook.domain.restaurant import RESTAURANT
+from daybook.domain.schedule import SCHEDULE
+from daybook.domain.subject import SUBJECT
+from daybook.domain.ticket import TICKET
+from daybook.domain.upstream import UPSTREAM
+from daybook.domain.upstream_record import UPSTREAM_RECORD
+from daybook.eventlog.follower import Derivable, Projection
+from daybook.eventlog.live import LiveTable
+from daybook.projections.bots import LiveBots
+from daybook.projections.ended_operations import EndedOperations
+from daybook.projections.erased_subjects import ErasedSubjects
+from daybook.projections.finished_jobs import FinishedJobs
+from daybook.projections.finished_orders import FinishedOrders
+from daybook.projections.finished_tickets import FinishedTickets
+from daybook.projections.jobs import LiveJobs
+from daybook.projections.keys import LiveKeys
+from daybook.projections.operations import LiveOperations
+from daybook.projections.orders import LiveOrders
+from daybook.projections.quarantines import LiveQuarantines
+from daybook.projections.queues import LiveQueues
+from daybook.projections.restaurants import LiveRestaurants
+from daybook.projections.running_rebuilds import RunningRebuilds
+from daybook.projections.schedules import LiveSchedules
+from daybook.projections.tickets import LiveTickets
+from daybook.projections.upstream_records import LiveUpstreamRecords
+from daybook.projections.upstreams import LiveUpstreams
 
 DECIDERS: tuple[Decider[Any], ...] = (
     ORDER,
@@ -110,4 +110,4 @@ NOTIFICATIONS = "notifications"
 FOLLOWERS: frozenset[str] = frozenset([*(model.name for model in READ_MODELS), NOTIFICATIONS])
 
 # In the order of the layers: tables that are derived come after what they are derived from.
-MIGRATIONS: tuple[ModuleType, ...] = (eventlog.migrations, projections.migrations)
+MIGRATIONS: tuple[ModuleType, ...] = (daybook.eventlog.migrations, daybook.projections.migrations)

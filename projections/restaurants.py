@@ -6,10 +6,10 @@ from msgspec import json
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.restaurant import RESTAURANT, Call, Profile, Reset, Restaurant
-from eventlog.arrays import bigints, byteas, dates, doubles, texts, timestamps, uuids
-from eventlog.live import LiveTable, Parameters
-from eventlog.lookups import same
+from daybook.domain.restaurant import RESTAURANT, Call, Profile, Reset, Restaurant
+from daybook.eventlog.arrays import bigints, byteas, dates, doubles, texts, timestamps, uuids
+from daybook.eventlog.live import LiveTable, Parameters
+from daybook.eventlog.lookups import same
 
 SELECT_RESTAURANTS = """
 SELECT id, version, slug, created_at, updated_at, issued_count, sequence, service_day,

@@ -7,11 +7,11 @@ from msgspec import Struct, json
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.job_template import JobTemplate
-from domain.schedule import SCHEDULE, MissedRuns, Plan, Schedule
-from eventlog.arrays import bigints, booleans, byteas, doubles, texts, timestamps, uuids
-from eventlog.live import LiveTable, Parameters
-from eventlog.lookups import same
+from daybook.domain.job_template import JobTemplate
+from daybook.domain.schedule import SCHEDULE, MissedRuns, Plan, Schedule
+from daybook.eventlog.arrays import bigints, booleans, byteas, doubles, texts, timestamps, uuids
+from daybook.eventlog.live import LiveTable, Parameters
+from daybook.eventlog.lookups import same
 
 SELECT_SCHEDULES = """
 SELECT id, version, name, cron, time_zone, missed_runs, catch_up_seconds, job, paused, created_at,

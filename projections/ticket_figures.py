@@ -13,12 +13,12 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.restaurant import Restaurant
-from domain.ticket import Ticket, TicketStatus
-from projections.finished_tickets import FinishedTickets
-from projections.restaurants import one_restaurant
-from projections.snapshot import enter_snapshot
-from projections.ticket_list import fold_tail
+from daybook.domain.restaurant import Restaurant
+from daybook.domain.ticket import Ticket, TicketStatus
+from daybook.projections.finished_tickets import FinishedTickets
+from daybook.projections.restaurants import one_restaurant
+from daybook.projections.snapshot import enter_snapshot
+from daybook.projections.ticket_list import fold_tail
 
 # An id is drawn a moment before its ticket is recorded, perhaps by a clock that is not the log's.
 CLOCKS_APART = timedelta(minutes=10)

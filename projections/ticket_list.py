@@ -14,11 +14,11 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.restaurant import Restaurant, Wait, wait_at
-from domain.ticket import ID_VERSION, Ticket, TicketStatus
-from eventlog.history import fold_histories, refuse_unreadable
-from eventlog.mapper import EventMapper
-from projections.finished_tickets import (
+from daybook.domain.restaurant import Restaurant, Wait, wait_at
+from daybook.domain.ticket import ID_VERSION, Ticket, TicketStatus
+from daybook.eventlog.history import fold_histories, refuse_unreadable
+from daybook.eventlog.mapper import EventMapper
+from daybook.projections.finished_tickets import (
     READ_FINISHED_TICKETS,
     READ_GUESTS_FINISHED_TICKETS,
     READ_TAIL,
@@ -27,12 +27,12 @@ from projections.finished_tickets import (
     load_finished,
     tail_topics,
 )
-from projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
-from projections.registry import DECIDERS
-from projections.restaurants import one_restaurant
-from projections.snapshot import TAIL_MAX, ListBehindError, enter_snapshot
-from projections.ticket_counts import AHEAD
-from projections.tickets import SELECT_TICKETS, LiveTickets
+from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
+from daybook.projections.registry import DECIDERS
+from daybook.projections.restaurants import one_restaurant
+from daybook.projections.snapshot import TAIL_MAX, ListBehindError, enter_snapshot
+from daybook.projections.ticket_counts import AHEAD
+from daybook.projections.tickets import SELECT_TICKETS, LiveTickets
 
 # The ticket's own row, and how many wait before it: the same work however long the line is.
 READ_TICKET = f"""

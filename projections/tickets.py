@@ -5,20 +5,12 @@ from uuid import UUID
 
 from psycopg.rows import TupleRow
 
-from domain.restaurant import Token, Wait
-from domain.ticket import TICKET, Guest, Ticket, TicketStatus
-from eventlog.arrays import (
-    bigints,
-    dates,
-    integers,
-    smallints,
-    texts,
-    timestamps,
-    uuids,
-)
-from eventlog.live import LiveTable, Parameters
-from eventlog.lookups import same
-from projections.ticket_counts import COUNT_MOVED
+from daybook.domain.restaurant import Token, Wait
+from daybook.domain.ticket import TICKET, Guest, Ticket, TicketStatus
+from daybook.eventlog.arrays import bigints, dates, integers, smallints, texts, timestamps, uuids
+from daybook.eventlog.live import LiveTable, Parameters
+from daybook.eventlog.lookups import same
+from daybook.projections.ticket_counts import COUNT_MOVED
 
 # The columns as `load` takes them, for every statement that reads tickets.
 SELECT_TICKETS = """

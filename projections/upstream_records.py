@@ -11,10 +11,10 @@ from msgspec import Raw, Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.upstream_record import UPSTREAM_RECORD, UpstreamRecord, record_uuid
-from eventlog.arrays import bigints, booleans, byteas, texts, timestamps, uuids
-from eventlog.live import LiveTable, Parameters
-from eventlog.lookups import same
+from daybook.domain.upstream_record import UPSTREAM_RECORD, UpstreamRecord, record_uuid
+from daybook.eventlog.arrays import bigints, booleans, byteas, texts, timestamps, uuids
+from daybook.eventlog.live import LiveTable, Parameters
+from daybook.eventlog.lookups import same
 
 SELECT_RECORDS = """
 SELECT id, version, stream, record_id, revision, data, seen_at, updated_at, deleted, vanished

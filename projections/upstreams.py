@@ -6,10 +6,10 @@ from msgspec import json
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.upstream import UPSTREAM, Mark, Poll, Upstream
-from eventlog.arrays import bigints, byteas, texts, timestamps, uuids
-from eventlog.live import LiveTable, Parameters
-from eventlog.lookups import same
+from daybook.domain.upstream import UPSTREAM, Mark, Poll, Upstream
+from daybook.eventlog.arrays import bigints, byteas, texts, timestamps, uuids
+from daybook.eventlog.live import LiveTable, Parameters
+from daybook.eventlog.lookups import same
 
 SELECT_UPSTREAMS = """
 SELECT id, version, stream, created_at, updated_at, ordinal, marks, poll, polled_at, reconciled_at,

@@ -2,7 +2,14 @@
 
 from collections.abc import Sequence
 
-from projections.findings import NAMED_MAX, Connection, Examination, Finding, Health, rows_of
+from daybook.projections.findings import (
+    NAMED_MAX,
+    Connection,
+    Examination,
+    Finding,
+    Health,
+    rows_of,
+)
 
 STUCK_SECONDS_MAX = 10.0
 OPERATION_SECONDS_MAX = 30

@@ -7,14 +7,14 @@ from uuid import UUID, uuid5
 
 from uuid_utils.compat import uuid7
 
-from domain.counter import CallNext, Join, OpenedRestaurant, OpenRestaurant, Served
-from domain.desk import Command
-from domain.restaurant import Profile, Reset, Restaurant, restaurant_id
-from domain.ticket import Guest, Ticket
-from eventlog.committer import Committer
-from eventlog.follower import Follower
-from projections.finished_tickets import FinishedTickets
-from projections.registry import LIVE_TABLES
+from daybook.domain.counter import CallNext, Join, OpenedRestaurant, OpenRestaurant, Served
+from daybook.domain.desk import Command
+from daybook.domain.restaurant import Profile, Reset, Restaurant, restaurant_id
+from daybook.domain.ticket import Guest, Ticket
+from daybook.eventlog.committer import Committer
+from daybook.eventlog.follower import Follower
+from daybook.projections.finished_tickets import FinishedTickets
+from daybook.projections.registry import LIVE_TABLES
 from tests.kitchen import MAPPER, origin, rows
 
 SLUG = "trattoria"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eventlog.embedded import EmbeddedPostgres, account, postmaster
+from daybook.eventlog.embedded import EmbeddedPostgres, account, postmaster
 
 LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 needs_faketime = pytest.mark.skipif(not LIBRARIES, reason="libfaketime is not installed")

@@ -3,8 +3,8 @@
 import psycopg
 from psycopg.sql import SQL, Identifier, Literal
 
-from eventlog.database import reader_conninfo
-from projections.registry import LIVE_TABLES
+from daybook.eventlog.database import reader_conninfo
+from daybook.projections.registry import LIVE_TABLES
 
 READ_HEAD = "SELECT coalesce(max(notification_id), 0) FROM stored_events"
 COPY_ROWS = """

@@ -9,17 +9,17 @@ from uuid import UUID
 import psycopg
 from uuid_utils.compat import uuid7
 
-from domain.bot import Bot
-from domain.claim import CompletedVia, CompletionMode
-from domain.desk import Command
-from domain.event import State
-from domain.kitchen import Claimed, ClaimOrder, CompleteOrder, CreateBot, CreateOrder
-from domain.order import Order, OrderKind
-from eventlog.committer import Committer, OnCommit, tell_nobody
-from eventlog.database import connect_in_thread, owner_conninfo
-from eventlog.mapper import EventMapper
-from eventlog.origin import Origin, Receipt
-from projections.registry import DECIDERS, LIVE_TABLES
+from daybook.domain.bot import Bot
+from daybook.domain.claim import CompletedVia, CompletionMode
+from daybook.domain.desk import Command
+from daybook.domain.event import State
+from daybook.domain.kitchen import Claimed, ClaimOrder, CompleteOrder, CreateBot, CreateOrder
+from daybook.domain.order import Order, OrderKind
+from daybook.eventlog.committer import Committer, OnCommit, tell_nobody
+from daybook.eventlog.database import connect_in_thread, owner_conninfo
+from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.origin import Origin, Receipt
+from daybook.projections.registry import DECIDERS, LIVE_TABLES
 
 MAPPER = EventMapper(DECIDERS)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from domain.event import Decider
-from domain.job import JOB
-from domain.order import ORDER
+from daybook.domain.event import Decider
+from daybook.domain.job import JOB
+from daybook.domain.order import ORDER
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventsourcing", "psycopg", "starlette", "uvicorn", "orjson")

@@ -15,12 +15,12 @@ from typing import Annotated, Any, get_args, get_origin
 import pytest
 from msgspec import Meta, ValidationError, convert
 
-from domain.patterns import in_ecma, sentence_in_ecma, whole
-from domain.values import Name
+from daybook.domain.patterns import in_ecma, sentence_in_ecma, whole
+from daybook.domain.values import Name
 from tests.test_source import PACKAGES, ROOT, sources
 
 # Commands of their own, which do their work when they are imported.
-STARTED = {"daybook.__main__", "api.errands.process"}
+STARTED = {"daybook.__main__", "daybook.api.errands.process"}
 Pattern = tuple[str | bytes, int]
 
 

@@ -10,20 +10,20 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from api.app import App
-from api.service import Service
-from audit.invariant import Case, Verdict
-from audit.runner import check
-from audit.service import Kept
-from audit.service import Service as AuditedService
-from audit.world import World
+from daybook.api.app import App
+from daybook.api.service import Service
+from daybook.audit.invariant import Case, Verdict
+from daybook.audit.runner import check
+from daybook.audit.service import Kept
+from daybook.audit.service import Service as AuditedService
+from daybook.audit.world import World
 from daybook.auditing import derive_anew
-from eventlog.database import connect, owner_conninfo, reader_conninfo
-from eventlog.epochs import Place
-from projections.as_of import Past
-from projections.doctor import examine
-from projections.findings import Finding, Health
-from projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
+from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
+from daybook.eventlog.epochs import Place
+from daybook.projections.as_of import Past
+from daybook.projections.doctor import examine
+from daybook.projections.findings import Finding, Health
+from daybook.projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 from tests.api.http import GUEST_KEY, Api, open_api, some_settings
 from tests.api.working import enqueue
 from tests.poison import JOB_POISONS, POISONS, append, spoil

@@ -19,18 +19,18 @@ from msgspec import Raw
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
-import domain
+import daybook.domain
+from daybook.domain.soundness import fault_in
+from daybook.eventlog.database import connect_in_thread, owner_conninfo, reader_conninfo
+from daybook.eventlog.export import export_file, settled_upto
+from daybook.eventlog.faults import fault_of
+from daybook.eventlog.import_lines import BadLineError, Checker
+from daybook.eventlog.import_log import Import
+from daybook.eventlog.lines import read_line
+from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.reading import read_export
 from daybook.import_ import _derive, _import_lines
-from domain.soundness import fault_in
-from eventlog.database import connect_in_thread, owner_conninfo, reader_conninfo
-from eventlog.export import export_file, settled_upto
-from eventlog.faults import fault_of
-from eventlog.import_lines import BadLineError, Checker
-from eventlog.import_log import Import
-from eventlog.lines import read_line
-from eventlog.mapper import EventMapper
-from eventlog.reading import read_export
-from projections.registry import DECIDERS
+from daybook.projections.registry import DECIDERS
 from tests.conftest import fresh_database
 from tests.described_values import INSTANTS, NUMBERS, TEXTS
 from tests.figures import Figures
@@ -63,7 +63,8 @@ MAPPER = EventMapper(DECIDERS)
 
 
 def all_commands() -> set[str]:
-    names = [f"domain.{module.name}" for module in pkgutil.iter_modules(domain.__path__)]
+    walked = pkgutil.walk_packages(daybook.domain.__path__, "daybook.domain.")
+    names = [module.name for module in walked]
     found = [one for name in names for one in vars(importlib.import_module(name)).values()]
     return {one.__name__ for one in found if isinstance(one, type) and hasattr(one, "decide")}
 

@@ -6,10 +6,10 @@ from typing import Any
 from msgspec import Raw
 from msgspec.structs import replace
 
-from domain.desk import Desk, Reads
-from domain.job_template import JobTemplate
-from domain.schedule import SCHEDULE, MissedRuns, Plan, Schedule, schedule_id
-from domain.timetable import PutSchedule
+from daybook.domain.desk import Desk, Reads
+from daybook.domain.job_template import JobTemplate
+from daybook.domain.schedule import SCHEDULE, MissedRuns, Plan, Schedule, schedule_id
+from daybook.domain.timetable import PutSchedule
 from tests.machine import PlainDesk
 
 NAME = "nightly"

@@ -16,23 +16,23 @@ from hypothesis import strategies as st
 from uuid_utils.compat import uuid7
 
 import daybook
-from api.admission import Thresholds
-from api.app import ROUTES, App
-from api.keysmith import Keysmith
-from api.listening import listen
-from api.openapi import describe
-from api.service import Service
+from daybook.api.admission import Thresholds
+from daybook.api.app import ROUTES, App
+from daybook.api.keysmith import Keysmith
+from daybook.api.listening import listen
+from daybook.api.openapi import describe
+from daybook.api.service import Service
+from daybook.domain.desk import Command, Desk, Reads
+from daybook.domain.errors import Refusal
+from daybook.domain.keyring import IssueKey, RevokeKey, RotateKey
+from daybook.domain.timetable import FireSchedule
 from daybook.errors import DaybookError
-from domain.desk import Command, Desk, Reads
-from domain.errors import Refusal
-from domain.keyring import IssueKey, RevokeKey, RotateKey
-from domain.timetable import FireSchedule
-from eventlog.committer import Committer
-from eventlog.origin import Origin
-from processors.registry import all_processors
-from processors.upstream_feeds import Feed, FeedJob
-from processors.upstream_feeds import Mapping as FieldMapping
-from processors.upstreams import Upstreams
+from daybook.eventlog.committer import Committer
+from daybook.eventlog.origin import Origin
+from daybook.processors.registry import all_processors
+from daybook.processors.upstream_feeds import Feed, FeedJob
+from daybook.processors.upstream_feeds import Mapping as FieldMapping
+from daybook.processors.upstreams import Upstreams
 from tests.api.http import GUEST_KEY, Api, some_settings
 from tests.api.live import listening
 from tests.described_values import INSTANTS, NUMBERS, PAYLOADS, TEXTS, DescribedValues

@@ -8,10 +8,10 @@ from uuid import UUID
 from msgspec import Raw
 from uuid_utils.compat import uuid7
 
-from domain.errors import Refusal
-from domain.job import Job, UniqueScope
-from domain.new_jobs import CreateJobs, Enqueued, NewJob, unique_id
-from domain.workshop import ClaimJobs, FinishJobs, Outcome, Result, Selector
+from daybook.domain.errors import Refusal
+from daybook.domain.job import Job, UniqueScope
+from daybook.domain.new_jobs import CreateJobs, Enqueued, NewJob, unique_id
+from daybook.domain.workshop import ClaimJobs, FinishJobs, Outcome, Result, Selector
 from tests.kitchen import Kitchen, open_kitchen
 
 QUEUE = "email"

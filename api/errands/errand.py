@@ -12,15 +12,15 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.json import encode
 
-from api.clock import now
-from api.errands.words import Began, Compared, Found, Reached, Task, Troubled, Work, words
-from domain.errors import RebuildRunningError
-from eventlog.tasks import end
+from daybook.api.clock import now
+from daybook.api.errands.words import Began, Compared, Found, Reached, Task, Troubled, Work, words
+from daybook.domain.errors import RebuildRunningError
+from daybook.eventlog.tasks import end
 
 _log = logging.getLogger("daybook")
 
 # Where the packages are: the process finds them there, wherever the service was started.
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 # A table may differ in many rows, and each difference is a text.
 LINE_BYTES_MAX = 2**20
 
@@ -71,7 +71,7 @@ class Errand:
         self.finished_at = now()
 
     async def _work(self) -> None:
-        command = [sys.executable, "-m", "api.errands.process"]
+        command = [sys.executable, "-m", "daybook.api.errands.process"]
         process = await asyncio.create_subprocess_exec(
             *command,
             stdin=PIPE,

@@ -1,4 +1,4 @@
-"""`python -m api.errands.process` does what the first line of its input says, and tells about it.
+"""`python -m daybook.api.errands.process` runs the task named by the first line of its input.
 
 When its input ends, whoever asked is gone, and so is this: what a rebuild has done until then is
 kept, and the next one goes on from there.
@@ -13,17 +13,17 @@ from collections.abc import Sequence
 
 from msgspec.json import Encoder, decode
 
-from api.database import clear_sentences
-from api.errands.words import Began, Compared, Found, Reached, Task, Troubled, Word
-from eventlog.collector import spare_the_collector
-from eventlog.database import connect, reader_conninfo
-from eventlog.errors import SetupError, UnknownTopicError
-from projections.doctor import examine
-from projections.rebuild.comparison import NAMED_MAX, Comparison
-from projections.rebuild.errors import RebuildError
-from projections.rebuild.logbook import Operator
-from projections.rebuild.rebuild import rebuilding
-from projections.rebuild.targets import TARGETS, Target
+from daybook.api.database import clear_sentences
+from daybook.api.errands.words import Began, Compared, Found, Reached, Task, Troubled, Word
+from daybook.eventlog.collector import spare_the_collector
+from daybook.eventlog.database import connect, reader_conninfo
+from daybook.eventlog.errors import SetupError, UnknownTopicError
+from daybook.projections.doctor import examine
+from daybook.projections.rebuild.comparison import NAMED_MAX, Comparison
+from daybook.projections.rebuild.errors import RebuildError
+from daybook.projections.rebuild.logbook import Operator
+from daybook.projections.rebuild.rebuild import rebuilding
+from daybook.projections.rebuild.targets import TARGETS, Target
 
 # People look at it: more often is of no use to them.
 TELL_SECONDS = 0.1

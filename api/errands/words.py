@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from projections.findings import Health
+from daybook.projections.findings import Health
 
 Work = Literal["rebuild", "verify", "examine"]
 

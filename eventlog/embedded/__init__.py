@@ -14,9 +14,9 @@ from typing import Self
 
 import psycopg
 
-from eventlog.embedded.account import Account, account_for, check_reachable, own_tree
-from eventlog.embedded.binaries import Binaries, choose_binaries, runnable_binaries
-from eventlog.embedded.cluster import (
+from daybook.eventlog.embedded.account import Account, account_for, check_reachable, own_tree
+from daybook.eventlog.embedded.binaries import Binaries, choose_binaries, runnable_binaries
+from daybook.eventlog.embedded.cluster import (
     DataDirectory,
     clear_sentences,
     make_cluster,
@@ -25,7 +25,7 @@ from eventlog.embedded.cluster import (
     remove_leftovers,
     take_lock,
 )
-from eventlog.embedded.postmaster import (
+from daybook.eventlog.embedded.postmaster import (
     DATABASE,
     Launch,
     Postmaster,
@@ -33,8 +33,8 @@ from eventlog.embedded.postmaster import (
     serves,
     stop_orphan,
 )
-from eventlog.embedded.watch import Watch
-from eventlog.errors import SetupError
+from daybook.eventlog.embedded.watch import Watch
+from daybook.eventlog.errors import SetupError
 
 FIND_DATABASE = "SELECT 1 FROM pg_database WHERE datname = 'daybook'"
 CREATE_DATABASE = "CREATE DATABASE daybook"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from eventlog.errors import SetupError
+from daybook.eventlog.errors import SetupError
 
 if sys.platform != "win32":
     import pwd

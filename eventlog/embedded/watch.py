@@ -8,8 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
-from eventlog.embedded.cluster import bound_log, open_log
-from eventlog.embedded.postmaster import (
+from daybook.eventlog.embedded.cluster import bound_log, open_log
+from daybook.eventlog.embedded.postmaster import (
     Launch,
     Postmaster,
     lingers,
@@ -17,7 +17,7 @@ from eventlog.embedded.postmaster import (
     stop_process,
     why_not_started,
 )
-from eventlog.errors import SetupError
+from daybook.eventlog.errors import SetupError
 
 LINGER_SECONDS_MAX = 30.0
 # Replaying the write-ahead log after a crash takes as long as it takes; this is a last limit.

@@ -6,10 +6,10 @@ from typing import Any
 from msgspec import Struct
 from psycopg.sql import SQL, Composed, Identifier
 
-from eventlog.database import SCHEMA
-from eventlog.follower import Cursor
-from projections.rebuild.copies import Copy
-from projections.rebuild.targets import Connection
+from daybook.eventlog.database import SCHEMA
+from daybook.eventlog.follower import Cursor
+from daybook.projections.rebuild.copies import Copy
+from daybook.projections.rebuild.targets import Connection
 
 NAMED_MAX = 20
 SHOWN_MAX = 60

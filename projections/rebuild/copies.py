@@ -10,10 +10,10 @@ from typing import Final
 from msgspec import Struct
 from psycopg.sql import SQL, Composed, Identifier
 
-from eventlog.database import SCHEMA
-from eventlog.follower import Cursor
-from projections.rebuild.errors import RebuildError
-from projections.rebuild.targets import Connection, Target
+from daybook.eventlog.database import SCHEMA
+from daybook.eventlog.follower import Cursor
+from daybook.projections.rebuild.errors import RebuildError
+from daybook.projections.rebuild.targets import Connection, Target
 
 SHADOW: Final = "daybook_shadow"
 BEFORE: Final = "daybook_before"

@@ -13,14 +13,14 @@ from uuid import UUID
 from msgspec import Struct
 from uuid_utils.compat import uuid7
 
-from domain.desk import Command
-from domain.rebuild import BeginRebuild, EndRebuild, Found, RebuildAction
-from eventlog.committer import Committer
-from eventlog.mapper import EventMapper
-from eventlog.origin import Origin
-from projections.rebuild.comparison import Comparison
-from projections.rebuild.targets import Target
-from projections.registry import DECIDERS, LIVE_TABLES
+from daybook.domain.desk import Command
+from daybook.domain.rebuild import BeginRebuild, EndRebuild, Found, RebuildAction
+from daybook.eventlog.committer import Committer
+from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.origin import Origin
+from daybook.projections.rebuild.comparison import Comparison
+from daybook.projections.rebuild.targets import Target
+from daybook.projections.registry import DECIDERS, LIVE_TABLES
 
 ERROR_CHARACTERS_MAX = 2000
 STOPPED = "It was stopped; the same command goes on from there."

@@ -11,13 +11,13 @@ from msgspec import Struct
 from psycopg import errors
 from psycopg.sql import SQL
 
-from domain.rebuild import RebuildAction
-from eventlog.database import connect, owner_conninfo
-from eventlog.epochs import enter_epoch
-from eventlog.follower import SETTLING_SECONDS
-from eventlog.horizon import READ_LAST_POSITION, Horizon
-from projections.rebuild.comparison import Comparison, compare
-from projections.rebuild.copies import (
+from daybook.domain.rebuild import RebuildAction
+from daybook.eventlog.database import connect, owner_conninfo
+from daybook.eventlog.epochs import enter_epoch
+from daybook.eventlog.follower import SETTLING_SECONDS
+from daybook.eventlog.horizon import READ_LAST_POSITION, Horizon
+from daybook.projections.rebuild.comparison import Comparison, compare
+from daybook.projections.rebuild.copies import (
     BEFORE,
     SHADOW,
     Copy,
@@ -28,9 +28,9 @@ from projections.rebuild.copies import (
     make_indexes,
     refuse_dependents,
 )
-from projections.rebuild.errors import RebuildError
-from projections.rebuild.logbook import OPERATOR, Logbook, Operator, found_by
-from projections.rebuild.replay import (
+from daybook.projections.rebuild.errors import RebuildError
+from daybook.projections.rebuild.logbook import OPERATOR, Logbook, Operator, found_by
+from daybook.projections.rebuild.replay import (
     END_OF_LOG,
     Goals,
     goals_at,
@@ -39,10 +39,10 @@ from projections.rebuild.replay import (
     replay_chunk,
     running_cursors,
 )
-from projections.rebuild.switch import describe_holders, try_switch
-from projections.rebuild.targets import Connection, Target
-from projections.running_rebuilds import REBUILD_LOCK
-from projections.snapshot import begin_snapshot
+from daybook.projections.rebuild.switch import describe_holders, try_switch
+from daybook.projections.rebuild.targets import Connection, Target
+from daybook.projections.running_rebuilds import REBUILD_LOCK
+from daybook.projections.snapshot import begin_snapshot
 
 # So little of the log is left to the transaction that compares or switches.
 TAIL_MAX = 5_000

@@ -10,12 +10,12 @@ from uuid import UUID
 from msgspec.structs import replace
 from psycopg.sql import SQL, Composed, Identifier
 
-from eventlog.database import SCHEMA
-from eventlog.follower import READ_CURSOR, READ_EVENTS, READ_EVENTS_OF_TOPICS, Cursor
-from eventlog.mapper import FollowedEvent
-from projections.quarantines import set_aside_ids
-from projections.rebuild.copies import Copy, store_cursor
-from projections.rebuild.targets import MAPPER, TARGETS, Connection, Events, Target
+from daybook.eventlog.database import SCHEMA
+from daybook.eventlog.follower import READ_CURSOR, READ_EVENTS, READ_EVENTS_OF_TOPICS, Cursor
+from daybook.eventlog.mapper import FollowedEvent
+from daybook.projections.quarantines import set_aside_ids
+from daybook.projections.rebuild.copies import Copy, store_cursor
+from daybook.projections.rebuild.targets import MAPPER, TARGETS, Connection, Events, Target
 
 CHUNK = 20_000
 ALL_TOPICS = frozenset[str]().union(*(target.topics for target in TARGETS))

@@ -11,11 +11,11 @@ from msgspec import Struct
 from psycopg import errors
 from psycopg.sql import SQL, Identifier
 
-from eventlog.database import SCHEMA
-from eventlog.epochs import epoch_of
-from eventlog.follower import ENROL_FOLLOWER, HOLD_CURSOR, MOVE_CURSOR, Cursor
-from projections.rebuild.comparison import Comparison, compare
-from projections.rebuild.copies import (
+from daybook.eventlog.database import SCHEMA
+from daybook.eventlog.epochs import epoch_of
+from daybook.eventlog.follower import ENROL_FOLLOWER, HOLD_CURSOR, MOVE_CURSOR, Cursor
+from daybook.projections.rebuild.comparison import Comparison, compare
+from daybook.projections.rebuild.copies import (
     BEFORE,
     SHADOW,
     Copy,
@@ -23,8 +23,8 @@ from projections.rebuild.copies import (
     forget_cursor,
     store_cursor,
 )
-from projections.rebuild.replay import END_OF_LOG, goals_at, replay_all
-from projections.rebuild.targets import Connection, Target
+from daybook.projections.rebuild.replay import END_OF_LOG, goals_at, replay_all
+from daybook.projections.rebuild.targets import Connection, Target
 
 # Somebody who was stopped in the middle of it holds the writers up no longer than this.
 SWITCH_SECONDS_MAX = 1.0

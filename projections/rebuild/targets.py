@@ -12,17 +12,17 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Composed, Identifier
 
-from domain.event import State
-from domain.soundness import fault_in
-from eventlog.arrays import uuids
-from eventlog.careful import apply_readable
-from eventlog.faults import described
-from eventlog.follower import Cursor, Derivable
-from eventlog.history import fold_histories
-from eventlog.live import LiveTable
-from eventlog.mapper import EventMapper, FollowedEvent
-from projections.rebuild.errors import UnfoldableEventError
-from projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
+from daybook.domain.event import State
+from daybook.domain.soundness import fault_in
+from daybook.eventlog.arrays import uuids
+from daybook.eventlog.careful import apply_readable
+from daybook.eventlog.faults import described
+from daybook.eventlog.follower import Cursor, Derivable
+from daybook.eventlog.history import fold_histories
+from daybook.eventlog.live import LiveTable
+from daybook.eventlog.mapper import EventMapper, FollowedEvent
+from daybook.projections.rebuild.errors import UnfoldableEventError
+from daybook.projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 
 MAPPER = EventMapper(DECIDERS)
 

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from api import happenings
-from api.line_limit import LineLimit
+from daybook.api import happenings
+from daybook.api.line_limit import LineLimit
 from tests.api.http import Api, open_api
 
 

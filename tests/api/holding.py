@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from api.key_text import new_key_text, new_name, read_key_text
-from api.keysmith import Keysmith
-from domain.key import Binding
-from domain.keyring import IssueKey, RevokeKey, RotateKey
+from daybook.api.key_text import new_key_text, new_name, read_key_text
+from daybook.api.keysmith import Keysmith
+from daybook.domain.key import Binding
+from daybook.domain.keyring import IssueKey, RevokeKey, RotateKey
 from tests.api.http import Answer, Api
 
 OPERATOR = "operator:test"

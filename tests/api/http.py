@@ -10,10 +10,10 @@ import orjson
 from starlette.applications import Starlette
 from starlette.types import Message
 
-from api.app import App
-from api.guest_key import ServiceKey
-from api.service import Service
-from api.settings import Settings
+from daybook.api.app import App
+from daybook.api.guest_key import ServiceKey
+from daybook.api.service import Service
+from daybook.api.settings import Settings
 
 JSON = {"Content-Type": "application/json"}
 GUEST_KEY = ServiceKey.of(b"a key that no restaurant may use")

@@ -10,9 +10,9 @@ import orjson
 from msgspec import Struct
 from starlette.types import ASGIApp
 
-from api.app import App
-from api.listening import listen
-from api.serving import Server, uvicorn_config
+from daybook.api.app import App
+from daybook.api.listening import listen
+from daybook.api.serving import Server, uvicorn_config
 from tests.api.counter import open_counter_api
 from tests.api.http import Api
 

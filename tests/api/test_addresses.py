@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from api.addresses import UNKNOWN, client_address, read_networks
-from eventlog.errors import SetupError
+from daybook.api.addresses import UNKNOWN, client_address, read_networks
+from daybook.eventlog.errors import SetupError
 
 PROXIES = read_networks("10.0.0.0/8, fd00::/8")
 

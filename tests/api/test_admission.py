@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from api.admission import DRAINED, Admission, Thresholds, Verdict
-from projections.operations import Numbers
+from daybook.api.admission import DRAINED, Admission, Thresholds, Verdict
+from daybook.projections.operations import Numbers
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ import pytest
 from starlette.types import Message
 from uuid_utils.compat import uuid7
 
-from api.app import ROUTES
+from daybook.api.app import ROUTES
 from tests.api.counter import party
 from tests.api.http import Answer, Api
 from tests.api.live import Live, open_live, request

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from projections import dead_search, queue_rates
+from daybook.projections import dead_search, queue_rates
 from tests.api.counter import act, call_next, join, open_restaurant
 from tests.api.http import Api
 from tests.api.working import bury, claim, complete, enqueue, enqueue_many

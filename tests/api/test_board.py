@@ -2,8 +2,8 @@
 
 import pytest
 
-from domain.order import OrderStatus
-from projections import board as boards
+from daybook.domain.order import OrderStatus
+from daybook.projections import board as boards
 from tests.api.http import Api
 
 pytestmark = pytest.mark.anyio

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
-from api.callbacks import BadSignatureError, CallbackKeys, verify
-from eventlog.errors import SetupError
+from daybook.api.callbacks import BadSignatureError, CallbackKeys, verify
+from daybook.eventlog.errors import SetupError
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SECONDS = int(NOW.timestamp())

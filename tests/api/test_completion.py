@@ -11,8 +11,8 @@ import orjson
 import pytest
 from uuid_utils.compat import uuid7
 
-from api.completion import callback_keys
-from eventlog.errors import SetupError
+from daybook.api.completion import callback_keys
+from daybook.eventlog.errors import SetupError
 from tests.api.http import JSON, Answer, Api, open_api, some_settings
 from tests.kitchen import fold_of_the_log, live_rows, rows
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from api.cron import cron_access
-from api.door import COOKIE
-from api.environment import load
-from api.listening import listen, url_of
 from daybook import Fail, Worker
+from daybook.api.cron import cron_access
+from daybook.api.door import COOKIE
+from daybook.api.environment import load
+from daybook.api.listening import listen, url_of
+from daybook.eventlog.errors import SetupError
 from daybook.jobs import ClaimedJob
-from eventlog.errors import SetupError
 from tests.api.http import Api, open_api, some_settings
 from tests.api.live import listening
 from tests.kitchen import rows

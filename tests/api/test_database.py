@@ -11,9 +11,9 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from uuid_utils.compat import uuid7
 
-from api.database import check, prepare, refuse_old, shared_database
-from api.settings import Settings
-from eventlog.errors import SetupError
+from daybook.api.database import check, prepare, refuse_old, shared_database
+from daybook.api.settings import Settings
+from daybook.eventlog.errors import SetupError
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from api.rebuilds import NAMES
-from eventlog.database import owner_conninfo
-from projections.running_rebuilds import REBUILD_LOCK
+from daybook.api.rebuilds import NAMES
+from daybook.eventlog.database import owner_conninfo
+from daybook.projections.running_rebuilds import REBUILD_LOCK
 from tests.api.http import Api, open_api
 from tests.kitchen import eventually
 

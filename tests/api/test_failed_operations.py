@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from eventlog.database import connect, reader_conninfo
-from processors.operations import Operations
-from projections.doctor import examine
+from daybook.eventlog.database import connect, reader_conninfo
+from daybook.processors.operations import Operations
+from daybook.projections.doctor import examine
 from tests.api.http import Answer, Api
 from tests.api.test_messages import item, pop
 from tests.api.test_operations import (

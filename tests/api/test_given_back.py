@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from api import given_back
-from api.given_back import Charge, GivenBack
-from eventlog.errors import UnavailableError
+from daybook.api import given_back
+from daybook.api.given_back import Charge, GivenBack
+from daybook.eventlog.errors import UnavailableError
 from tests.kitchen import eventually
 
 pytestmark = pytest.mark.anyio

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from api.guest_key import FILE_NAME, ServiceKey, guest_key
-from api.settings import Settings
-from eventlog.errors import SetupError
+from daybook.api.guest_key import FILE_NAME, ServiceKey, guest_key
+from daybook.api.settings import Settings
+from daybook.eventlog.errors import SetupError
 from tests.kitchen import rows
 
 KNOWN = "SELECT key_id FROM guest_service_key"

@@ -8,12 +8,12 @@ from uuid import UUID, uuid4
 import pytest
 from cryptography.exceptions import InvalidTag
 
-from api.guest_key import ServiceKey
-from api.guests import GuestBook, GuestDetails, SealedGuest, guest_details
-from api.problems import BadInputError
-from api.service import Service
-from domain.subject import EraseSubject
-from eventlog.errors import NoGuestKeyError, UnavailableError
+from daybook.api.guest_key import ServiceKey
+from daybook.api.guests import GuestBook, GuestDetails, SealedGuest, guest_details
+from daybook.api.problems import BadInputError
+from daybook.api.service import Service
+from daybook.domain.subject import EraseSubject
+from daybook.eventlog.errors import NoGuestKeyError, UnavailableError
 from tests.api.http import GUEST_KEY, Api
 from tests.kitchen import origin, rows
 

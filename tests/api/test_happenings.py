@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from api import happenings
-from api.happenings import MASKED, happened, logger, masked, written
-from api.key_text import KEY_PATTERN
-from api.line_limit import LINES_MAX
-from api.metrics import read_count
-from api.problems import Problem, defect, unavailable
+from daybook.api import happenings
+from daybook.api.happenings import MASKED, happened, logger, masked, written
+from daybook.api.key_text import KEY_PATTERN
+from daybook.api.line_limit import LINES_MAX
+from daybook.api.metrics import read_count
+from daybook.api.problems import Problem, defect, unavailable
 from tests.api.counter import LINE, act, call_next, join, open_counter_api, open_restaurant, party
 from tests.api.http import Api
 
@@ -68,8 +68,8 @@ def test_a_line_is_json_with_these_four_members(lines: io.StringIO) -> None:
 async def test_lines_that_anybody_can_cause_are_limited_and_counted(
     lines: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.line_limit.WINDOW_SECONDS", 0.5)
-    monkeypatch.setattr("api.line_limit.LINES_MAX", 3)
+    monkeypatch.setattr("daybook.api.line_limit.WINDOW_SECONDS", 0.5)
+    monkeypatch.setattr("daybook.api.line_limit.LINES_MAX", 3)
     for number in range(10):
         happened("access.denied", status=401, number=number)
         happened("queue.called", number=number)

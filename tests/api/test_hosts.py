@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from api.environment import load
-from api.hosts import KnownHosts, read_hosts
-from eventlog.errors import SetupError
+from daybook.api.environment import load
+from daybook.api.hosts import KnownHosts, read_hosts
+from daybook.eventlog.errors import SetupError
 from tests.api.holding import Holder, issue, refresh
 from tests.api.http import open_api, some_settings
 from tests.api.live import hear, open_live, request

@@ -9,9 +9,9 @@ from msgspec import Raw, to_builtins
 from msgspec.json import decode
 from msgspec.structs import replace
 
-from api.job_shapes import JobJSON, brief_jobs, job_dict, job_json
+from daybook.api.job_shapes import JobJSON, brief_jobs, job_dict, job_json
+from daybook.domain.job import Job, JobStatus, Lease, UniqueScope
 from daybook.jobs import ClaimedJob
-from domain.job import Job, JobStatus, Lease, UniqueScope
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 JOB = Job(

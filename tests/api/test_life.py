@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from api.app import App
-from api.service import Service
-from processors.runtime import Kitchen
+from daybook.api.app import App
+from daybook.api.service import Service
+from daybook.processors.runtime import Kitchen
 from tests.api.http import Api, some_settings
 from tests.kitchen import eventually
 from tests.processors.scene import completed

@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from api.listening import listen, url_of, why_not
-from eventlog.errors import SetupError
+from daybook.api.listening import listen, url_of, why_not
+from daybook.eventlog.errors import SetupError
 
 
 def test_port_zero_takes_a_free_port_and_the_url_names_it() -> None:

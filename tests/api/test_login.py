@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from api.app import ROUTES
-from api.commands import Endpoint
-from api.pages import PAGES
+from daybook.api.app import ROUTES
+from daybook.api.commands import Endpoint
+from daybook.api.pages import PAGES
 from tests.api.holding import issue, refresh, revoke
 from tests.api.http import Answer, Api, open_api
 from tests.kitchen import rows

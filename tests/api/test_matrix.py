@@ -10,11 +10,11 @@ import pytest
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
-from api.access import ADMIN, PUBLIC, SIGNED, declared
-from api.app import ROUTES, App
-from audit.actors import may_record
-from domain.scope import NAMES, Scope
-from eventlog.errors import SetupError
+from daybook.api.access import ADMIN, PUBLIC, SIGNED, declared
+from daybook.api.app import ROUTES, App
+from daybook.audit.actors import may_record
+from daybook.domain.scope import NAMES, Scope
+from daybook.eventlog.errors import SetupError
 from tests.api.counter import join, open_counter_api, open_restaurant, party
 from tests.api.holding import Holder, holder, name_of
 from tests.api.http import Answer, Api, some_settings

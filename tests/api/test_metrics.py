@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from api.admission import Thresholds
-from api.metrics import read_count
-from api.service import Service
-from processors.webhook import Webhook
+from daybook.api.admission import Thresholds
+from daybook.api.metrics import read_count
+from daybook.api.service import Service
+from daybook.processors.webhook import Webhook
 from tests.api.http import Api, api_of, open_api
 from tests.api.test_errands import ended
 from tests.api.test_messages import item

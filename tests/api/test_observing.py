@@ -14,11 +14,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from api.happenings import logger, written
-from api.key_text import read_key_text
-from api.tracing import Traced, exporting, trace_of
-from eventlog.errors import SetupError
-from projections.readings import BOT_STATUSES
+from daybook.api.happenings import logger, written
+from daybook.api.key_text import read_key_text
+from daybook.api.tracing import Traced, exporting, trace_of
+from daybook.eventlog.errors import SetupError
+from daybook.projections.readings import BOT_STATUSES
 from tests.api.counter import LINE, join, open_counter_api, open_restaurant, party
 from tests.api.holding import Holder, holder, issue, name_of, refresh
 from tests.api.http import Api

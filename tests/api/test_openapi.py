@@ -7,12 +7,17 @@ import pytest
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
-from api import health, pages
-from api.callbacks import STANDARD_ID, STANDARD_SIGNATURE, STANDARD_TIMESTAMP, UPSTASH_SIGNATURE
-from api.openapi import describe
-from api.reads import PAGE_MAX, PAGE_USUAL
-from api.requests import IDEMPOTENCY_KEY_CHARACTERS_MAX
-from projections.page_cursor import CURSOR_LENGTH_MAX
+from daybook.api import health, pages
+from daybook.api.callbacks import (
+    STANDARD_ID,
+    STANDARD_SIGNATURE,
+    STANDARD_TIMESTAMP,
+    UPSTASH_SIGNATURE,
+)
+from daybook.api.openapi import describe
+from daybook.api.reads import PAGE_MAX, PAGE_USUAL
+from daybook.api.requests import IDEMPOTENCY_KEY_CHARACTERS_MAX
+from daybook.projections.page_cursor import CURSOR_LENGTH_MAX
 from tests.api.http import Api, open_api
 from tests.proxy import proxy_to
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from uuid_utils.compat import uuid7
 
-from api.admission import Thresholds
-from api.service import Service
-from audit.invariant import Verdict
-from domain.new_jobs import RESTARTED_BECAUSE
-from eventlog.follower import Projection
-from processors.operations import Operations
-from processors.runtime import Processor
-from projections.ended_operations import EndedOperations
-from projections.rebuild.rebuild import rebuilding
-from projections.rebuild.targets import TARGETS
+from daybook.api.admission import Thresholds
+from daybook.api.service import Service
+from daybook.audit.invariant import Verdict
+from daybook.domain.new_jobs import RESTARTED_BECAUSE
+from daybook.eventlog.follower import Projection
+from daybook.processors.operations import Operations
+from daybook.processors.runtime import Processor
+from daybook.projections.ended_operations import EndedOperations
+from daybook.projections.rebuild.rebuild import rebuilding
+from daybook.projections.rebuild.targets import TARGETS
 from tests.api.http import Answer, Api, api_of
 from tests.api.test_messages import ack, item, pop
 from tests.audit.story import judge, read_log

@@ -13,9 +13,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from eventlog.embedded import EmbeddedPostgres
-from eventlog.migrate import migrate
-from projections.registry import MIGRATIONS
+from daybook.eventlog.embedded import EmbeddedPostgres
+from daybook.eventlog.migrate import migrate
+from daybook.projections.registry import MIGRATIONS
 from tests.api.counter import LINE, open_counter_api, open_restaurant, party
 from tests.api.http import Answer, Api
 from tests.conftest import reachable_directory

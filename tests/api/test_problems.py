@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 from uuid_utils.compat import uuid7
 
-from api.problems import REFUSALS, TROUBLES, problem_of
-from domain.errors import Refusal
-from eventlog.errors import (
+from daybook.api.problems import REFUSALS, TROUBLES, problem_of
+from daybook.domain.errors import Refusal
+from daybook.eventlog.errors import (
     ConflictError,
     KeyReusedError,
     KeySpentError,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from api import metrics
-from api.connections import CLOSED_TOGETHER_MAX
-from api.protocol import GRACE_SECONDS
+from daybook.api import metrics
+from daybook.api.connections import CLOSED_TOGETHER_MAX
+from daybook.api.protocol import GRACE_SECONDS
 from tests.api.live import Live, hear, open_live, request
 
 pytestmark = pytest.mark.anyio

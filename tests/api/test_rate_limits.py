@@ -12,14 +12,14 @@ from uuid import uuid4
 import pytest
 from starlette.types import Receive, Scope, Send
 
-import eventlog.admissions
-from api.app import App
-from api.guests import guest_details
-from api.metrics import read_count
-from api.rate_limits import RateLimits, admission_of
-from api.service import Service
-from eventlog.admissions import Asked, Limit, Standing
-from eventlog.errors import UnavailableError
+import daybook.eventlog.admissions
+from daybook.api.app import App
+from daybook.api.guests import guest_details
+from daybook.api.metrics import read_count
+from daybook.api.rate_limits import RateLimits, admission_of
+from daybook.api.service import Service
+from daybook.eventlog.admissions import Asked, Limit, Standing
+from daybook.eventlog.errors import UnavailableError
 from tests.api.counter import LINE, open_restaurant, party
 from tests.api.http import GUEST_KEY, Answer, Api, open_api, some_settings
 from tests.kitchen import eventually, rows
@@ -296,8 +296,8 @@ async def test_what_cannot_be_given_back_at_once_is_given_back_later(
     own_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with counter(own_database) as api:
-        given_back = "api.given_back.give_back"
-        real, is_away = eventlog.admissions.give_back, True
+        given_back = "daybook.api.given_back.give_back"
+        real, is_away = daybook.eventlog.admissions.give_back, True
 
         async def fail_at_first(*arguments: Any, **named: Any) -> None:
             if is_away:
@@ -322,7 +322,7 @@ async def test_a_request_that_is_sent_again_under_its_key_uses_up_nothing_more(
     async def never(*_: Any, **__: Any) -> None:
         """As when the process ended before it could."""
 
-    monkeypatch.setattr("api.given_back.give_back", never)
+    monkeypatch.setattr("daybook.api.given_back.give_back", never)
     async with counter(own_database) as api:
         rows(own_database, REFUSE_EVENTS)
         for _ in range(5):

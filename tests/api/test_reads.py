@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from uuid_utils.compat import uuid7
 
-from api.service import Service
-from eventlog.follower import Follower
-from projections.finished_orders import FinishedOrders
+from daybook.api.service import Service
+from daybook.eventlog.follower import Follower
+from daybook.projections.finished_orders import FinishedOrders
 from tests.api.http import Api, api_of, open_api
 from tests.kitchen import MAPPER, rows
 from tests.proxy import proxy_to

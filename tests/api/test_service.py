@@ -8,13 +8,13 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-from api.service import Service
-from domain.event import Event
-from domain.kitchen import CreateOrder
-from domain.order import OrderKind
-from eventlog.follower import PAUSE_SECONDS
-from eventlog.mapper import FollowedEvent
-from eventlog.origin import Origin
+from daybook.api.service import Service
+from daybook.domain.event import Event
+from daybook.domain.kitchen import CreateOrder
+from daybook.domain.order import OrderKind
+from daybook.eventlog.follower import PAUSE_SECONDS
+from daybook.eventlog.mapper import FollowedEvent
+from daybook.eventlog.origin import Origin
 from tests.api.http import Answer, api_of
 from tests.kitchen import rows
 from tests.proxy import proxy_to

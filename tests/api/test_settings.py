@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import fields
 
-from api.admission import Thresholds
-from api.environment import help_of, load
-from api.serving import kitchen_of, thresholds_of
-from api.settings import Settings
-from eventlog.errors import SetupError
-from processors.runtime import STANDARD_KITCHEN, Kitchen
+from daybook.api.admission import Thresholds
+from daybook.api.environment import help_of, load
+from daybook.api.serving import kitchen_of, thresholds_of
+from daybook.api.settings import Settings
+from daybook.eventlog.errors import SetupError
+from daybook.processors.runtime import STANDARD_KITCHEN, Kitchen
 
 ROOMY = {"DAYBOOK_DATA_DIR": "/somewhere"}
 OPEN = {"DAYBOOK_AUTH": "open"}

@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from api.admission import Thresholds
-from eventlog.database import connect, reader_conninfo
-from eventlog.tasks import end
-from processors.operations import Operations
+from daybook.api.admission import Thresholds
+from daybook.eventlog.database import connect, reader_conninfo
+from daybook.eventlog.tasks import end
+from daybook.processors.operations import Operations
 from tests.api.http import Api
 from tests.api.test_messages import item
 from tests.api.test_operations import drained, make_busy, opened, push

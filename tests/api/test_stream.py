@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.types import Message
 
-import api.stream
-import eventlog.subscription
-import eventlog.tail
-from api.openapi import describe
-from domain.order import OrderKind
+import daybook.api.stream
+import daybook.eventlog.subscription
+import daybook.eventlog.tail
+from daybook.api.openapi import describe
+from daybook.domain.order import OrderKind
 from tests.api.http import Api, open_api
 from tests.api.working import bury, claim, complete, enqueue
 from tests.described_values import DescribedValues
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 # Values of each parameter's type, and beyond its bounds.
 DESCRIBED = {
     one["name"]: DescribedValues({}).of(one["schema"])
-    for one in describe(api.stream.routes)["paths"]["/api/stream"]["get"]["parameters"]
+    for one in describe(daybook.api.stream.routes)["paths"]["/api/stream"]["get"]["parameters"]
 }
 
 
@@ -302,7 +302,7 @@ async def test_a_stream_is_granted_or_refused_as_its_description_says(
 async def test_a_silent_stream_shows_that_it_is_alive(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api.stream, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(daybook.api.stream, "HEARTBEAT_SECONDS", 0.05)
     client = await connected(house)
     await eventually(lambda: client.text.count("\n:\n\n") >= 1 and client.text.count(":\n\n") >= 3)
     await client.leave()
@@ -311,7 +311,7 @@ async def test_a_silent_stream_shows_that_it_is_alive(
 async def test_a_client_that_falls_behind_is_told_and_can_come_back(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eventlog.subscription, "WAITING_MAX", 20)
+    monkeypatch.setattr(daybook.eventlog.subscription, "WAITING_MAX", 20)
     client = await connected(house)
     client.dawdling.clear()
     for _ in range(60):
@@ -333,7 +333,7 @@ async def test_a_client_that_falls_behind_is_told_and_can_come_back(
 async def test_a_client_that_takes_nothing_at_all_is_let_go(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api.stream, "SEND_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(daybook.api.stream, "SEND_SECONDS_MAX", 0.1)
     client = await connected(house)
     client.dawdling.clear()
     await house.kitchen.order()
@@ -345,7 +345,7 @@ async def test_a_client_that_takes_nothing_at_all_is_let_go(
 async def test_a_client_that_leaves_frees_its_place(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(eventlog.tail, "SUBSCRIPTIONS_MAX", 1)
+    monkeypatch.setattr(daybook.eventlog.tail, "SUBSCRIPTIONS_MAX", 1)
     first = await connected(house)
     refused = house.ask()
     await refused.task

@@ -7,9 +7,9 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from api.guests import GuestDetails, SealedGuest
-from domain.restaurant import restaurant_id
-from domain.subject import Subject
+from daybook.api.guests import GuestDetails, SealedGuest
+from daybook.domain.restaurant import restaurant_id
+from daybook.domain.subject import Subject
 from tests.api.http import Api, open_api
 from tests.kitchen import fold_of_the_log, live_rows, rows, transactions_count
 from tests.processes import daybook

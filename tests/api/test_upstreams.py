@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from api.service import Service
-from processors.upstreams import Upstreams
+from daybook.api.service import Service
+from daybook.processors.upstreams import Upstreams
 from tests.api.http import Api, api_of
 from tests.kitchen import eventually
 from tests.processors.feed import Upstream, serving_feed

@@ -8,9 +8,9 @@ from msgspec import Struct, json
 from msgspec.inspect import DateTimeType, StructType, Type, type_info
 from starlette.routing import Route
 
-from api.commands import Endpoint
-from api.redrive import RedriveFilter
-from projections.page_cursor import write_cursor
+from daybook.api.commands import Endpoint
+from daybook.api.redrive import RedriveFilter
+from daybook.projections.page_cursor import write_cursor
 from tests.api.http import Api
 
 pytestmark = pytest.mark.anyio

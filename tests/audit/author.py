@@ -13,13 +13,13 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from domain.bot import Bot
-from domain.claim import CompletedVia, CompletionMode, ReleaseReason
-from domain.desk import Command
-from domain.errors import OrderNotPendingError
-from domain.foreman import CancelJob, ConfigureQueue, RetryJob
-from domain.job import Job, UniqueScope
-from domain.kitchen import (
+from daybook.domain.bot import Bot
+from daybook.domain.claim import CompletedVia, CompletionMode, ReleaseReason
+from daybook.domain.desk import Command
+from daybook.domain.errors import OrderNotPendingError
+from daybook.domain.foreman import CancelJob, ConfigureQueue, RetryJob
+from daybook.domain.job import Job, UniqueScope
+from daybook.domain.kitchen import (
     AssignOrder,
     Claimed,
     ClaimOrder,
@@ -36,11 +36,11 @@ from domain.kitchen import (
     RestoreBot,
     RestoreOrder,
 )
-from domain.new_jobs import CreateJobs, NewJob
-from domain.order import Order, OrderKind
-from domain.workshop import ClaimJobs, ExpireLease, FinishJobs, Outcome, Result, Selector
-from eventlog.committer import Committer
-from eventlog.origin import Origin, Receipt
+from daybook.domain.new_jobs import CreateJobs, NewJob
+from daybook.domain.order import Order, OrderKind
+from daybook.domain.workshop import ClaimJobs, ExpireLease, FinishJobs, Outcome, Result, Selector
+from daybook.eventlog.committer import Committer
+from daybook.eventlog.origin import Origin, Receipt
 from tests.audit.guests import Guests
 from tests.audit.story import ADMIN, COMPLETIONS, DISPATCH, LATER_SECONDS, LEASES, OPEN, RECOVERY
 from tests.workshop import new_job

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from eventlog.committer import Committer
-from projections.registry import LIVE_TABLES
+from daybook.eventlog.committer import Committer
+from daybook.projections.registry import LIVE_TABLES
 from tests.audit.author import Author
 from tests.audit.story import Story, read_log
 from tests.conftest import fresh_database

@@ -8,7 +8,7 @@ from uuid import UUID, uuid5
 
 from uuid_utils.compat import uuid7
 
-from domain.counter import (
+from daybook.domain.counter import (
     CallNext,
     CallTicket,
     CancelTicket,
@@ -21,9 +21,9 @@ from domain.counter import (
     SeatTicket,
     TransferTicket,
 )
-from domain.restaurant import Profile, Reset, restaurant_id
-from domain.subject import EraseSubject
-from domain.ticket import Guest, NoShowVia, Ticket
+from daybook.domain.restaurant import Profile, Reset, restaurant_id
+from daybook.domain.subject import EraseSubject
+from daybook.domain.ticket import Guest, NoShowVia, Ticket
 
 if TYPE_CHECKING:
     from tests.audit.author import Author

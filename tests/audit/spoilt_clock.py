@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from domain.clock import CLOCK_ID
+from daybook.domain.clock import CLOCK_ID
 from tests.audit.spoiling import breaks, claim_job, end_both, fail_job
 from tests.audit.story import COMPLETIONS, LEASES, Story
 

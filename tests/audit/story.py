@@ -9,12 +9,12 @@ from msgspec import Raw, Struct, json
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
-from audit.entries import Entry
-from audit.invariant import Case
-from audit.runner import Finding, check
-from audit.service import Kept, Service
-from audit.world import World
-from eventlog.database import reader_conninfo
+from daybook.audit.entries import Entry
+from daybook.audit.invariant import Case
+from daybook.audit.runner import Finding, check
+from daybook.audit.service import Kept, Service
+from daybook.audit.world import World
+from daybook.eventlog.database import reader_conninfo
 
 OPEN = "open"
 COMPLETIONS, RECOVERY, DISPATCH = "system:completions", "system:recovery", "system:dispatch"

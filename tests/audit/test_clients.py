@@ -8,10 +8,10 @@ import pytest
 from msgspec import json
 from uuid_utils.compat import uuid7
 
-from audit.invariant import Verdict
-from audit.witnesses import Witnesses
-from audit.world import World
-from domain.job import JOB
+from daybook.audit.invariant import Verdict
+from daybook.audit.witnesses import Witnesses
+from daybook.audit.world import World
+from daybook.domain.job import JOB
 from tests.audit.story import Story, claim_of, judge
 from tests.kitchen import MAPPER
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from audit.invariant import Verdict
+from daybook.audit.invariant import Verdict
 from tests.audit.spoiling import claim_job, end_both
 from tests.audit.spoilt_clock import expire, jump
 from tests.audit.story import COMPLETIONS, LATER_SECONDS, Story, judge

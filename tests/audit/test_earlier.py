@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from audit.entries import Earlier
-from audit.invariant import Verdict
+from daybook.audit.entries import Earlier
+from daybook.audit.invariant import Verdict
 from tests.audit.story import Log, Story, judge
 
 

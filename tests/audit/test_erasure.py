@@ -4,11 +4,11 @@ import pytest
 from psycopg import connect
 from uuid_utils.compat import uuid7
 
-from audit.invariant import Case, Verdict
-from audit.runner import check
-from audit.world import World
-from domain.subject import EraseSubject
-from eventlog.database import owner_conninfo
+from daybook.audit.invariant import Case, Verdict
+from daybook.audit.runner import check
+from daybook.audit.world import World
+from daybook.domain.subject import EraseSubject
+from daybook.eventlog.database import owner_conninfo
 from tests.audit.test_service import opened
 from tests.kitchen import open_kitchen
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from uuid_utils.compat import uuid7
 
-from audit.invariant import Verdict
-from audit.runner import AFTER, BEFORE, KINDS
-from domain.quarantine import quarantine_id
+from daybook.audit.invariant import Verdict
+from daybook.audit.runner import AFTER, BEFORE, KINDS
+from daybook.domain.quarantine import quarantine_id
 from tests.audit.spoilt import SPOILT, Spoil
 from tests.audit.story import Story, judge
 

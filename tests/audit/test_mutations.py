@@ -19,10 +19,10 @@ from uuid import uuid4
 import pytest
 from msgspec import json
 
-from audit.entries import Entry
-from audit.invariant import Verdict
-from audit.witnesses import Witnesses
-from audit.world import World
+from daybook.audit.entries import Entry
+from daybook.audit.invariant import Verdict
+from daybook.audit.witnesses import Witnesses
+from daybook.audit.world import World
 from tests.audit.story import (
     COMPLETIONS,
     DISPATCH,

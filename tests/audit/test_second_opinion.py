@@ -9,11 +9,11 @@ from msgspec import json
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
-from audit.invariant import Verdict
-from audit.witnesses import Witnesses
-from audit.world import World
-from eventlog.database import owner_conninfo
-from projections.registry import READ_MODELS
+from daybook.audit.invariant import Verdict
+from daybook.audit.witnesses import Witnesses
+from daybook.audit.world import World
+from daybook.eventlog.database import owner_conninfo
+from daybook.projections.registry import READ_MODELS
 from tests.audit import second_opinion
 from tests.audit.spoilt import SPOILT, Spoil
 from tests.audit.story import Log, Story, judge, said

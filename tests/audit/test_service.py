@@ -11,17 +11,17 @@ import psycopg
 import pytest
 from psycopg.rows import TupleRow
 
-from audit.entries import UnreadableError
-from audit.invariant import Case, Verdict
-from audit.runner import check
-from audit.service import Derivation, Kept, Service
-from audit.world import World
+from daybook.audit.entries import UnreadableError
+from daybook.audit.invariant import Case, Verdict
+from daybook.audit.runner import check
+from daybook.audit.service import Derivation, Kept, Service
+from daybook.audit.world import World
 from daybook.auditing import derive_anew
-from eventlog.database import connect, owner_conninfo, reader_conninfo
-from eventlog.follower import Follower
-from projections.checkpoints import take_checkpoints
-from projections.leases import Heartbeat, extend_leases
-from projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
+from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
+from daybook.eventlog.follower import Follower
+from daybook.projections.checkpoints import take_checkpoints
+from daybook.projections.leases import Heartbeat, extend_leases
+from daybook.projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 from tests.json_copies import copy_as_json
 from tests.kitchen import MAPPER, Kitchen, open_kitchen
 from tests.workshop import Workshop

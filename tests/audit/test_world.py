@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from audit import memory
-from audit.actors import PROCESSORS
-from audit.entries import ExportFile
-from audit.invariant import Case, Verdict
-from audit.runner import check
-from audit.world import World, find_deciders
 from bench.synthetic import write_export
-from domain.order import Order, OrderStatus
-from projections.registry import DECIDERS
+from daybook.audit import memory
+from daybook.audit.actors import PROCESSORS
+from daybook.audit.entries import ExportFile
+from daybook.audit.invariant import Case, Verdict
+from daybook.audit.runner import check
+from daybook.audit.world import World, find_deciders
+from daybook.domain.order import Order, OrderStatus
+from daybook.projections.registry import DECIDERS
 from tests.audit.story import Story, judge
 from tests.processes import ROOT
 

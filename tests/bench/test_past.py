@@ -8,9 +8,9 @@ import pytest
 
 from bench.past import LISTS, fill
 from bench.synthetic import Loader
-from eventlog.database import connect, owner_conninfo, reader_conninfo
-from projections.as_of import Past
-from projections.registry import LIVE_TABLES
+from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
+from daybook.projections.as_of import Past
+from daybook.projections.registry import LIVE_TABLES
 from tests.kitchen import fold_of_the_log, live_rows, rows
 
 pytestmark = pytest.mark.anyio

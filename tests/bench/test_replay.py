@@ -6,13 +6,13 @@ import anyio
 import pytest
 from click.testing import CliRunner
 
-from api.stopping import StopSignals
-from audit.entries import ExportFile
-from audit.invariant import Verdict
 from bench.synthetic import events, fill_log, write_export
+from daybook.api.stopping import StopSignals
+from daybook.audit.entries import ExportFile
+from daybook.audit.invariant import Verdict
 from daybook.cli import Choice, cli
-from projections.rebuild.rebuild import rebuilding
-from projections.rebuild.targets import TARGETS
+from daybook.projections.rebuild.rebuild import rebuilding
+from daybook.projections.rebuild.targets import TARGETS
 from tests.audit.story import Log, read_log
 from tests.audit.test_service import verdicts
 

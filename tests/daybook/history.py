@@ -7,12 +7,12 @@ from typing import Any
 import psycopg
 from click.testing import CliRunner, Result
 
-from api.stopping import StopSignals
+from daybook.api.stopping import StopSignals
 from daybook.cli import Choice, cli
-from domain.order import OrderKind
-from domain.workshop import Outcome
-from eventlog.database import owner_conninfo
-from eventlog.errors import SetupError
+from daybook.domain.order import OrderKind
+from daybook.domain.workshop import Outcome
+from daybook.eventlog.database import owner_conninfo
+from daybook.eventlog.errors import SetupError
 from tests.kitchen import open_kitchen, rows
 from tests.workshop import Workshop, raw
 

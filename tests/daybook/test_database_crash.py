@@ -18,10 +18,10 @@ import psycopg
 import pytest
 from uuid_utils.compat import uuid4
 
-from eventlog.database import owner_conninfo
-from eventlog.embedded.postmaster import DATABASE, read_postmaster
-from eventlog.horizon import READ_LAST_POSITION
-from eventlog.wakeups import NOTIFY
+from daybook.eventlog.database import owner_conninfo
+from daybook.eventlog.embedded.postmaster import DATABASE, read_postmaster
+from daybook.eventlog.horizon import READ_LAST_POSITION
+from daybook.eventlog.wakeups import NOTIFY
 from tests.daybook.conftest import Made, Serving, postgres_processes
 from tests.daybook.recording import History, load
 from tests.daybook.test_log import Following, following

@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from eventlog.database import owner_conninfo
-from projections.registry import READ_MODELS
+from daybook.eventlog.database import owner_conninfo
+from daybook.projections.registry import READ_MODELS
 from tests.daybook.conftest import Serving
 from tests.daybook.recording import History, Recorded, load
 from tests.daybook.test_database_crash import Listening, listening, log_positions

@@ -12,9 +12,9 @@ import httpx2
 import pytest
 from click.testing import CliRunner, Result
 
-from api.stopping import StopSignals
+from daybook.api.stopping import StopSignals
 from daybook.cli import Choice, cli
-from eventlog.errors import SetupError
+from daybook.eventlog.errors import SetupError
 from tests.daybook.conftest import Serving
 from tests.kitchen import rows
 from tests.processes import ROOT, command, daybook, environment

@@ -15,15 +15,15 @@ from uuid import UUID
 import click
 import pytest
 
-from api.happenings import lines
 from daybook import Refused
 from daybook.answers import Answer, error_of
+from daybook.api.happenings import lines
 from daybook.cli import cli
+from daybook.domain.keyring import IssueKey
+from daybook.domain.kitchen import DeleteOrder
+from daybook.domain.workshop import Outcome
 from daybook.logs import JSONLines
 from daybook.printable import printable, printable_json
-from domain.keyring import IssueKey
-from domain.kitchen import DeleteOrder
-from domain.workshop import Outcome
 from tests.conftest import fresh_database
 from tests.counter import Counter
 from tests.kitchen import open_kitchen, rows

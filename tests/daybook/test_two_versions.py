@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from uuid_utils.compat import uuid7
 
-from domain.clock import RecordJump
-from eventlog.origin import Origin
+from daybook.domain.clock import RecordJump
+from daybook.eventlog.origin import Origin
 from tests import processes
 from tests.clients import Clients
 from tests.kitchen import open_kitchen, rows

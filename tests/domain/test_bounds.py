@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from uuid_utils.compat import uuid7
 
-from domain.bounds import UNBOUND, Bounds, Within, within
-from domain.errors import NotFoundError
-from domain.kitchen import DeleteOrder
-from domain.order import ORDER, Order, OrderKind, create
+from daybook.domain.bounds import UNBOUND, Bounds, Within, within
+from daybook.domain.errors import NotFoundError
+from daybook.domain.kitchen import DeleteOrder
+from daybook.domain.order import ORDER, Order, OrderKind, create
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

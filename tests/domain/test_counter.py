@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
-from domain import restaurant as restaurants
-from domain.counter import (
+from daybook.domain import restaurant as restaurants
+from daybook.domain.counter import (
     CallNext,
     CallTicket,
     CancelTicket,
@@ -24,12 +24,12 @@ from domain.counter import (
     SeatTicket,
     Served,
 )
-from domain.desk import Command
-from domain.errors import GraceNotOverError, Refusal
-from domain.restaurant import RESTAURANT, Reset, Restaurant, restaurant_id, wait_at
-from domain.ticket import TICKET, NoShowVia, Ticket, TicketStatus
-from eventlog.desk import BatchDesk
-from eventlog.mapper import EventMapper
+from daybook.domain.desk import Command
+from daybook.domain.errors import GraceNotOverError, Refusal
+from daybook.domain.restaurant import RESTAURANT, Reset, Restaurant, restaurant_id, wait_at
+from daybook.domain.ticket import TICKET, NoShowVia, Ticket, TicketStatus
+from daybook.eventlog.desk import BatchDesk
+from daybook.eventlog.mapper import EventMapper
 from tests.counter import PROFILE, SLUG, guest
 
 MAPPER = EventMapper([RESTAURANT, TICKET])

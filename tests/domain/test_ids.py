@@ -5,7 +5,7 @@ from uuid import UUID, uuid4, uuid5
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.ids import derived_id, id_of
+from daybook.domain.ids import derived_id, id_of
 
 
 @given(st.uuids(), st.text())

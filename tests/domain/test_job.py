@@ -8,9 +8,9 @@ import pytest
 from msgspec import Raw
 from uuid_utils.compat import uuid7
 
-from domain.errors import ClaimLostError, JobNotDeadError, JobOverError
-from domain.event import Event
-from domain.job import (
+from daybook.domain.errors import ClaimLostError, JobNotDeadError, JobOverError
+from daybook.domain.event import Event
+from daybook.domain.job import (
     JOB,
     NULL,
     Backoff,

@@ -5,10 +5,10 @@ from datetime import timedelta
 import pytest
 from uuid_utils.compat import uuid7
 
-from domain.bot import BOT, Bot
-from domain.claim import CompletedVia, CompletionMode, ReleaseReason
-from domain.desk import Reads, Together
-from domain.errors import (
+from daybook.domain.bot import BOT, Bot
+from daybook.domain.claim import CompletedVia, CompletionMode, ReleaseReason
+from daybook.domain.desk import Reads, Together
+from daybook.domain.errors import (
     BotBusyError,
     BotDeadError,
     BotInUseError,
@@ -18,7 +18,7 @@ from domain.errors import (
     OrderNotProcessingError,
     OrderTakenError,
 )
-from domain.kitchen import (
+from daybook.domain.kitchen import (
     AssignOrder,
     ClaimOrder,
     CompleteOrder,
@@ -30,7 +30,7 @@ from domain.kitchen import (
     ReleaseOrder,
     RestoreBot,
 )
-from domain.order import ORDER, Order
+from daybook.domain.order import ORDER, Order
 from tests.machine import NOON, KitchenMachine, PlainDesk
 
 

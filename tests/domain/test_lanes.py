@@ -7,12 +7,12 @@ from msgspec import Raw
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
-from domain import operation as operations
-from domain.errors import OperationNotFailedError, OperationOverError
-from domain.event import Event
-from domain.job import JOB, Backoff, Job
-from domain.messages import message_id, message_key, transaction_id
-from domain.operation import OPERATION, Message, Operation, OperationKind, OperationStatus
+from daybook.domain import operation as operations
+from daybook.domain.errors import OperationNotFailedError, OperationOverError
+from daybook.domain.event import Event
+from daybook.domain.job import JOB, Backoff, Job
+from daybook.domain.messages import message_id, message_key, transaction_id
+from daybook.domain.operation import OPERATION, Message, Operation, OperationKind, OperationStatus
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CLAIM = uuid7()

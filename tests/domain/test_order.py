@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 from uuid_utils.compat import uuid7
 
-from domain.claim import CompletedVia, CompletionMode, ReleaseReason
-from domain.errors import (
+from daybook.domain.claim import CompletedVia, CompletionMode, ReleaseReason
+from daybook.domain.errors import (
     ClaimLostError,
     OrderDeletedError,
     OrderNotDeadError,
@@ -15,8 +15,8 @@ from domain.errors import (
     OrderNotPendingError,
     Refusal,
 )
-from domain.event import Event
-from domain.order import (
+from daybook.domain.event import Event
+from daybook.domain.order import (
     ORDER,
     Order,
     OrderKind,

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from domain.errors import BadCronError, NotFoundError, ScheduleNotDueError
-from domain.job import Job
-from domain.schedule import SCHEDULE, MissedRuns, Schedule, run_id, schedule_id
-from domain.timetable import ChangeSchedule, DeleteSchedule, FireSchedule, PutSchedule
+from daybook.domain.errors import BadCronError, NotFoundError, ScheduleNotDueError
+from daybook.domain.job import Job
+from daybook.domain.schedule import SCHEDULE, MissedRuns, Schedule, run_id, schedule_id
+from daybook.domain.timetable import ChangeSchedule, DeleteSchedule, FireSchedule, PutSchedule
 from tests.timetable import JOB, NAME, PLAN, TimetableDesk, plan
 
 EVENING = datetime(2026, 6, 1, 18, tzinfo=UTC)

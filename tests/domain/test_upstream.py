@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import json
 
-from domain.errors import PollOvertakenError
-from domain.event import Decider
-from domain.intake import FailPoll, TakeInPage
-from domain.job import Job
-from domain.upstream import MARKS_MAX, UPSTREAM, Overlap, Poll, Upstream, begin
-from domain.upstream_record import UPSTREAM_RECORD, Found, record_uuid
+from daybook.domain.errors import PollOvertakenError
+from daybook.domain.event import Decider
+from daybook.domain.intake import FailPoll, TakeInPage
+from daybook.domain.job import Job
+from daybook.domain.upstream import MARKS_MAX, UPSTREAM, Overlap, Poll, Upstream, begin
+from daybook.domain.upstream_record import UPSTREAM_RECORD, Found, record_uuid
 from tests.intake import JOB, NO_OVERLAP, NOON, STREAM, IntakeDesk, found
 
 

@@ -6,10 +6,17 @@ from uuid import UUID
 import pytest
 from msgspec.structs import replace
 
-from domain.clock import Clock, RecordJump
-from domain.errors import ClaimLostError, LeaseHeldError
-from domain.job import FailureReason, Job, JobStatus
-from domain.workshop import BACKOFF, ExpireLease, FinishJobs, Outcome, RescheduleRetry, Result
+from daybook.domain.clock import Clock, RecordJump
+from daybook.domain.errors import ClaimLostError, LeaseHeldError
+from daybook.domain.job import FailureReason, Job, JobStatus
+from daybook.domain.workshop import (
+    BACKOFF,
+    ExpireLease,
+    FinishJobs,
+    Outcome,
+    RescheduleRetry,
+    Result,
+)
 from tests.domain.test_job import FIRST, SECOND, claimed, failed, make_job
 from tests.machine import NOON, PlainDesk
 

@@ -10,14 +10,14 @@ import pytest
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
-from domain.bot import Bot
-from domain.desk import Desk, Reads, Together
-from domain.errors import BotBusyError, ClaimLostError, NotFoundError, Refusal
-from domain.event import Decider, Event
-from domain.kitchen import ClaimOrder, CreateOrder
-from domain.order import ORDER, Order, OrderKind, OrderStatus
-from eventlog.database import owner_conninfo
-from eventlog.errors import ConflictError, UnavailableError
+from daybook.domain.bot import Bot
+from daybook.domain.desk import Desk, Reads, Together
+from daybook.domain.errors import BotBusyError, ClaimLostError, NotFoundError, Refusal
+from daybook.domain.event import Decider, Event
+from daybook.domain.kitchen import ClaimOrder, CreateOrder
+from daybook.domain.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.eventlog.database import owner_conninfo
+from daybook.eventlog.errors import ConflictError, UnavailableError
 from tests.kitchen import Kitchen, fold_of_the_log, live_rows, open_kitchen, origin, rows
 
 pytestmark = pytest.mark.anyio

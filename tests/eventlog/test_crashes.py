@@ -16,13 +16,13 @@ import psycopg
 import pytest
 from uuid_utils.compat import uuid7
 
-from domain.bot import Bot
-from domain.order import Order
-from eventlog.database import owner_conninfo, writer_conninfo
-from eventlog.embedded import EmbeddedPostgres
-from eventlog.errors import OutcomeUnknownError, UnavailableError
-from eventlog.migrate import migrate
-from projections.registry import MIGRATIONS
+from daybook.domain.bot import Bot
+from daybook.domain.order import Order
+from daybook.eventlog.database import owner_conninfo, writer_conninfo
+from daybook.eventlog.embedded import EmbeddedPostgres
+from daybook.eventlog.errors import OutcomeUnknownError, UnavailableError
+from daybook.eventlog.migrate import migrate
+from daybook.projections.registry import MIGRATIONS
 from tests.conftest import reachable_directory
 from tests.kitchen import eventually, fold_of_the_log, live_rows, open_kitchen, rows
 from tests.proxy import proxy_to

@@ -10,14 +10,14 @@ import pytest
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.event import Event
-from domain.order import Order
-from eventlog import follower as follower_module
-from eventlog.database import follower_conninfo, owner_conninfo
-from eventlog.errors import CursorAheadError
-from eventlog.follower import PAUSE_SECONDS, READ_EVENTS_OF_TOPICS, Cursor, Follower
-from eventlog.mapper import FollowedEvent
-from eventlog.wakeups import Wakeups
+from daybook.domain.event import Event
+from daybook.domain.order import Order
+from daybook.eventlog import follower as follower_module
+from daybook.eventlog.database import follower_conninfo, owner_conninfo
+from daybook.eventlog.errors import CursorAheadError
+from daybook.eventlog.follower import PAUSE_SECONDS, READ_EVENTS_OF_TOPICS, Cursor, Follower
+from daybook.eventlog.mapper import FollowedEvent
+from daybook.eventlog.wakeups import Wakeups
 from tests.kitchen import MAPPER, eventually, open_kitchen, rows
 from tests.proxy import proxy_to
 

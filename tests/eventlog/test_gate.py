@@ -18,18 +18,18 @@ from msgspec import Raw
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
-from api.event_shapes import members_json
-from api.job_shapes import job_dict
-from domain.job import JOB, Job
-from domain.new_jobs import CreateJobs
-from domain.operation import Message, Operation, OperationKind
-from domain.values import INSTANT_FIRST, INSTANT_LAST
-from domain.workshop import Outcome
-from eventlog.errors import UnreadableEventError
-from eventlog.mapper import EventMapper
-from eventlog.origin import Origin
-from projections.enqueue import enqueue
-from projections.registry import DECIDERS
+from daybook.api.event_shapes import members_json
+from daybook.api.job_shapes import job_dict
+from daybook.domain.job import JOB, Job
+from daybook.domain.new_jobs import CreateJobs
+from daybook.domain.operation import Message, Operation, OperationKind
+from daybook.domain.values import INSTANT_FIRST, INSTANT_LAST
+from daybook.domain.workshop import Outcome
+from daybook.eventlog.errors import UnreadableEventError
+from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.origin import Origin
+from daybook.projections.enqueue import enqueue
+from daybook.projections.registry import DECIDERS
 from tests.kitchen import fold_of_the_log, live_rows, rows
 from tests.workshop import new_job, open_workshop
 

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from uuid_utils.compat import uuid7
 
-from domain.bot import Bot
-from domain.errors import BotBusyError
-from domain.kitchen import ClaimOrder, CreateOrder
-from domain.order import OrderKind
-from eventlog.errors import KeyReusedError
-from eventlog.idempotency import IdempotencyKey
-from eventlog.origin import Receipt, StoredAnswer
+from daybook.domain.bot import Bot
+from daybook.domain.errors import BotBusyError
+from daybook.domain.kitchen import ClaimOrder, CreateOrder
+from daybook.domain.order import OrderKind
+from daybook.eventlog.errors import KeyReusedError
+from daybook.eventlog.idempotency import IdempotencyKey
+from daybook.eventlog.origin import Receipt, StoredAnswer
 from tests.kitchen import Kitchen, open_kitchen, origin, rows
 from tests.proxy import Cut, proxy_to
 

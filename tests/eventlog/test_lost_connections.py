@@ -6,11 +6,11 @@ import time
 import pytest
 from uuid_utils.compat import uuid7
 
-from domain.desk import Together
-from domain.kitchen import CreateOrder
-from domain.order import Order, OrderKind
-from eventlog.appending import PART_EVENTS
-from eventlog.errors import OutcomeUnknownError, UnavailableError
+from daybook.domain.desk import Together
+from daybook.domain.kitchen import CreateOrder
+from daybook.domain.order import Order, OrderKind
+from daybook.eventlog.appending import PART_EVENTS
+from daybook.eventlog.errors import OutcomeUnknownError, UnavailableError
 from tests.kitchen import fold_of_the_log, live_rows, open_kitchen, origin, rows
 from tests.proxy import Cut, proxy_to
 

@@ -10,12 +10,12 @@ import pytest
 from eventsourcing.persistence import StoredEvent
 from msgspec import Struct, ValidationError
 
-from domain.claim import CompletedVia
-from domain.event import Decider, Event, events_of
-from domain.order import Order
-from eventlog.errors import UnknownTopicError
-from eventlog.mapper import DomainEvent, EventMapper
-from projections.registry import DECIDERS
+from daybook.domain.claim import CompletedVia
+from daybook.domain.event import Decider, Event, events_of
+from daybook.domain.order import Order
+from daybook.eventlog.errors import UnknownTopicError
+from daybook.eventlog.mapper import DomainEvent, EventMapper
+from daybook.projections.registry import DECIDERS
 from tests.kitchen import MAPPER
 
 EXAMPLES = json.loads(Path(__file__).parents[1].joinpath("domain/stored_events.json").read_text())

@@ -10,14 +10,14 @@ import pytest
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
-from domain.errors import ClaimLostError, NotFoundError
-from domain.foreman import CancelJob
-from domain.job import Job, JobStatus
-from domain.workshop import ExpireLease, FinishJobs, Outcome
-from eventlog.caches import drop_caches
-from eventlog.database import connect, owner_conninfo, reader_conninfo
-from eventlog.memory import Memory
-from projections.jobs import REMEMBERED_BYTES_MAX, LiveJobs
+from daybook.domain.errors import ClaimLostError, NotFoundError
+from daybook.domain.foreman import CancelJob
+from daybook.domain.job import Job, JobStatus
+from daybook.domain.workshop import ExpireLease, FinishJobs, Outcome
+from daybook.eventlog.caches import drop_caches
+from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
+from daybook.eventlog.memory import Memory
+from daybook.projections.jobs import REMEMBERED_BYTES_MAX, LiveJobs
 from tests.kitchen import rows
 from tests.workshop import Workshop, open_workshop, raw
 

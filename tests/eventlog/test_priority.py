@@ -8,10 +8,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
-from domain.desk import Desk, Haste, Reads, Together
-from domain.kitchen import ClaimOrder, CreateOrder
-from domain.order import Order, OrderKind
-from eventlog.committer import ADDED_WEIGHT_MAX
+from daybook.domain.desk import Desk, Haste, Reads, Together
+from daybook.domain.kitchen import ClaimOrder, CreateOrder
+from daybook.domain.order import Order, OrderKind
+from daybook.eventlog.committer import ADDED_WEIGHT_MAX
 from tests.kitchen import Kitchen, open_kitchen, origin, rows
 
 pytestmark = pytest.mark.anyio

@@ -12,19 +12,19 @@ from psycopg import errors
 from psycopg.conninfo import make_conninfo
 from uuid_utils.compat import uuid7
 
-import eventlog.migrations
-from eventlog.database import owner_conninfo, reader_conninfo, writer_conninfo
-from eventlog.errors import SetupError
-from eventlog.migrate import Migration, migrate, migrations_in
-from projections.registry import MIGRATIONS
+import daybook.eventlog.migrations
+from daybook.eventlog.database import owner_conninfo, reader_conninfo, writer_conninfo
+from daybook.eventlog.errors import SetupError
+from daybook.eventlog.migrate import Migration, migrate, migrations_in
+from daybook.projections.registry import MIGRATIONS
 from tests.kitchen import open_kitchen, rows
 from tests.proxy import Cut, proxy_to
 
 MIGRATE = """
 import sys
-import eventlog.migrations, projections.migrations
-from eventlog.migrate import migrate
-print(len(migrate(sys.argv[1], [eventlog.migrations, projections.migrations])))
+import daybook.eventlog.migrations, daybook.projections.migrations
+from daybook.eventlog.migrate import migrate
+print(len(migrate(sys.argv[1], [daybook.eventlog.migrations, daybook.projections.migrations])))
 """
 
 REWRITES = [
@@ -107,9 +107,9 @@ def test_a_migration_that_fails_leaves_nothing_half_made(
     def with_a_broken_one(packages: list[ModuleType]) -> list[Migration]:
         return [*migrations_in(packages), Migration("eventlog/9999_broken", "SELECT 1 / 0")]
 
-    monkeypatch.setattr("eventlog.migrate.migrations_in", with_a_broken_one)
+    monkeypatch.setattr("daybook.eventlog.migrate.migrations_in", with_a_broken_one)
     with pytest.raises(errors.DivisionByZero):
-        migrate(empty_database, [eventlog.migrations])
+        migrate(empty_database, [daybook.eventlog.migrations])
     query = "SELECT count(*) FROM pg_namespace WHERE nspname = 'daybook'"
     assert rows(empty_database, query) == [(0,)]
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from eventlog.wakeups import RECONNECT_SECONDS, Wake, Wakeups
+from daybook.eventlog.wakeups import RECONNECT_SECONDS, Wake, Wakeups
 from tests.kitchen import rows
 
 pytestmark = pytest.mark.anyio

@@ -14,9 +14,9 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from api.app import App
-from api.service import Service
 from daybook import AsyncClient, Job
+from daybook.api.app import App
+from daybook.api.service import Service
 from examples.bookings import bookings, promotion, transfers
 from examples.bookings.bookings import Booking, NewBooking
 from examples.bookings.office import Office, open_office

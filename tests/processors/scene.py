@@ -7,15 +7,15 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from api.service import Service
-from domain.bot import Bot
-from domain.claim import CompletionMode
-from domain.kitchen import CreateBot
-from domain.order import Order
-from processors import runtime
-from processors.qstash import QStash
-from processors.runtime import Processor
-from processors.scheduling import GRACE_SECONDS
+from daybook.api.service import Service
+from daybook.domain.bot import Bot
+from daybook.domain.claim import CompletionMode
+from daybook.domain.kitchen import CreateBot
+from daybook.domain.order import Order
+from daybook.processors import runtime
+from daybook.processors.qstash import QStash
+from daybook.processors.runtime import Processor
+from daybook.processors.scheduling import GRACE_SECONDS
 from tests.kitchen import Kitchen, fold_of_the_log, live_rows, rows
 
 READ_EVENTS = """

@@ -6,9 +6,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from eventlog.database import owner_conninfo
-from processors import checkpoints
-from projections.registry import LIVE_TABLES
+from daybook.eventlog.database import owner_conninfo
+from daybook.processors import checkpoints
+from daybook.projections.registry import LIVE_TABLES
 from tests.kitchen import open_kitchen, rows
 
 pytestmark = pytest.mark.anyio

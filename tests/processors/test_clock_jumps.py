@@ -7,20 +7,20 @@ from shutil import rmtree
 
 import pytest
 
-from api.service import Service
-from domain.claim import CompletionMode
-from domain.foreman import ConfigureQueue
-from domain.queue import Rate
-from domain.workshop import Outcome
-from eventlog.migrate import migrate
-from processors.clock_jumps import ClockJumps
-from processors.completions import Completions
-from processors.dispatch import Dispatch
-from processors.leases import Leases
-from processors.recovery import Recovery
-from processors.runtime import Kitchen as Rules
-from projections.leases import Heartbeat, extend_leases
-from projections.registry import MIGRATIONS
+from daybook.api.service import Service
+from daybook.domain.claim import CompletionMode
+from daybook.domain.foreman import ConfigureQueue
+from daybook.domain.queue import Rate
+from daybook.domain.workshop import Outcome
+from daybook.eventlog.migrate import migrate
+from daybook.processors.clock_jumps import ClockJumps
+from daybook.processors.completions import Completions
+from daybook.processors.dispatch import Dispatch
+from daybook.processors.leases import Leases
+from daybook.processors.recovery import Recovery
+from daybook.processors.runtime import Kitchen as Rules
+from daybook.projections.leases import Heartbeat, extend_leases
+from daybook.projections.registry import MIGRATIONS
 from tests.conftest import empty, fresh_database, reachable_directory
 from tests.faketime import FakeClock, needs_faketime, server_with_fake_clock
 from tests.kitchen import Kitchen, eventually, fold_of_the_log, live_rows, rows

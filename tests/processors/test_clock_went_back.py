@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from uuid_utils.compat import uuid7
 
-from api.service import Service
-from domain.workshop import Outcome
-from eventlog.database import connect, reader_conninfo
-from processors.clock_jumps import ClockJumps
-from processors.database_clock import DatabaseClock
-from processors.dispatch import Dispatch
-from processors.leases import Leases
-from processors.runtime import STANDARD_KITCHEN, Runtime, Session
-from projections.operations import find_due
+from daybook.api.service import Service
+from daybook.domain.workshop import Outcome
+from daybook.eventlog.database import connect, reader_conninfo
+from daybook.processors.clock_jumps import ClockJumps
+from daybook.processors.database_clock import DatabaseClock
+from daybook.processors.dispatch import Dispatch
+from daybook.processors.leases import Leases
+from daybook.processors.runtime import STANDARD_KITCHEN, Runtime, Session
+from daybook.projections.operations import find_due
 from tests.kitchen import Kitchen, eventually, open_kitchen, rows
 from tests.processors.feed import serving_feed
 from tests.processors.scene import auto_bot

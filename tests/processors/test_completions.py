@@ -8,13 +8,13 @@ from typing import ClassVar
 import pytest
 from uuid_utils.compat import uuid7
 
-from api.service import Service
-from domain.claim import CompletionMode
-from domain.kitchen import ReleaseOrder
-from eventlog.database import connect, reader_conninfo
-from processors.completions import Completions
-from processors.duty import PATIENCE_SECONDS, TAKE_DUTY
-from processors.runtime import STANDARD_KITCHEN, Hears, Processor, Runtime, Session
+from daybook.api.service import Service
+from daybook.domain.claim import CompletionMode
+from daybook.domain.kitchen import ReleaseOrder
+from daybook.eventlog.database import connect, reader_conninfo
+from daybook.processors.completions import Completions
+from daybook.processors.duty import PATIENCE_SECONDS, TAKE_DUTY
+from daybook.processors.runtime import STANDARD_KITCHEN, Hears, Processor, Runtime, Session
 from tests.kitchen import Kitchen, eventually, open_kitchen, rows
 from tests.processors.scene import (
     PROMPT_SECONDS,
@@ -219,7 +219,7 @@ async def test_a_lock_that_cannot_be_asked_for_is_told_of_once_and_that_it_is_ba
     database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # D-05
-    monkeypatch.setattr("processors.duty.ALARM_SECONDS", 0.3)
+    monkeypatch.setattr("daybook.processors.duty.ALARM_SECONDS", 0.3)
     async with proxy_to(database) as proxy, running(proxy.conninfo):
         proxy.refusing = True
         proxy.drop_all()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processors.database_clock import JUMP_SECONDS_MIN, DatabaseClock, Look
-from processors.deadlines import Deadline, Deadlines
+from daybook.processors.database_clock import JUMP_SECONDS_MIN, DatabaseClock, Look
+from daybook.processors.deadlines import Deadline, Deadlines
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

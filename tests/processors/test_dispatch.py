@@ -8,12 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from domain.desk import Command
-from domain.kitchen import DeleteBot
-from domain.order import OrderKind
-from eventlog.origin import Origin
-from processors.dispatch import Dispatch
-from processors.runtime import Runtime, Session
+from daybook.domain.desk import Command
+from daybook.domain.kitchen import DeleteBot
+from daybook.domain.order import OrderKind
+from daybook.eventlog.origin import Origin
+from daybook.processors.dispatch import Dispatch
+from daybook.processors.runtime import Runtime, Session
 from tests.kitchen import Kitchen, eventually, rows
 from tests.processors.scene import (
     assert_consistent,

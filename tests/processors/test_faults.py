@@ -22,8 +22,8 @@ from uuid import UUID
 import httpx2
 import pytest
 
-from eventlog.embedded import running_conninfo
-from processors.scheduling import GRACE_SECONDS
+from daybook.eventlog.embedded import running_conninfo
+from daybook.processors.scheduling import GRACE_SECONDS
 from tests.conftest import reachable_directory
 from tests.kitchen import rows
 from tests.processes import SECONDS_MAX, eventually

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from api.service import Service
-from eventlog.database import connect, reader_conninfo
-from eventlog.idempotency import FORGET_KEYS, forget_keys
-from processors.forgetting import Forgetting
-from processors.runtime import BATCH_MAX, Kitchen
+from daybook.api.service import Service
+from daybook.eventlog.database import connect, reader_conninfo
+from daybook.eventlog.idempotency import FORGET_KEYS, forget_keys
+from daybook.processors.forgetting import Forgetting
+from daybook.processors.runtime import BATCH_MAX, Kitchen
 from tests.api.http import api_of
 from tests.kitchen import eventually, rows
 

@@ -11,19 +11,19 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-from api.service import Service
-from domain.order import ORDER
-from eventlog.database import connect, reader_conninfo
-from processors import duty
-from processors.deliveries import Deliveries
-from processors.notifications import Announcing, Notifications
-from processors.outbound import Outbound
-from processors.qstash import QStash
-from processors.registry import all_processors
-from processors.runtime import STANDARD_KITCHEN, Hears, Processor, Runtime, Session
-from processors.upstreams import Upstreams
-from processors.webhook import Webhook
-from projections.registry import DECIDERS, LIVE_TABLES
+from daybook.api.service import Service
+from daybook.domain.order import ORDER
+from daybook.eventlog.database import connect, reader_conninfo
+from daybook.processors import duty
+from daybook.processors.deliveries import Deliveries
+from daybook.processors.notifications import Announcing, Notifications
+from daybook.processors.outbound import Outbound
+from daybook.processors.qstash import QStash
+from daybook.processors.registry import all_processors
+from daybook.processors.runtime import STANDARD_KITCHEN, Hears, Processor, Runtime, Session
+from daybook.processors.upstreams import Upstreams
+from daybook.processors.webhook import Webhook
+from daybook.projections.registry import DECIDERS, LIVE_TABLES
 from tests.kitchen import MAPPER, Kitchen, eventually
 from tests.workshop import Workshop
 

@@ -12,14 +12,14 @@ from uuid import UUID
 import pytest
 from uuid_utils.compat import uuid7
 
-from api.guests import GuestDetails
-from api.service import Service
-from domain.counter import CallNext, Join, Served
-from domain.job import Backoff
-from domain.ticket import Guest, Ticket
-from processors.deliveries import Deliveries
-from processors.notifications import Notifications
-from processors.webhook import Webhook
+from daybook.api.guests import GuestDetails
+from daybook.api.service import Service
+from daybook.domain.counter import CallNext, Join, Served
+from daybook.domain.job import Backoff
+from daybook.domain.ticket import Guest, Ticket
+from daybook.processors.deliveries import Deliveries
+from daybook.processors.notifications import Notifications
+from daybook.processors.webhook import Webhook
 from tests.api.http import GUEST_KEY
 from tests.counter import SLUG, Counter
 from tests.kitchen import eventually, origin, rows

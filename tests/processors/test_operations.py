@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 import pytest
 from uuid_utils.compat import uuid7
 
-from api.admission import Thresholds
-from api.service import Service
-from domain.operations import _message
-from processors import duty, operations
-from processors.operations import Operations
-from projections.operations import Due
+from daybook.api.admission import Thresholds
+from daybook.api.service import Service
+from daybook.domain.operations import _message
+from daybook.processors import duty, operations
+from daybook.processors.operations import Operations
+from daybook.projections.operations import Due
 from tests.api.http import Api
 from tests.api.test_messages import item
 from tests.api.test_operations import BUSY, CALM, make_busy, opened, push, until_done

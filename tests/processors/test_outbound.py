@@ -19,13 +19,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from eventlog.errors import SetupError
-from processors.outbound import NotPublicError, Outbound
-from processors.public_addresses import NOTHING_PRIVATE, Private, is_public, read_private
-from processors.qstash import Completion, PublishError, QStash
-from processors.upstream_client import FeedClient, FeedError
-from processors.upstream_feeds import Feed
-from processors.webhook import SEND_SECONDS_MAX, DeliveryError, Webhook
+from daybook.eventlog.errors import SetupError
+from daybook.processors.outbound import NotPublicError, Outbound
+from daybook.processors.public_addresses import NOTHING_PRIVATE, Private, is_public, read_private
+from daybook.processors.qstash import Completion, PublishError, QStash
+from daybook.processors.upstream_client import FeedClient, FeedError
+from daybook.processors.upstream_feeds import Feed
+from daybook.processors.webhook import SEND_SECONDS_MAX, DeliveryError, Webhook
 from tests.processors.nearby import NEARBY, listening
 
 pytestmark = pytest.mark.anyio

@@ -5,15 +5,15 @@ import asyncio
 import pytest
 from uuid_utils.compat import uuid7
 
-from domain.bot import Bot
-from domain.claim import CompletionMode
-from domain.errors import ClaimLostError
-from domain.kitchen import CreateBot, RestoreBot
-from domain.order import Order, OrderStatus
-from eventlog.database import connect, reader_conninfo
-from processors.recovery import Recovery
-from projections.doctor import examine
-from projections.findings import Health
+from daybook.domain.bot import Bot
+from daybook.domain.claim import CompletionMode
+from daybook.domain.errors import ClaimLostError
+from daybook.domain.kitchen import CreateBot, RestoreBot
+from daybook.domain.order import Order, OrderStatus
+from daybook.eventlog.database import connect, reader_conninfo
+from daybook.processors.recovery import Recovery
+from daybook.projections.doctor import examine
+from daybook.projections.findings import Health
 from tests.kitchen import Kitchen, eventually, live_rows
 from tests.processors.scene import (
     assert_consistent,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from api.service import Service
-from domain.schedule import MissedRuns
-from domain.timetable import RUNS_MAX, PutSchedule
-from processors.schedules import Schedules
+from daybook.api.service import Service
+from daybook.domain.schedule import MissedRuns
+from daybook.domain.timetable import RUNS_MAX, PutSchedule
+from daybook.processors.schedules import Schedules
 from tests.kitchen import Kitchen, eventually, fold_of_the_log, live_rows, open_kitchen, rows
 from tests.processors.instance import serving
 from tests.timetable import NAME, Backdate, plan

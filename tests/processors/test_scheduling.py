@@ -6,8 +6,8 @@ import json
 import httpx2
 import pytest
 
-from domain.claim import CompletionMode
-from processors.scheduling import GRACE_SECONDS
+from daybook.domain.claim import CompletionMode
+from daybook.processors.scheduling import GRACE_SECONDS
 from tests.api.http import some_settings
 from tests.kitchen import eventually
 from tests.processes import Running

@@ -7,10 +7,10 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-from api.service import Service
-from eventlog.database import configure, reader_conninfo
-from processors.notifications import Notifications
-from processors.runtime import STANDARD_KITCHEN, Processor, Runtime, Session
+from daybook.api.service import Service
+from daybook.eventlog.database import configure, reader_conninfo
+from daybook.processors.notifications import Notifications
+from daybook.processors.runtime import STANDARD_KITCHEN, Processor, Runtime, Session
 from tests.kitchen import open_kitchen
 from tests.processors.test_hearing import name_of, registered
 from tests.workshop import Workshop

@@ -12,13 +12,13 @@ from msgspec import Raw
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
-from domain.job import NULL
-from domain.new_jobs import JobValues
-from domain.upstream_record import UpstreamRecord
-from domain.values import NAME_CHARACTERS_MAX, checked
-from eventlog.errors import SetupError
-from processors.upstream_feeds import Feed, FeedJob, Mapping, read_feeds
-from processors.upstream_pages import (
+from daybook.domain.job import NULL
+from daybook.domain.new_jobs import JobValues
+from daybook.domain.upstream_record import UpstreamRecord
+from daybook.domain.values import NAME_CHARACTERS_MAX, checked
+from daybook.eventlog.errors import SetupError
+from daybook.processors.upstream_feeds import Feed, FeedJob, Mapping, read_feeds
+from daybook.processors.upstream_pages import (
     ID_CHARACTERS_MAX,
     RECORD_BYTES_MAX,
     REVISION_CHARACTERS_MAX,

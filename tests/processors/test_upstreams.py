@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from api.service import Service
-from processors import upstream_poll
-from processors.upstream_feeds import Feed, FeedJob, Mapping
-from processors.upstreams import Upstreams
+from daybook.api.service import Service
+from daybook.processors import upstream_poll
+from daybook.processors.upstream_feeds import Feed, FeedJob, Mapping
+from daybook.processors.upstreams import Upstreams
 from tests.kitchen import eventually, fold_of_the_log, live_rows, rows
 from tests.processes import SECONDS_MAX
 from tests.processors.feed import Request, Upstream, serving_feed
@@ -307,7 +307,7 @@ async def test_several_who_poll_take_everything_in_once(
     database: str, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # S1-34: those who stand by wait for no sign of life here.
-    monkeypatch.setattr("processors.upstreams.STANDBY_SECONDS", 0)
+    monkeypatch.setattr("daybook.processors.upstreams.STANDBY_SECONDS", 0)
     upstream.add(*range(1, 951))
     async with (
         polling(database, upstream),

@@ -3,18 +3,18 @@
 import random
 from typing import Any
 
-from domain.claim import CompletionMode
-from domain.errors import Refusal
-from domain.foreman import CancelJob, ConfigureQueue, RetryJob
-from domain.job import Job, UniqueScope
-from domain.kitchen import DeleteOrder, FailOrder, ReleaseBot, RequeueOrder, RestoreOrder
-from domain.order import Order, OrderKind
-from domain.workshop import Outcome
-from eventlog.follower import Follower
-from projections.rebuild.comparison import Comparison
-from projections.rebuild.rebuild import Rebuilt, rebuilding
-from projections.rebuild.targets import MAPPER, TARGETS, Target
-from projections.registry import READ_MODELS
+from daybook.domain.claim import CompletionMode
+from daybook.domain.errors import Refusal
+from daybook.domain.foreman import CancelJob, ConfigureQueue, RetryJob
+from daybook.domain.job import Job, UniqueScope
+from daybook.domain.kitchen import DeleteOrder, FailOrder, ReleaseBot, RequeueOrder, RestoreOrder
+from daybook.domain.order import Order, OrderKind
+from daybook.domain.workshop import Outcome
+from daybook.eventlog.follower import Follower
+from daybook.projections.rebuild.comparison import Comparison
+from daybook.projections.rebuild.rebuild import Rebuilt, rebuilding
+from daybook.projections.rebuild.targets import MAPPER, TARGETS, Target
+from daybook.projections.registry import READ_MODELS
 from tests.kitchen import Kitchen
 from tests.workshop import QUEUE, Workshop, raw
 

@@ -10,14 +10,14 @@ import pytest
 from psycopg import AsyncConnection
 from uuid_utils.compat import uuid7
 
-from domain.foreman import CancelJob, RetryJob
-from domain.kitchen import DeleteOrder, RestoreOrder
-from domain.order import Order, OrderKind
-from domain.workshop import Outcome
-from eventlog.database import connect, owner_conninfo, reader_conninfo
-from projections.as_of import Past, position_of
-from projections.checkpoints import take_checkpoints
-from projections.registry import DECIDERS
+from daybook.domain.foreman import CancelJob, RetryJob
+from daybook.domain.kitchen import DeleteOrder, RestoreOrder
+from daybook.domain.order import Order, OrderKind
+from daybook.domain.workshop import Outcome
+from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
+from daybook.projections.as_of import Past, position_of
+from daybook.projections.checkpoints import take_checkpoints
+from daybook.projections.registry import DECIDERS
 from tests.json_copies import copy_as_json
 from tests.kitchen import MAPPER, open_kitchen, rows
 from tests.workshop import Workshop

@@ -8,11 +8,11 @@ from uuid import UUID
 import pytest
 from psycopg.errors import UndefinedColumn
 
-from eventlog.database import connect, connect_in_thread, reader_conninfo, writer_conninfo
-from eventlog.live import LiveTable
-from projections.as_of import Past
-from projections.checkpoints import due_tables, latest_checkpoint, take_checkpoints
-from projections.registry import LIVE_TABLES
+from daybook.eventlog.database import connect, connect_in_thread, reader_conninfo, writer_conninfo
+from daybook.eventlog.live import LiveTable
+from daybook.projections.as_of import Past
+from daybook.projections.checkpoints import due_tables, latest_checkpoint, take_checkpoints
+from daybook.projections.registry import LIVE_TABLES
 from tests.json_copies import copy_as_json
 from tests.kitchen import MAPPER, fold_of_the_log, live_rows, open_kitchen, rows
 from tests.projections.rebuilds import make_anew

@@ -10,10 +10,10 @@ from psycopg import AsyncConnection
 from uuid_utils.compat import uuid7
 
 import daybook
-from domain.workshop import Outcome
-from eventlog.database import owner_conninfo
-from eventlog.origin import Origin
-from projections.enqueue import enqueue, enqueue_async
+from daybook.domain.workshop import Outcome
+from daybook.eventlog.database import owner_conninfo
+from daybook.eventlog.origin import Origin
+from daybook.projections.enqueue import enqueue, enqueue_async
 from tests.kitchen import fold_of_the_log, live_rows, rows
 from tests.workshop import new_job, open_workshop, raw
 

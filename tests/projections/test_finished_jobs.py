@@ -7,15 +7,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from domain.desk import Command, Together
-from domain.foreman import CancelJob, RetryJob
-from domain.job import Job, UniqueScope
-from domain.new_jobs import CreateJobs
-from domain.workshop import Outcome
-from eventlog.database import connect, owner_conninfo, reader_conninfo
-from eventlog.follower import READ_EVENTS_OF_TOPICS
-from projections import enqueue, migrations
-from projections.finished_jobs import FinishedJobs
+from daybook.domain.desk import Command, Together
+from daybook.domain.foreman import CancelJob, RetryJob
+from daybook.domain.job import Job, UniqueScope
+from daybook.domain.new_jobs import CreateJobs
+from daybook.domain.workshop import Outcome
+from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
+from daybook.eventlog.follower import READ_EVENTS_OF_TOPICS
+from daybook.projections import enqueue, migrations
+from daybook.projections.finished_jobs import FinishedJobs
 from tests.kitchen import MAPPER, origin, rows
 from tests.workshop import Workshop, new_job, open_workshop
 

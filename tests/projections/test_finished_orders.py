@@ -5,12 +5,12 @@ from uuid import UUID
 
 import pytest
 
-from domain.kitchen import DeleteOrder, RestoreOrder
-from domain.order import Order, OrderStatus
-from eventlog.database import connect, connect_in_thread, owner_conninfo, reader_conninfo
-from eventlog.follower import READ_EVENTS, Follower
-from projections.finished_orders import READ_FINISHED_ORDERS, FinishedOrders, load_finished
-from projections.page_cursor import NUMBER_MAX
+from daybook.domain.kitchen import DeleteOrder, RestoreOrder
+from daybook.domain.order import Order, OrderStatus
+from daybook.eventlog.database import connect, connect_in_thread, owner_conninfo, reader_conninfo
+from daybook.eventlog.follower import READ_EVENTS, Follower
+from daybook.projections.finished_orders import READ_FINISHED_ORDERS, FinishedOrders, load_finished
+from daybook.projections.page_cursor import NUMBER_MAX
 from tests.kitchen import MAPPER, Kitchen, open_kitchen, rows
 
 pytestmark = pytest.mark.anyio

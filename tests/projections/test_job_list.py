@@ -13,14 +13,14 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-from domain.foreman import CancelJob, RetryJob
-from domain.job import Job, JobStatus, UniqueScope
-from domain.workshop import Outcome
-from eventlog.database import connect, reader_conninfo
-from projections.current import one_job
-from projections.job_list import read_jobs
-from projections.job_place import JobFilter, Place
-from projections.page_cursor import BadCursorError
+from daybook.domain.foreman import CancelJob, RetryJob
+from daybook.domain.job import Job, JobStatus, UniqueScope
+from daybook.domain.workshop import Outcome
+from daybook.eventlog.database import connect, reader_conninfo
+from daybook.projections.current import one_job
+from daybook.projections.job_list import read_jobs
+from daybook.projections.job_place import JobFilter, Place
+from daybook.projections.page_cursor import BadCursorError
 from tests.workshop import Workshop, new_job, open_workshop
 
 pytestmark = pytest.mark.anyio

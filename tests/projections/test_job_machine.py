@@ -21,14 +21,22 @@ from hypothesis.stateful import (
 )
 from uuid_utils.compat import uuid7
 
-from domain.desk import Command
-from domain.errors import Refusal
-from domain.event import Decider, Event, S
-from domain.foreman import CancelJob, ConfigureQueue, RetryJob
-from domain.job import Job, JobStatus, UniqueScope
-from domain.new_jobs import CreateJobs, Enqueued
-from domain.queue import QUEUE, Lanes, queue_id
-from domain.workshop import ClaimJobs, ExpireLease, FinishJobs, Outcome, Result, Selector, Settled
+from daybook.domain.desk import Command
+from daybook.domain.errors import Refusal
+from daybook.domain.event import Decider, Event, S
+from daybook.domain.foreman import CancelJob, ConfigureQueue, RetryJob
+from daybook.domain.job import Job, JobStatus, UniqueScope
+from daybook.domain.new_jobs import CreateJobs, Enqueued
+from daybook.domain.queue import QUEUE, Lanes, queue_id
+from daybook.domain.workshop import (
+    ClaimJobs,
+    ExpireLease,
+    FinishJobs,
+    Outcome,
+    Result,
+    Selector,
+    Settled,
+)
 from tests.conftest import empty
 from tests.kitchen import Kitchen, fold_of_the_log, live_rows, open_kitchen, rows
 from tests.machine import NOON

@@ -6,10 +6,10 @@ import pytest
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.job import JobStatus
-from projections.job_place import JobFilter, Place
-from projections.job_walks import OF_SOURCES, OF_SUBJECT
-from projections.snapshot import PLAN_BY_INDEX
+from daybook.domain.job import JobStatus
+from daybook.projections.job_place import JobFilter, Place
+from daybook.projections.job_walks import OF_SOURCES, OF_SUBJECT
+from daybook.projections.snapshot import PLAN_BY_INDEX
 from tests.projections.test_job_list import open_reader
 
 pytestmark = pytest.mark.anyio

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from domain.errors import ClaimLostError, Refusal
-from domain.foreman import CancelJob, ConfigureQueue, RetryJob
-from domain.job import Job, JobStatus, OnDead, UniqueScope
-from domain.new_jobs import RESTARTED_BECAUSE, NewJob
-from domain.queue import Limits, Rate
-from domain.workshop import FinishJobs, Outcome, Selector
-from eventlog.database import connect, reader_conninfo
-from projections.job_picks import COLUMNS, find_ready
-from projections.jobs import LiveJobs
+from daybook.domain.errors import ClaimLostError, Refusal
+from daybook.domain.foreman import CancelJob, ConfigureQueue, RetryJob
+from daybook.domain.job import Job, JobStatus, OnDead, UniqueScope
+from daybook.domain.new_jobs import RESTARTED_BECAUSE, NewJob
+from daybook.domain.queue import Limits, Rate
+from daybook.domain.workshop import FinishJobs, Outcome, Selector
+from daybook.eventlog.database import connect, reader_conninfo
+from daybook.projections.job_picks import COLUMNS, find_ready
+from daybook.projections.jobs import LiveJobs
 from tests.kitchen import fold_of_the_log, live_rows, rows
 from tests.workshop import Workshop, new_job, open_workshop, raw
 

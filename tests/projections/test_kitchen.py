@@ -13,10 +13,10 @@ import pytest
 from psycopg import errors
 from uuid_utils.compat import uuid7
 
-from domain.bot import Bot
-from domain.claim import CompletedVia
-from domain.errors import OrderNotPendingError
-from domain.kitchen import (
+from daybook.domain.bot import Bot
+from daybook.domain.claim import CompletedVia
+from daybook.domain.errors import OrderNotPendingError
+from daybook.domain.kitchen import (
     AssignOrder,
     ClaimOrder,
     ClearOrders,
@@ -29,9 +29,9 @@ from domain.kitchen import (
     RequeueOrder,
     RestoreOrder,
 )
-from domain.order import Order, OrderKind, OrderStatus
-from eventlog.database import owner_conninfo, writer_conninfo
-from projections.orders import PICK_AGED_ORDERS
+from daybook.domain.order import Order, OrderKind, OrderStatus
+from daybook.eventlog.database import owner_conninfo, writer_conninfo
+from daybook.projections.orders import PICK_AGED_ORDERS
 from tests.kitchen import Kitchen, fold_of_the_log, live_rows, open_kitchen, rows
 from tests.projections.test_plans import _nodes
 

@@ -11,18 +11,18 @@ import pytest
 from uuid_utils.compat import uuid7
 
 import daybook
-from domain.desk import Command, Together
-from domain.foreman import CancelJob, ConfigureQueue, RetryJob
-from domain.job import Job, JobStatus
-from domain.new_jobs import CreateJobs
-from domain.queue import Lanes
-from domain.workshop import ClaimJobs, FinishJobs, Outcome, Selector
-from eventlog.database import connect, owner_conninfo, reader_conninfo
-from projections import migrations
-from projections.doctor import examine
-from projections.explain import explain
-from projections.rebuild.rebuild import rebuilding
-from projections.rebuild.targets import TARGETS
+from daybook.domain.desk import Command, Together
+from daybook.domain.foreman import CancelJob, ConfigureQueue, RetryJob
+from daybook.domain.job import Job, JobStatus
+from daybook.domain.new_jobs import CreateJobs
+from daybook.domain.queue import Lanes
+from daybook.domain.workshop import ClaimJobs, FinishJobs, Outcome, Selector
+from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
+from daybook.projections import migrations
+from daybook.projections.doctor import examine
+from daybook.projections.explain import explain
+from daybook.projections.rebuild.rebuild import rebuilding
+from daybook.projections.rebuild.targets import TARGETS
 from tests.kitchen import fold_of_the_log, live_rows, rows
 from tests.workshop import QUEUE, Workshop, new_job, open_workshop
 

@@ -9,12 +9,12 @@ import pytest
 from msgspec import ValidationError, json
 from uuid_utils.compat import uuid7
 
-from domain.errors import LaneFullError, Refusal
-from domain.foreman import ConfigureQueue
-from domain.messages import MESSAGE_TYPE, message_key
-from domain.new_jobs import NewJob
-from domain.operation import Operation
-from domain.operations import (
+from daybook.domain.errors import LaneFullError, Refusal
+from daybook.domain.foreman import ConfigureQueue
+from daybook.domain.messages import MESSAGE_TYPE, message_key
+from daybook.domain.new_jobs import NewJob
+from daybook.domain.operation import Operation
+from daybook.domain.operations import (
     CancelOperation,
     CarryOut,
     FailOperation,
@@ -23,17 +23,12 @@ from domain.operations import (
     RetryOperation,
     Standing,
 )
-from domain.queue import Lanes
-from eventlog.database import connect, reader_conninfo
-from projections.operations import (
-    COUNT_FAILED,
-    FIND_DUE,
-    READ_STANDING,
-    SEE_TIED_LANES,
-)
-from projections.past_lists import queues_as_of
-from projections.queue_standings import read_standings
-from projections.rebuild import replay
+from daybook.domain.queue import Lanes
+from daybook.eventlog.database import connect, reader_conninfo
+from daybook.projections.operations import COUNT_FAILED, FIND_DUE, READ_STANDING, SEE_TIED_LANES
+from daybook.projections.past_lists import queues_as_of
+from daybook.projections.queue_standings import read_standings
+from daybook.projections.rebuild import replay
 from tests.kitchen import MAPPER, fold_of_the_log, live_rows, rows
 from tests.processes import daybook
 from tests.projections.rebuilds import follow, make_anew, verify, wrong

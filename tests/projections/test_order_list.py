@@ -13,18 +13,18 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-import projections.order_list
-from domain.kitchen import AssignOrder, ClearOrders, DeleteOrder, FailOrder, RestoreOrder
-from domain.order import Order, OrderKind, OrderStatus
-from eventlog.database import connect, reader_conninfo
-from eventlog.follower import Follower
-from eventlog.wakeups import Wakeups
-from projections.current import all_bots, one_bot, one_order
-from projections.finished_orders import FinishedOrders
-from projections.order_list import find_complete, read_orders
-from projections.order_place import Place
-from projections.page_cursor import BadCursorError
-from projections.snapshot import ListBehindError
+import daybook.projections.order_list
+from daybook.domain.kitchen import AssignOrder, ClearOrders, DeleteOrder, FailOrder, RestoreOrder
+from daybook.domain.order import Order, OrderKind, OrderStatus
+from daybook.eventlog.database import connect, reader_conninfo
+from daybook.eventlog.follower import Follower
+from daybook.eventlog.wakeups import Wakeups
+from daybook.projections.current import all_bots, one_bot, one_order
+from daybook.projections.finished_orders import FinishedOrders
+from daybook.projections.order_list import find_complete, read_orders
+from daybook.projections.order_place import Place
+from daybook.projections.page_cursor import BadCursorError
+from daybook.projections.snapshot import ListBehindError
 from tests.kitchen import MAPPER, Kitchen, open_kitchen
 from tests.projections.rebuilds import follow
 
@@ -288,7 +288,7 @@ async def test_a_cursor_serves_the_list_of_its_own_status_only(database: str) ->
 async def test_a_list_gives_up_when_the_read_model_is_hopelessly_behind(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(projections.order_list, "TAIL_MAX", 2)
+    monkeypatch.setattr(daybook.projections.order_list, "TAIL_MAX", 2)
     async with open_kitchen(database) as kitchen, read_model(database) as follower:
         for _ in range(3):
             await cook(kitchen, await kitchen.order())

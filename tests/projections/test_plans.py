@@ -12,11 +12,11 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-import eventlog
-import projections
-from eventlog.database import writer_conninfo
-from eventlog.lookups import same
-from projections.orders import UPDATE_ORDERS
+import daybook.eventlog
+import daybook.projections
+from daybook.eventlog.database import writer_conninfo
+from daybook.eventlog.lookups import same
+from daybook.projections.orders import UPDATE_ORDERS
 
 # A placeholder of the packed parameters that only writers' batches have.
 PACKED = re.compile(r"%\((\w+)\)[bs]")
@@ -40,7 +40,7 @@ PARTS = {"SOURCES", "HEAD"}
 
 def statements() -> Iterator[tuple[str, str]]:
     """Every whole statement with packed parameters."""
-    for package in (eventlog, projections):
+    for package in (daybook.eventlog, daybook.projections):
         for module in iter_modules(package.__path__, f"{package.__name__}."):
             yield from _statements_of(import_module(module.name))
 

@@ -9,16 +9,16 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from uuid_utils.compat import uuid7
 
-from eventlog.database import connect, owner_conninfo, reader_conninfo
-from eventlog.follower import Follower
-from projections.leases import Heartbeat, extend_leases
-from projections.rebuild import rebuild as rebuild_module
-from projections.rebuild import replay
-from projections.rebuild.errors import RebuildError
-from projections.rebuild.rebuild import rebuilding
-from projections.rebuild.targets import MAPPER, TARGETS
-from projections.registry import READ_MODELS
-from projections.snapshot import begin_snapshot
+from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
+from daybook.eventlog.follower import Follower
+from daybook.projections.leases import Heartbeat, extend_leases
+from daybook.projections.rebuild import rebuild as rebuild_module
+from daybook.projections.rebuild import replay
+from daybook.projections.rebuild.errors import RebuildError
+from daybook.projections.rebuild.rebuild import rebuilding
+from daybook.projections.rebuild.targets import MAPPER, TARGETS
+from daybook.projections.registry import READ_MODELS
+from daybook.projections.snapshot import begin_snapshot
 from tests.kitchen import fold_of_the_log, live_rows, open_kitchen, rows
 from tests.projections.rebuilds import (
     ALL,

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from eventlog.database import connect
-from projections.rebuild import replay
-from projections.rebuild.logbook import Operator
-from projections.rebuild.rebuild import rebuilding
-from projections.rebuild.targets import TARGETS
-from projections.running_rebuilds import REBUILD_LOCK
+from daybook.eventlog.database import connect
+from daybook.projections.rebuild import replay
+from daybook.projections.rebuild.logbook import Operator
+from daybook.projections.rebuild.rebuild import rebuilding
+from daybook.projections.rebuild.targets import TARGETS
+from daybook.projections.running_rebuilds import REBUILD_LOCK
 from tests.kitchen import open_kitchen, rows
 from tests.projections.rebuilds import (
     ALL,
@@ -114,7 +114,7 @@ async def test_one_that_was_killed_is_said_to_be_over_by_the_next(
 
     class Killing(Unwatched):
         def begin(self, what: str) -> None:  # noqa: ARG002 (the protocol)
-            monkeypatch.setattr("projections.rebuild.logbook.Committer", None)
+            monkeypatch.setattr("daybook.projections.rebuild.logbook.Committer", None)
             raise Killed
 
     # Without a committer the end cannot be written either: the error is that of the attempt.
@@ -139,7 +139,7 @@ async def test_one_that_was_killed_is_said_to_be_over_by_the_next(
 async def test_whoever_may_not_begin_writes_nothing(
     evening: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("projections.rebuild.rebuild.ALONE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("daybook.projections.rebuild.rebuild.ALONE_SECONDS_MAX", 0.2)
     async with await connect(evening) as other:
         await other.execute("SELECT pg_advisory_lock(%s)", [REBUILD_LOCK])
         with pytest.raises(Exception, match="Another rebuild"):

@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from uuid_utils.compat import uuid7
 
-from domain.errors import ScheduleNotDueError
-from domain.job import Job
-from domain.schedule import MissedRuns, Schedule, run_id, schedule_id
-from domain.timetable import ChangeSchedule, DeleteSchedule, FireSchedule, PutSchedule
-from eventlog.origin import Receipt
+from daybook.domain.errors import ScheduleNotDueError
+from daybook.domain.job import Job
+from daybook.domain.schedule import MissedRuns, Schedule, run_id, schedule_id
+from daybook.domain.timetable import ChangeSchedule, DeleteSchedule, FireSchedule, PutSchedule
+from daybook.eventlog.origin import Receipt
 from tests.kitchen import fold_of_the_log, live_rows, open_kitchen, rows
 from tests.timetable import NAME, PLAN, Backdate, plan
 

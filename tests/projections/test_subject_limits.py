@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from uuid_utils.compat import uuid7
 
-from domain.foreman import CancelJob, ConfigureQueue
-from domain.job import Job
-from domain.new_jobs import NewJob
-from domain.queue import Limits, Rate
-from domain.workshop import ClaimJobs, Selector
-from eventlog.database import writer_conninfo
-from projections.limited_picks import PICK_LIMITED
+from daybook.domain.foreman import CancelJob, ConfigureQueue
+from daybook.domain.job import Job
+from daybook.domain.new_jobs import NewJob
+from daybook.domain.queue import Limits, Rate
+from daybook.domain.workshop import ClaimJobs, Selector
+from daybook.eventlog.database import writer_conninfo
+from daybook.projections.limited_picks import PICK_LIMITED
 from tests.conftest import empty
 from tests.projections.test_plans import PACKED, _nodes
 from tests.workshop import Workshop, new_job, open_workshop

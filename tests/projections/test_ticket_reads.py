@@ -9,12 +9,12 @@ import psycopg
 import pytest
 from uuid_utils.compat import uuid7
 
-from domain.counter import CancelTicket
-from domain.ticket import Ticket
-from eventlog.database import reader_conninfo
-from projections.finished_tickets import READ_FINISHED_TICKETS, READ_GUESTS_FINISHED_TICKETS
-from projections.snapshot import PLAN_BY_INDEX
-from projections.ticket_list import READ_GUESTS_TICKETS, READ_LINE, READ_TICKET
+from daybook.domain.counter import CancelTicket
+from daybook.domain.ticket import Ticket
+from daybook.eventlog.database import reader_conninfo
+from daybook.projections.finished_tickets import READ_FINISHED_TICKETS, READ_GUESTS_FINISHED_TICKETS
+from daybook.projections.snapshot import PLAN_BY_INDEX
+from daybook.projections.ticket_list import READ_GUESTS_TICKETS, READ_LINE, READ_TICKET
 from tests.counter import SLUG, fold_finished_tickets, open_counter
 from tests.kitchen import rows
 

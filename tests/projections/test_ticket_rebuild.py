@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from domain.counter import (
+from daybook.domain.counter import (
     CancelTicket,
     MissTicket,
     ReturnTicket,
     SeatTicket,
     TransferTicket,
 )
-from domain.desk import Command
-from domain.errors import Refusal
-from projections.rebuild import replay
+from daybook.domain.desk import Command
+from daybook.domain.errors import Refusal
+from daybook.projections.rebuild import replay
 from tests.counter import SLUG, Counter, counts, fold_finished_tickets, open_counter
 from tests.kitchen import fold_of_the_log, live_rows, rows
 from tests.projections.rebuilds import make_anew, verify, wrong

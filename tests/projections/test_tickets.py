@@ -6,10 +6,16 @@ import pytest
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from domain.counter import CancelTicket, MissTicket, ReturnTicket, SeatTicket, TransferTicket
-from domain.ticket import Ticket, TicketStatus
-from eventlog.database import connect, reader_conninfo
-from projections.ticket_list import one_ticket
+from daybook.domain.counter import (
+    CancelTicket,
+    MissTicket,
+    ReturnTicket,
+    SeatTicket,
+    TransferTicket,
+)
+from daybook.domain.ticket import Ticket, TicketStatus
+from daybook.eventlog.database import connect, reader_conninfo
+from daybook.projections.ticket_list import one_ticket
 from tests.counter import SLUG, counts, line_of, open_counter
 from tests.kitchen import fold_of_the_log, live_rows, rows
 
