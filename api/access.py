@@ -19,8 +19,8 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from daybook.api.problems import BadInputError
-from daybook.domain.bounds import UNBOUND, Bounds
-from daybook.domain.scope import EVERY_KEY, NAMES, NOBODY, Scope, names_of
+from daybook.domain.api_keys.scope import EVERY_KEY, NAMES, NOBODY, Scope, names_of
+from daybook.domain.visibility import UNBOUND, Bounds
 from daybook.eventlog.errors import SetupError
 
 CLIENT, VIP, BOT, WORKER = Scope.CLIENT, Scope.VIP, Scope.BOT, Scope.WORKER

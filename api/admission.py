@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from daybook.api.clock import now
 from daybook.api.under_way import UnderWay
-from daybook.domain.operation import ATTEMPTS_MAX
-from daybook.domain.operations import LANE_DEPTH_MAX, Standing
+from daybook.domain.messages.commands import LANE_DEPTH_MAX, Standing
+from daybook.domain.messages.operation import ATTEMPTS_MAX
 from daybook.eventlog.committer import Committer
 from daybook.eventlog.tail import Readers
 from daybook.eventlog.tasks import end

@@ -12,7 +12,7 @@ from typing import Self
 
 import psycopg
 
-from daybook.domain.workshop import Selector
+from daybook.domain.jobs.work import Selector
 from daybook.eventlog.tail import Readers
 from daybook.eventlog.tasks import end
 from daybook.eventlog.wakeups import Wakeups

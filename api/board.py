@@ -10,7 +10,7 @@ from daybook.api.parameters import NoParameters
 from daybook.api.queries import DatabaseRead
 from daybook.api.service import Service
 from daybook.api.shapes import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
-from daybook.domain.order import OrderStatus
+from daybook.domain.orders.order import OrderStatus
 from daybook.projections.board import read_board
 
 

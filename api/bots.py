@@ -13,10 +13,10 @@ from daybook.api.commands import Body, Call, Nothing, Stated, Write
 from daybook.api.parameters import Parameters
 from daybook.api.requests import Reason, unprocessable
 from daybook.api.shapes import BotJSON, OrderJSON, bot_json, order_json
-from daybook.domain.bot import FAILURES_MAX, Bot
-from daybook.domain.claim import CompletionMode
-from daybook.domain.desk import Command
-from daybook.domain.kitchen import (
+from daybook.domain.command import Command
+from daybook.domain.orders.bot import FAILURES_MAX, Bot
+from daybook.domain.orders.claim import CompletionMode
+from daybook.domain.orders.commands import (
     Claimed,
     ClaimOrder,
     ConfigureBot,

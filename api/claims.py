@@ -27,8 +27,8 @@ from daybook.api.commands import (
 from daybook.api.problems import KNOWN_ERRORS, problem_of, reason_of
 from daybook.api.requests import BATCH_MAX, Id, KeyText, read_idempotency_key, unprocessable
 from daybook.api.shapes import OrderJSON, order_json
-from daybook.domain.desk import Together
-from daybook.domain.kitchen import Claimed
+from daybook.domain.command import Together
+from daybook.domain.orders.commands import Claimed
 from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import Origin, StoredAnswer
 

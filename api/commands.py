@@ -51,11 +51,11 @@ from daybook.api.requests import (
 from daybook.api.service import Service
 from daybook.api.settings import Settings
 from daybook.api.tracing import trace_of
-from daybook.domain.bounds import within
-from daybook.domain.desk import Command
+from daybook.domain.api_keys.scope import Scope as KeyScope
+from daybook.domain.command import Command
 from daybook.domain.errors import Refusal
-from daybook.domain.scope import Scope as KeyScope
-from daybook.domain.seen import AsSeen
+from daybook.domain.version_check import AsSeen
+from daybook.domain.visibility import within
 from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import Origin, Receipt, StoredAnswer
 

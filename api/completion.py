@@ -18,10 +18,10 @@ from daybook.api.commands import Body, Call, RawHeaders, Write, keyed, origin_of
 from daybook.api.problems import BadInputError
 from daybook.api.requests import Id
 from daybook.api.settings import Settings
-from daybook.domain.claim import CompletedVia
 from daybook.domain.errors import Refusal
-from daybook.domain.kitchen import CompleteOrder
-from daybook.domain.order import Order
+from daybook.domain.orders.claim import CompletedVia
+from daybook.domain.orders.commands import CompleteOrder
+from daybook.domain.orders.order import Order
 from daybook.eventlog.origin import StoredAnswer
 
 _log = logging.getLogger("daybook")

@@ -21,7 +21,7 @@ from daybook.api.parameters import Parameters
 from daybook.api.queries import DatabaseRead
 from daybook.api.requests import bad_request
 from daybook.api.service import Service
-from daybook.domain.job import Job, JobStatus
+from daybook.domain.jobs.job import Job, JobStatus
 from daybook.domain.values import ERROR_CHARACTERS_MAX
 from daybook.projections.dead_jobs import DeadFilter
 from daybook.projections.dead_search import search_dead

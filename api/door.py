@@ -31,7 +31,7 @@ from daybook.api.hosts import KnownHosts
 from daybook.api.key_text import PREFIX
 from daybook.api.keyring import Keyring
 from daybook.api.problems import Problem, unavailable
-from daybook.domain.scope import Scope as KeyScope
+from daybook.domain.api_keys.scope import Scope as KeyScope
 
 SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 SECRET_NAMES = frozenset(("key", "token", "api_key", "apikey", "access_token", "secret"))

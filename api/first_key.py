@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from daybook.api.key_text import NAME_LENGTH, WrittenKey, new_key_text, read_key_text
 from daybook.api.keysmith import Keysmith, operator
+from daybook.domain.api_keys.commands import IssueKey
+from daybook.domain.api_keys.key import Key
+from daybook.domain.api_keys.scope import NAMES, Scope
 from daybook.domain.errors import KeyTakenError
-from daybook.domain.key import Key
-from daybook.domain.keyring import IssueKey
-from daybook.domain.scope import NAMES, Scope
 from daybook.eventlog.errors import SetupError
 
 FILE = "admin.key"

@@ -12,13 +12,13 @@ from daybook.api.event_shapes import EventJSON, event_json
 from daybook.api.parameters import Parameters
 from daybook.api.queries import DatabaseRead
 from daybook.api.requests import read_id
-from daybook.domain.bot import BOT
 from daybook.domain.errors import NotFoundError
 from daybook.domain.event import Decider
-from daybook.domain.job import JOB
-from daybook.domain.order import ORDER
-from daybook.domain.restaurant import RESTAURANT
-from daybook.domain.ticket import TICKET
+from daybook.domain.jobs.job import JOB
+from daybook.domain.orders.bot import BOT
+from daybook.domain.orders.order import ORDER
+from daybook.domain.tickets.restaurant import RESTAURANT
+from daybook.domain.tickets.ticket import TICKET
 from daybook.projections.history import read_history_page
 
 PAGE_MAX = 1000

@@ -8,8 +8,9 @@ from msgspec import Meta, Raw, field
 from daybook.api.commands import Body
 from daybook.api.limit_settings import KILOBYTE
 from daybook.api.requests import BATCH_MAX, Id, unprocessable
-from daybook.domain.job import NULL, OnDead, UniqueScope
-from daybook.domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
+from daybook.domain.jobs.create import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
+from daybook.domain.jobs.job import NULL, OnDead, UniqueScope
+from daybook.domain.jobs.work import Outcome
 from daybook.domain.values import (
     PAYLOAD_BYTES_MAX,
     Attempts,
@@ -22,7 +23,6 @@ from daybook.domain.values import (
     Text,
     check_instant,
 )
-from daybook.domain.workshop import Outcome
 
 FOLLOW_UPS_MAX = 20
 

@@ -22,12 +22,12 @@ from daybook.api.commands import Body, Call, Endpoint, RawHeaders, Stated, keyed
 from daybook.api.job_reads import PageCursor
 from daybook.api.jobs import ResultJSON, told
 from daybook.api.requests import bad_request, read_idempotency_key
-from daybook.domain.desk import Command
-from daybook.domain.job import Job, JobStatus
-from daybook.domain.job_bulk import CancelJobs, ChangeJobs, RestartJobs
-from daybook.domain.seen import AsCounted
+from daybook.domain.command import Command
+from daybook.domain.jobs.bulk import CancelJobs, ChangeJobs, RestartJobs
+from daybook.domain.jobs.job import Job, JobStatus
+from daybook.domain.jobs.work import Settled
 from daybook.domain.values import Name, Text
-from daybook.domain.workshop import Settled
+from daybook.domain.version_check import AsCounted
 from daybook.eventlog.errors import UnavailableError
 from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import StoredAnswer

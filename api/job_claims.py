@@ -33,9 +33,9 @@ from daybook.api.problems import problem_of
 from daybook.api.requests import BATCH_MAX, Id, KeyText, unprocessable
 from daybook.api.shapes import Moment, moment
 from daybook.domain.errors import ClaimLostError
-from daybook.domain.job import Job
+from daybook.domain.jobs.job import Job
+from daybook.domain.jobs.work import ClaimJobs, FinishJobs, Outcome, Result, Selector
 from daybook.domain.values import LeaseSeconds, Name, Text
-from daybook.domain.workshop import ClaimJobs, FinishJobs, Outcome, Result, Selector
 from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import StoredAnswer
 from daybook.projections.leases import Extended, Heartbeat, extend_leases

@@ -17,7 +17,7 @@ from daybook.api.requests import bad_request, read_id
 from daybook.api.service import Service
 from daybook.api.shapes import Moment, moment
 from daybook.domain.errors import NotFoundError
-from daybook.domain.job import JobStatus
+from daybook.domain.jobs.job import JobStatus
 from daybook.domain.values import Name, Text
 from daybook.projections.current import one_job
 from daybook.projections.job_list import JobPage, read_jobs

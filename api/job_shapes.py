@@ -9,8 +9,8 @@ from msgspec import Struct, defstruct
 from msgspec.json import Encoder
 
 from daybook.api.shapes import Moment, moment
-from daybook.domain.job import Job, JobStatus, UniqueScope
-from daybook.domain.queue import Lanes, Limits, Queue
+from daybook.domain.jobs.job import Job, JobStatus, UniqueScope
+from daybook.domain.jobs.queue import Lanes, Limits, Queue
 from daybook.projections.queue_standings import QueueStanding
 
 

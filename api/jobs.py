@@ -32,13 +32,13 @@ from daybook.api.limit_settings import BATCH_BODY_BYTES_MAX
 from daybook.api.problems import problem_of, reason_of
 from daybook.api.queue_room import FillingWrite
 from daybook.api.requests import unprocessable
-from daybook.domain.desk import Desk, Reads
+from daybook.domain.command import Desk, Reads
 from daybook.domain.errors import Refusal
-from daybook.domain.foreman import CancelJob, RetryJob
 from daybook.domain.ids import id_of
-from daybook.domain.job import Job, JobStatus
-from daybook.domain.new_jobs import CreateJobs, Enqueued, NewJob, unique_id
-from daybook.domain.workshop import FinishJob, FinishJobs, Outcome, Result, Settled
+from daybook.domain.jobs.create import CreateJobs, Enqueued, NewJob, unique_id
+from daybook.domain.jobs.job import Job, JobStatus
+from daybook.domain.jobs.manage import CancelJob, RetryJob
+from daybook.domain.jobs.work import FinishJob, FinishJobs, Outcome, Result, Settled
 from daybook.eventlog.origin import StoredAnswer
 
 # Looked up once: they are compared with every job that is told of.

@@ -25,8 +25,8 @@ from psycopg.rows import TupleRow
 from daybook.api.access import ADMIN, CLIENT, VIP, Caller
 from daybook.api.clock import now
 from daybook.api.key_text import read_key_text
-from daybook.domain.key import Key
-from daybook.domain.scope import NAMES, Scope
+from daybook.domain.api_keys.key import Key
+from daybook.domain.api_keys.scope import NAMES, Scope
 from daybook.eventlog.database import connect, cut_off, reader_conninfo
 from daybook.eventlog.tasks import end
 from daybook.projections.keys import all_keys, changed_keys, read_edition

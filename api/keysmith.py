@@ -6,8 +6,8 @@ from typing import Any, Self
 
 from uuid_utils.compat import uuid7
 
-from daybook.domain.desk import Command
-from daybook.domain.key import Key
+from daybook.domain.api_keys.key import Key
+from daybook.domain.command import Command
 from daybook.eventlog.committer import Committer
 from daybook.eventlog.database import connect, reader_conninfo
 from daybook.eventlog.mapper import EventMapper

@@ -21,7 +21,7 @@ from daybook.api.happenings import happened
 from daybook.api.limit_settings import KILOBYTE
 from daybook.api.parameters import NoParameters
 from daybook.api.queries import Read
-from daybook.domain.scope import names_of
+from daybook.domain.api_keys.scope import names_of
 from daybook.eventlog.origin import StoredAnswer
 
 SESSION_SECONDS = 12 * 3600

@@ -10,10 +10,11 @@ from daybook.api.commands import Body
 from daybook.api.problems import reason_of
 from daybook.api.requests import BATCH_MAX, Id
 from daybook.api.shapes import Moment, moment
-from daybook.domain.job import NULL, Job, JobStatus, OnDead
-from daybook.domain.messages import partition_id, transaction_id
-from daybook.domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL, Enqueued
-from daybook.domain.operations import Queued, QueuedBecause
+from daybook.domain.jobs.create import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL, Enqueued
+from daybook.domain.jobs.job import NULL, Job, JobStatus, OnDead
+from daybook.domain.jobs.work import Settled
+from daybook.domain.messages.commands import Queued, QueuedBecause
+from daybook.domain.messages.message import partition_id, transaction_id
 from daybook.domain.patterns import whole
 from daybook.domain.values import (
     KEY_CHARACTERS_MAX,
@@ -26,7 +27,6 @@ from daybook.domain.values import (
     Text,
     check_instant,
 )
-from daybook.domain.workshop import Settled
 
 # A partition is also a part of a path.
 Partition = Annotated[

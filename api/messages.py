@@ -38,20 +38,20 @@ from daybook.api.message_shapes import (
 )
 from daybook.api.problems import overloaded
 from daybook.api.queue_room import FillingWrite
-from daybook.domain.desk import Desk, Reads, Together
+from daybook.domain.command import Desk, Reads, Together
 from daybook.domain.errors import LaneFullError, LeaseLostError, Refusal
-from daybook.domain.job import Job, UniqueScope
-from daybook.domain.lane import lane_id
-from daybook.domain.messages import (
+from daybook.domain.jobs.create import CreateJobs, Enqueued, NewJob
+from daybook.domain.jobs.job import Job, UniqueScope
+from daybook.domain.jobs.lane import lane_id
+from daybook.domain.jobs.work import FinishJob, FinishJobs, Outcome, Result, Settled
+from daybook.domain.messages.commands import Push, Queued
+from daybook.domain.messages.message import (
     MESSAGE_TYPE,
     PARTITION_USUAL,
     AcknowledgeAll,
     message_id,
     message_key,
 )
-from daybook.domain.new_jobs import CreateJobs, Enqueued, NewJob
-from daybook.domain.operations import Push, Queued
-from daybook.domain.workshop import FinishJob, FinishJobs, Outcome, Result, Settled
 from daybook.eventlog.origin import StoredAnswer
 
 VERDICT = "daybook.verdict"

@@ -14,7 +14,7 @@ from daybook.api.parameters import NoParameters
 from daybook.api.queries import DatabaseRead
 from daybook.api.service import Service
 from daybook.api.shapes import Moment, moment
-from daybook.domain.operation import OperationKind, OperationStatus
+from daybook.domain.messages.operation import OperationKind, OperationStatus
 from daybook.projections.ended_operations import Ended, EndedLately, read_ended
 from daybook.projections.operations import Failed, count_failed
 

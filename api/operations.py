@@ -18,9 +18,9 @@ from daybook.api.requests import read_id
 from daybook.api.service import Service
 from daybook.api.shapes import Moment, moment
 from daybook.domain.errors import NotFoundError
-from daybook.domain.lane import lane_id
-from daybook.domain.operation import Operation, OperationKind, OperationStatus
-from daybook.domain.operations import CancelOperation, RetryOperation
+from daybook.domain.jobs.lane import lane_id
+from daybook.domain.messages.commands import CancelOperation, RetryOperation
+from daybook.domain.messages.operation import Operation, OperationKind, OperationStatus
 from daybook.projections.history import read_history
 
 TIMEOUT_MILLISECONDS_MAX = WAIT_SECONDS_MAX * 1000

@@ -20,9 +20,9 @@ from daybook.api.requests import (
     unprocessable,
 )
 from daybook.api.shapes import OrderJSON, order_json
-from daybook.domain.claim import CompletedVia
-from daybook.domain.desk import Command, Together
-from daybook.domain.kitchen import (
+from daybook.domain.command import Command, Together
+from daybook.domain.orders.claim import CompletedVia
+from daybook.domain.orders.commands import (
     AssignOrder,
     Claimed,
     ClearCompleteOrders,
@@ -36,7 +36,7 @@ from daybook.domain.kitchen import (
     RequeueOrder,
     RestoreOrder,
 )
-from daybook.domain.order import Order, OrderKind, OrderStatus
+from daybook.domain.orders.order import Order, OrderKind, OrderStatus
 from daybook.domain.values import Error
 from daybook.eventlog.origin import StoredAnswer
 from daybook.projections.order_list import find_complete

@@ -24,10 +24,10 @@ from daybook.api.queues import read_name
 from daybook.api.requests import BATCH_MAX, read_id
 from daybook.api.shapes import Moment, moment
 from daybook.domain.errors import LeaseLostError
-from daybook.domain.job import Job
-from daybook.domain.messages import MESSAGE_TYPE, message_id
+from daybook.domain.jobs.job import Job
+from daybook.domain.jobs.work import ClaimJobs, Selector
+from daybook.domain.messages.message import MESSAGE_TYPE, message_id
 from daybook.domain.values import LeaseSeconds, Text
-from daybook.domain.workshop import ClaimJobs, Selector
 from daybook.eventlog.origin import StoredAnswer
 from daybook.projections.leases import Extended, extend_claim
 

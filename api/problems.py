@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from daybook.api import metrics
-from daybook.domain.desk import NotOnDeskError
+from daybook.domain.command import NotOnDeskError
 from daybook.domain.errors import (
     BadCronError,
     BadKeyError,

@@ -14,7 +14,7 @@ from daybook.api.parameters import NoParameters
 from daybook.api.queries import DatabaseRead
 from daybook.api.requests import Reason
 from daybook.api.shapes import Moment, moment
-from daybook.domain.desk import Command
+from daybook.domain.command import Command
 from daybook.domain.quarantine import Fault, Quarantine, SetAside
 from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import Origin, StoredAnswer

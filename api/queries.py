@@ -21,7 +21,7 @@ from daybook.api.parameters import NoParameters, Parameters, read_parameters
 from daybook.api.problems import RETRY_AFTER, JSONAnswer, Problem, unavailable
 from daybook.api.read_position import AT_LEAST, PositionNotReachedError, read_at_least
 from daybook.api.requests import Position, bad_request
-from daybook.domain.scope import Scope as KeyScope
+from daybook.domain.api_keys.scope import Scope as KeyScope
 from daybook.eventlog.errors import UnavailableError
 from daybook.projections.snapshot import ListBehindError
 

@@ -17,7 +17,7 @@ from psycopg.rows import TupleRow
 from daybook.api import metrics
 from daybook.api.commands import A, B, Call, RawHeaders, Write
 from daybook.api.problems import RETRY_AFTER, BadInputError
-from daybook.domain.new_jobs import NewJob
+from daybook.domain.jobs.create import NewJob
 from daybook.eventlog.idempotency import IdempotencyKey, find_key
 from daybook.eventlog.origin import Origin, StoredAnswer
 from daybook.projections.queue_standings import QueueStanding, read_standings

@@ -9,8 +9,8 @@ from daybook.api.access import ADMIN
 from daybook.api.commands import Body, Call, Stated, Write
 from daybook.api.job_shapes import QueueJSON, queue_json
 from daybook.api.requests import read_name_of
-from daybook.domain.foreman import ConfigureQueue
-from daybook.domain.queue import Lanes, Limits, Queue, Rate
+from daybook.domain.jobs.manage import ConfigureQueue
+from daybook.domain.jobs.queue import Lanes, Limits, Queue, Rate
 from daybook.domain.values import Count
 
 

@@ -15,7 +15,7 @@ from daybook.api.requests import bad_request, read_id
 from daybook.api.service import Service
 from daybook.api.shapes import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
 from daybook.domain.errors import NotFoundError
-from daybook.domain.order import OrderStatus
+from daybook.domain.orders.order import OrderStatus
 from daybook.projections.current import all_bots, one_bot, one_order
 from daybook.projections.order_list import read_orders
 from daybook.projections.page_cursor import CURSOR_LENGTH_MAX, BadCursorError

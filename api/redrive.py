@@ -38,13 +38,13 @@ from daybook.api.job_reads import PageCursor
 from daybook.api.problems import KNOWN_ERRORS, Problem, problem_of, unavailable
 from daybook.api.queries import AWAY
 from daybook.api.requests import KeyText, bad_request, read_idempotency_key
-from daybook.domain.desk import Command
+from daybook.domain.command import Command
 from daybook.domain.event import later
-from daybook.domain.foreman import RetryJobs
-from daybook.domain.job import Job
-from daybook.domain.seen import AsCounted
+from daybook.domain.jobs.job import Job
+from daybook.domain.jobs.manage import RetryJobs
+from daybook.domain.jobs.work import Settled
 from daybook.domain.values import ERROR_CHARACTERS_MAX, Instant, Name, check_instant
-from daybook.domain.workshop import Settled
+from daybook.domain.version_check import AsCounted
 from daybook.eventlog.errors import OutcomeUnknownError
 from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import Receipt, StoredAnswer

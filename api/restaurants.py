@@ -18,10 +18,10 @@ from daybook.api.queries import DatabaseRead
 from daybook.api.requests import bad_request
 from daybook.api.service import Service
 from daybook.api.ticket_shapes import BoardJSON, RestaurantJSON, board_json, restaurant_json
-from daybook.domain.counter import ChangeRestaurant, OpenedRestaurant, OpenRestaurant
 from daybook.domain.errors import NotFoundError, Refusal
 from daybook.domain.patterns import whole
-from daybook.domain.restaurant import Profile, Reset, Restaurant
+from daybook.domain.tickets.commands import ChangeRestaurant, OpenedRestaurant, OpenRestaurant
+from daybook.domain.tickets.restaurant import Profile, Reset, Restaurant
 from daybook.eventlog.origin import StoredAnswer
 from daybook.projections.page_cursor import BadCursorError, read_cursor, write_cursor
 from daybook.projections.restaurants import one_restaurant, read_restaurants

@@ -5,7 +5,7 @@ from typing import Any, TypedDict
 import orjson
 
 from daybook.api.shapes import Moment, moment
-from daybook.domain.schedule import MissedRuns, Schedule
+from daybook.domain.schedules.schedule import MissedRuns, Schedule
 
 
 class ScheduledJobJSON(TypedDict):

@@ -19,11 +19,11 @@ from daybook.api.requests import bad_request, read_name_of
 from daybook.api.schedule_shapes import ScheduleJSON, schedule_json
 from daybook.api.service import Service
 from daybook.domain.errors import NotFoundError, Refusal
-from daybook.domain.job import NULL
-from daybook.domain.job_template import JobTemplate
-from daybook.domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
-from daybook.domain.schedule import MissedRuns, Plan, Schedule
-from daybook.domain.timetable import ChangeSchedule, DeleteSchedule, PutResult, PutSchedule
+from daybook.domain.jobs.create import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
+from daybook.domain.jobs.job import NULL
+from daybook.domain.jobs.template import JobTemplate
+from daybook.domain.schedules.commands import ChangeSchedule, DeleteSchedule, PutResult, PutSchedule
+from daybook.domain.schedules.schedule import MissedRuns, Plan, Schedule
 from daybook.domain.values import Attempts, LeaseSeconds, Name, Priority, Text
 from daybook.eventlog.origin import StoredAnswer
 from daybook.projections.page_cursor import BadCursorError, read_cursor, write_cursor

@@ -7,9 +7,9 @@ from uuid import UUID
 
 from msgspec import Meta
 
-from daybook.domain.bot import Bot
-from daybook.domain.claim import CompletionMode
-from daybook.domain.order import Order, OrderKind, OrderStatus
+from daybook.domain.orders.bot import Bot
+from daybook.domain.orders.claim import CompletionMode
+from daybook.domain.orders.order import Order, OrderKind, OrderStatus
 
 Moment = Annotated[
     str,

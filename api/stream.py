@@ -31,14 +31,14 @@ from daybook.api.problems import unavailable
 from daybook.api.queries import Read
 from daybook.api.requests import bad_request
 from daybook.api.shapes import Moment, moment
-from daybook.domain.bot import BOT
 from daybook.domain.event import Event
-from daybook.domain.job import JOB, Job, JobStatus
-from daybook.domain.order import ORDER
+from daybook.domain.jobs.job import JOB, Job, JobStatus
+from daybook.domain.jobs.queue import QUEUE
+from daybook.domain.orders.bot import BOT
+from daybook.domain.orders.order import ORDER
 from daybook.domain.patterns import whole
-from daybook.domain.queue import QUEUE
-from daybook.domain.restaurant import RESTAURANT
-from daybook.domain.ticket import TICKET, Ticket, TicketStatus
+from daybook.domain.tickets.restaurant import RESTAURANT
+from daybook.domain.tickets.ticket import TICKET, Ticket, TicketStatus
 from daybook.eventlog.epochs import Place, epoch_of
 from daybook.eventlog.errors import UnavailableError
 from daybook.eventlog.mapper import EventMapper, RecordedEvent, UnreadableEvent

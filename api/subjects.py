@@ -17,10 +17,10 @@ from daybook.api.mobile_numbers import WRITTEN_CHARACTERS_MAX, normalised
 from daybook.api.requests import unprocessable
 from daybook.api.restaurants import Slug
 from daybook.api.shapes import moment
-from daybook.domain.desk import Command
+from daybook.domain.command import Command
 from daybook.domain.errors import NotFoundError
-from daybook.domain.restaurant import restaurant_id
-from daybook.domain.subject import EraseSubject, Subject
+from daybook.domain.tickets.data_subject import EraseSubject, Subject
+from daybook.domain.tickets.restaurant import restaurant_id
 from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import Origin, StoredAnswer
 

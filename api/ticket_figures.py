@@ -15,7 +15,7 @@ from daybook.api.restaurants import read_slug
 from daybook.api.service import Service
 from daybook.domain.errors import NotFoundError
 from daybook.domain.patterns import whole
-from daybook.domain.ticket import TicketStatus
+from daybook.domain.tickets.ticket import TicketStatus
 from daybook.projections.ticket_figures import Figures, figures_of
 
 DAY_PATTERN = whole("20[0-9]{2}-[0-9]{2}-[0-9]{2}")

@@ -38,10 +38,10 @@ from daybook.api.requests import KeyText, read_idempotency_key, unprocessable
 from daybook.api.restaurants import PLAIN_PATTERN, slug_of
 from daybook.api.ticket_reads import TicketAnswer
 from daybook.api.ticket_shapes import served_json
-from daybook.domain.counter import Join, Served
 from daybook.domain.errors import Refusal
-from daybook.domain.restaurant import restaurant_id
-from daybook.domain.ticket import Guest
+from daybook.domain.tickets.commands import Join, Served
+from daybook.domain.tickets.restaurant import restaurant_id
+from daybook.domain.tickets.ticket import Guest
 from daybook.eventlog.errors import KeyReusedError, OutcomeUnknownError
 from daybook.eventlog.idempotency import IdempotencyKey, Scope, find_key
 from daybook.eventlog.origin import Origin, Receipt, StoredAnswer

@@ -16,7 +16,7 @@ from daybook.api.restaurants import PAGE_MAX, PAGE_USUAL, slug_of
 from daybook.api.ticket_reads import with_guests
 from daybook.api.ticket_shapes import StaffTicketJSON
 from daybook.domain.errors import NotFoundError
-from daybook.domain.restaurant import Restaurant
+from daybook.domain.tickets.restaurant import Restaurant
 from daybook.eventlog.origin import StoredAnswer
 from daybook.projections.restaurants import one_restaurant
 from daybook.projections.ticket_list import Standing, tickets_of_guest

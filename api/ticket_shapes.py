@@ -10,9 +10,9 @@ from uuid import UUID
 
 from daybook.api.guests import GuestDetails
 from daybook.api.shapes import Moment, moment
-from daybook.domain.counter import Served
-from daybook.domain.restaurant import Call, Reset, Restaurant, Wait, wait_at
-from daybook.domain.ticket import Ticket, TicketStatus
+from daybook.domain.tickets.commands import Served
+from daybook.domain.tickets.restaurant import Call, Reset, Restaurant, Wait, wait_at
+from daybook.domain.tickets.ticket import Ticket, TicketStatus
 from daybook.projections.ticket_list import Standing
 
 

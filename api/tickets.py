@@ -24,7 +24,9 @@ from daybook.api.restaurants import PLAIN_PATTERN, Slug, slug_of
 from daybook.api.service import Service
 from daybook.api.ticket_reads import TicketAnswer
 from daybook.api.ticket_shapes import StaffTicketJSON, served_json, staff_json, wait_json
-from daybook.domain.counter import (
+from daybook.domain.command import Command
+from daybook.domain.errors import NotFoundError, Refusal
+from daybook.domain.tickets.commands import (
     CallNext,
     CallTicket,
     CancelTicket,
@@ -35,10 +37,8 @@ from daybook.domain.counter import (
     Served,
     TransferTicket,
 )
-from daybook.domain.desk import Command
-from daybook.domain.errors import NotFoundError, Refusal
-from daybook.domain.restaurant import restaurant_id
-from daybook.domain.ticket import ID_VERSION, TicketStatus
+from daybook.domain.tickets.restaurant import restaurant_id
+from daybook.domain.tickets.ticket import ID_VERSION, TicketStatus
 from daybook.eventlog.errors import NoGuestKeyError, UnavailableError
 from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import Origin, StoredAnswer

@@ -19,8 +19,8 @@ from daybook.api.requests import bad_request, read_name_of
 from daybook.api.service import Service
 from daybook.api.shapes import Moment, moment
 from daybook.domain.errors import NotFoundError
-from daybook.domain.upstream import Upstream
-from daybook.domain.upstream_record import UpstreamRecord
+from daybook.domain.upstreams.record import UpstreamRecord
+from daybook.domain.upstreams.upstream import Upstream
 from daybook.projections.page_cursor import BadCursorError, read_cursor, write_cursor
 from daybook.projections.upstream_records import one_record, read_records
 from daybook.projections.upstreams import all_upstreams, one_upstream

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from daybook.audit.invariant import Case, Invariant
 from daybook.audit.world import Step
-from daybook.domain.job import Job
+from daybook.domain.jobs.job import Job
 
 
 class Told(Invariant):

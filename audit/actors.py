@@ -3,23 +3,23 @@
 from collections.abc import Callable
 from typing import Any
 
-from daybook.domain.bot import BOT, Bot
-from daybook.domain.claim import CompletedVia, ReleaseReason
+from daybook.domain.api_keys.key import KEY
 from daybook.domain.clock import Clock
 from daybook.domain.event import Event
-from daybook.domain.job import JOB, FailureReason, Job
-from daybook.domain.key import KEY
-from daybook.domain.operation import OPERATION, Operation
-from daybook.domain.order import ORDER, Order, OrderKind
+from daybook.domain.jobs.job import JOB, FailureReason, Job
+from daybook.domain.jobs.queue import QUEUE
+from daybook.domain.messages.operation import OPERATION, Operation
+from daybook.domain.orders.bot import BOT, Bot
+from daybook.domain.orders.claim import CompletedVia, ReleaseReason
+from daybook.domain.orders.order import ORDER, Order, OrderKind
 from daybook.domain.quarantine import QUARANTINE, Quarantine
-from daybook.domain.queue import QUEUE
 from daybook.domain.rebuild import REBUILD
-from daybook.domain.restaurant import RESTAURANT, Restaurant
-from daybook.domain.schedule import SCHEDULE, Schedule
-from daybook.domain.subject import SUBJECT
-from daybook.domain.ticket import TICKET, NoShowVia, Ticket
-from daybook.domain.upstream import UPSTREAM
-from daybook.domain.upstream_record import UPSTREAM_RECORD
+from daybook.domain.schedules.schedule import SCHEDULE, Schedule
+from daybook.domain.tickets.data_subject import SUBJECT
+from daybook.domain.tickets.restaurant import RESTAURANT, Restaurant
+from daybook.domain.tickets.ticket import TICKET, NoShowVia, Ticket
+from daybook.domain.upstreams.record import UPSTREAM_RECORD
+from daybook.domain.upstreams.upstream import UPSTREAM
 
 SYSTEM = "system:"
 DISPATCH = "system:dispatch"

@@ -7,7 +7,7 @@ from msgspec import Struct
 from daybook.audit.invariant import Case, Invariant
 from daybook.audit.world import Step
 from daybook.domain.clock import Clock
-from daybook.domain.job import FailureReason, Job
+from daybook.domain.jobs.job import FailureReason, Job
 
 # Clocks are read to the microsecond, but not at the same moment; a jump is measured to the time
 # that an answer of the database took.

@@ -13,10 +13,10 @@ from daybook.audit.invariant import Case, Invariant
 from daybook.audit.kitchen import ORDER_ENDS
 from daybook.audit.service import Cursor, TableCopy
 from daybook.audit.world import LONG_AGO, Step
-from daybook.domain.bot import Bot
-from daybook.domain.job import Job
-from daybook.domain.order import Order
-from daybook.domain.schedule import Schedule
+from daybook.domain.jobs.job import Job
+from daybook.domain.orders.bot import Bot
+from daybook.domain.orders.order import Order
+from daybook.domain.schedules.schedule import Schedule
 
 # What comes out must not depend on the size of the batches. That of the running table, which was
 # derived in other batches than these, is compared as far as it goes: this is about the beginning.

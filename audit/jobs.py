@@ -8,9 +8,9 @@ from daybook.audit.invariant import Case, Invariant
 from daybook.audit.lanes import Lanes
 from daybook.audit.world import Step
 from daybook.domain.event import Event
-from daybook.domain.job import JOB, Job, JobStatus, UniqueScope
-from daybook.domain.new_jobs import follow_up_id
-from daybook.domain.order import ORDER, Order
+from daybook.domain.jobs.create import follow_up_id
+from daybook.domain.jobs.job import JOB, Job, JobStatus, UniqueScope
+from daybook.domain.orders.order import ORDER, Order
 
 RESULTS = (Job.Completed, Job.Failed, Job.Released, Job.Snoozed)
 # The version of UUIDs that are made from names.

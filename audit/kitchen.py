@@ -10,10 +10,10 @@ from daybook.audit.clock import TOLERANCE as JUMP_TOLERANCE
 from daybook.audit.clock import Jumps, Moment
 from daybook.audit.invariant import COMMIT_SECONDS_MAX, Case, Invariant
 from daybook.audit.world import Step
-from daybook.domain.bot import BOT, Bot
 from daybook.domain.clock import Clock
 from daybook.domain.event import Event
-from daybook.domain.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.domain.orders.bot import BOT, Bot
+from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 
 # Clocks are read to the microsecond, but not at the same moment.
 TOLERANCE = timedelta(milliseconds=50)

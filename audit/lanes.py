@@ -6,8 +6,8 @@ from uuid import UUID
 from daybook.audit.invariant import Case, Invariant
 from daybook.audit.world import Step
 from daybook.domain.event import Event
-from daybook.domain.job import JOB, Job
-from daybook.domain.operation import OPERATION, Operation
+from daybook.domain.jobs.job import JOB, Job
+from daybook.domain.messages.operation import OPERATION, Operation
 
 Place = tuple[int, int]
 """The position of the event with which something entered its lane, and its number: those that an

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from daybook.audit.actors import DELIVERIES, SYSTEM, may_record
 from daybook.audit.invariant import Case, Invariant
 from daybook.audit.world import Step
+from daybook.domain.api_keys.key import Key
 from daybook.domain.event import Reasoned
-from daybook.domain.key import Key
+from daybook.domain.jobs.queue import Queue
 from daybook.domain.quarantine import Quarantine
-from daybook.domain.queue import Queue
 
 # A key is made without a reason if the operator gives none. Up to 0.1.0 that was recorded as an
 # empty text, and logs keep it.

@@ -10,9 +10,9 @@ from uuid import UUID
 from daybook.audit.invariant import COMMIT_SECONDS_MAX, Case, Invariant
 from daybook.audit.world import Step
 from daybook.domain.event import Event
-from daybook.domain.restaurant import RESTAURANT, Restaurant
-from daybook.domain.subject import Subject
-from daybook.domain.ticket import TICKET, Ticket, TicketStatus
+from daybook.domain.tickets.data_subject import Subject
+from daybook.domain.tickets.restaurant import RESTAURANT, Restaurant
+from daybook.domain.tickets.ticket import TICKET, Ticket, TicketStatus
 
 HOUR = timedelta(hours=1)
 DRAWN = (Ticket.Created, Ticket.Transferred)

@@ -23,9 +23,9 @@ from daybook.api.problems import JSONAnswer
 from daybook.api.service import Service
 from daybook.api.serving import uvicorn_config
 from daybook.api.settings import Settings
-from daybook.domain.desk import Command
-from daybook.domain.kitchen import CreateOrder
-from daybook.domain.order import Order, OrderStatus
+from daybook.domain.command import Command
+from daybook.domain.orders.commands import CreateOrder
+from daybook.domain.orders.order import Order, OrderStatus
 from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import Origin, Receipt, StoredAnswer
 

@@ -13,7 +13,7 @@ from uuid_utils.compat import uuid7
 from bench.measure import console
 from daybook.api.clock import now
 from daybook.domain.event import Event
-from daybook.domain.job import Job
+from daybook.domain.jobs.job import Job
 from daybook.eventlog.mapper import EventMapper
 from daybook.projections.registry import DECIDERS
 

@@ -24,7 +24,7 @@ from daybook.api.key_text import WrittenKey, new_key_text, new_name
 from daybook.api.keyring import Keyring
 from daybook.api.keysmith import Keysmith
 from daybook.api.settings import Settings
-from daybook.domain.keyring import IssueKey, RevokeKey
+from daybook.domain.api_keys.commands import IssueKey, RevokeKey
 
 OPEN = "an open house"
 SHUT = "with a key"

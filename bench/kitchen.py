@@ -11,10 +11,10 @@ import uvloop
 from uuid_utils.compat import uuid7
 
 from bench.measure import Round
-from daybook.domain.claim import CompletedVia
-from daybook.domain.desk import Command, Together
-from daybook.domain.kitchen import ClaimOrder, CompleteOrder, CreateBot, CreateOrder
-from daybook.domain.order import Order, OrderKind
+from daybook.domain.command import Command, Together
+from daybook.domain.orders.claim import CompletedVia
+from daybook.domain.orders.commands import ClaimOrder, CompleteOrder, CreateBot, CreateOrder
+from daybook.domain.orders.order import Order, OrderKind
 from daybook.eventlog.batch import Batch
 from daybook.eventlog.collector import spare_the_collector
 from daybook.eventlog.committer import Committer

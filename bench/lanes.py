@@ -20,10 +20,10 @@ from bench.kitchen import Submit, committer, origin, run
 from bench.measure import Contender, Result, Round, console, measure, ratio, show
 from bench.scratch import describe_server, scratch_database, tidy
 from bench.write import DatabaseChoice
-from daybook.domain.job import Job
-from daybook.domain.new_jobs import CreateJobs, NewJob
-from daybook.domain.workshop import ClaimJobs, FinishJobs, Outcome, Selector
-from daybook.domain.workshop import Result as Report
+from daybook.domain.jobs.create import CreateJobs, NewJob
+from daybook.domain.jobs.job import Job
+from daybook.domain.jobs.work import ClaimJobs, FinishJobs, Outcome, Selector
+from daybook.domain.jobs.work import Result as Report
 
 FEW, MANY = 10, 100_000
 COUNTS = (FEW, 1_000, MANY)

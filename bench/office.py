@@ -21,10 +21,10 @@ from bench.write import DatabaseChoice
 from daybook.api.access import OPEN
 from daybook.api.errands.errand import Asked
 from daybook.api.service import Service
-from daybook.domain.foreman import CancelJob
-from daybook.domain.job import JobStatus
-from daybook.domain.job_bulk import CancelJobs
-from daybook.domain.new_jobs import CreateJobs, NewJob
+from daybook.domain.jobs.bulk import CancelJobs
+from daybook.domain.jobs.create import CreateJobs, NewJob
+from daybook.domain.jobs.job import JobStatus
+from daybook.domain.jobs.manage import CancelJob
 from daybook.eventlog.database import owner_conninfo
 from daybook.eventlog.origin import Origin
 from daybook.projections.job_list import read_jobs

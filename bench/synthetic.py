@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier
 
-from daybook.domain.bot import BOT
-from daybook.domain.order import ORDER
+from daybook.domain.orders.bot import BOT
+from daybook.domain.orders.order import ORDER
 from daybook.eventlog import arrays
 from daybook.eventlog.database import owner_conninfo
 from daybook.eventlog.live import LiveTable

@@ -16,9 +16,9 @@ from bench.line import KIOSK_KEY, LINE, SLUG, Found, Seen, load, look_through, s
 from bench.measure import Round, console, ratio
 from bench.scratch import describe_server, scratch_database
 from bench.write import DatabaseChoice
-from daybook.domain.counter import Join, OpenRestaurant
-from daybook.domain.restaurant import Profile, Reset
-from daybook.domain.ticket import Guest
+from daybook.domain.tickets.commands import Join, OpenRestaurant
+from daybook.domain.tickets.restaurant import Profile, Reset
+from daybook.domain.tickets.ticket import Guest
 from daybook.eventlog.committer import Committer
 from daybook.eventlog.mapper import EventMapper
 from daybook.eventlog.origin import Origin

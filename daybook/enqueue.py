@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection, Connection
 
     from daybook.domain.errors import BadValueError
-    from daybook.domain.new_jobs import NewJob
+    from daybook.domain.jobs.create import NewJob
     from daybook.eventlog.origin import Origin
     from daybook.projections.enqueue import EnqueueError
 
@@ -85,7 +85,7 @@ async def enqueue_async(
 
 def _new_job(queue: str, type_: str, fields: JobFields) -> "NewJob":
     from daybook.domain.errors import BadValueError
-    from daybook.domain.new_jobs import JobValues
+    from daybook.domain.jobs.create import JobValues
     from daybook.domain.values import checked
 
     given: dict[str, Any] = {**fields, "queue": queue, "type": type_}

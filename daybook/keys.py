@@ -15,7 +15,7 @@ from daybook.terminal import echo, echo_json, say
 if TYPE_CHECKING:
     from daybook.api.keysmith import Keysmith
     from daybook.cli import Choice
-    from daybook.domain.key import Key
+    from daybook.domain.api_keys.key import Key
 
 SCOPE_NAMES = ("client", "client:vip", "bot", "worker", "staff", "auditor", "admin", "cron")
 INSTANT = click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%z"])
@@ -50,9 +50,9 @@ def create_command(
 ) -> None:
     """Make a key, and show it this once."""
     from daybook.api.key_text import new_key_text, new_name
-    from daybook.domain.key import Binding
-    from daybook.domain.keyring import IssueKey
-    from daybook.domain.scope import names_of, scope_of
+    from daybook.domain.api_keys.commands import IssueKey
+    from daybook.domain.api_keys.key import Binding
+    from daybook.domain.api_keys.scope import names_of, scope_of
 
     text = new_key_text(names_of(scope_of(scopes))[0], new_name())
     issue = IssueKey(
@@ -99,7 +99,7 @@ def rotate_command(
     from msgspec import UNSET
 
     from daybook.api.key_text import new_key_text
-    from daybook.domain.keyring import RotateKey
+    from daybook.domain.api_keys.commands import RotateKey
 
     async def rotate(smith: "Keysmith") -> str:
         known = {key.name: key for key in await smith.keys()}
@@ -126,7 +126,7 @@ def rotate_command(
 @click.pass_obj
 def revoke_command(choice: "Choice", name: str, reason: str) -> None:
     """End a key: within a second it opens nothing, anywhere."""
-    from daybook.domain.keyring import RevokeKey
+    from daybook.domain.api_keys.commands import RevokeKey
 
     _keep(choice, lambda smith: smith.submit(RevokeKey(name=name, reason=reason)))
     echo(f"Key {name} is revoked.")

@@ -14,10 +14,10 @@ from daybook.api.job_shapes import job_dict, standing_json
 from daybook.api.shapes import bot_json, order_json
 from daybook.api.ticket_shapes import restaurant_json
 from daybook.api.ticket_shapes import standing_json as ticket_standing_json
-from daybook.domain.bot import Bot
-from daybook.domain.job import Job
-from daybook.domain.order import Order
-from daybook.domain.ticket import Ticket
+from daybook.domain.jobs.job import Job
+from daybook.domain.orders.bot import Bot
+from daybook.domain.orders.order import Order
+from daybook.domain.tickets.ticket import Ticket
 from daybook.eventlog.history import fold_histories
 from daybook.eventlog.mapper import EventMapper
 from daybook.projections.as_of import Past

@@ -15,7 +15,7 @@ from uuid import UUID, uuid5
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybook.domain.desk import Desk, Haste, Reads
+from daybook.domain.command import Desk, Haste, Reads
 from daybook.domain.event import Decider, Event, events_of
 
 _QUARANTINES = UUID("5d0c1f77-3f6e-5c86-8f6a-0a3f6f9a2d41")

@@ -13,7 +13,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybook.domain.desk import Desk, Reads
+from daybook.domain.command import Desk, Reads
 from daybook.domain.event import Decider, Event, Reasoned, events_of
 
 CUT_OFF = "It was cut off before its end."

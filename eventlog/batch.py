@@ -13,7 +13,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybook.domain.desk import NotOnDeskError
+from daybook.domain.command import NotOnDeskError
 from daybook.domain.errors import Refusal
 from daybook.domain.event import State
 from daybook.eventlog.appending import Appending

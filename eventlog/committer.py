@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from daybook.domain.desk import Command, Haste
+from daybook.domain.command import Command, Haste
 from daybook.eventlog.batch import Batch
 from daybook.eventlog.database import writer_conninfo
 from daybook.eventlog.errors import UnavailableError

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.desk import NotOnDeskError
+from daybook.domain.command import NotOnDeskError
 from daybook.domain.errors import UnreadableAggregateError
 from daybook.domain.event import Decider, Event, S, State
 from daybook.eventlog.gate import Sealed

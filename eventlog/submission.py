@@ -4,7 +4,7 @@ from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 from uuid import UUID
 
-from daybook.domain.desk import Command, Reads
+from daybook.domain.command import Command, Reads
 from daybook.domain.event import State
 from daybook.eventlog.arrays import uuids
 from daybook.eventlog.desk import Decided

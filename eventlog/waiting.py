@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from daybook.domain.desk import Command
+from daybook.domain.command import Command
 from daybook.eventlog.batch import Told
 from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import Origin, Receipt

@@ -7,7 +7,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
-from daybook.domain.order import Order
+from daybook.domain.orders.order import Order
 from daybook.eventlog.mapper import FollowedEvent
 
 ADD_TO_HOURS = """

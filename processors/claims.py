@@ -6,9 +6,9 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.claim import CompletionMode
-from daybook.domain.desk import Command
-from daybook.domain.order import ORDER
+from daybook.domain.command import Command
+from daybook.domain.orders.claim import CompletionMode
+from daybook.domain.orders.order import ORDER
 from daybook.processors.deadlines import Deadline, Deadlines
 from daybook.processors.runtime import AGAIN_SECONDS, Hears, Processor, Runtime, Session
 

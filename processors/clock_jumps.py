@@ -13,9 +13,9 @@ from uuid import UUID
 from uuid_utils.compat import uuid7
 
 from daybook.domain.clock import RecordJump
-from daybook.domain.desk import Command
-from daybook.domain.job import JOB
-from daybook.domain.workshop import RescheduleRetry
+from daybook.domain.command import Command
+from daybook.domain.jobs.job import JOB
+from daybook.domain.jobs.work import RescheduleRetry
 from daybook.eventlog.origin import Origin
 from daybook.processors.database_clock import Jump
 from daybook.processors.runtime import (

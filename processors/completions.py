@@ -6,10 +6,10 @@ whoever looks next.
 
 from typing import ClassVar
 
-from daybook.domain.claim import CompletedVia, CompletionMode
-from daybook.domain.desk import Command
-from daybook.domain.kitchen import CompleteOrder
-from daybook.domain.order import Order
+from daybook.domain.command import Command
+from daybook.domain.orders.claim import CompletedVia, CompletionMode
+from daybook.domain.orders.commands import CompleteOrder
+from daybook.domain.orders.order import Order
 from daybook.processors.claims import EndsDueClaims, OpenClaim
 
 

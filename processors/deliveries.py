@@ -14,11 +14,11 @@ from uuid import UUID
 from msgspec import Struct, json
 from uuid_utils.compat import uuid7
 
-from daybook.domain.job import JOB, Backoff, Job
-from daybook.domain.operation import OPERATION
-from daybook.domain.queue import QUEUE as QUEUES
-from daybook.domain.ticket import TicketStatus
-from daybook.domain.workshop import ClaimJobs, FinishJobs, Outcome, Result, Selector
+from daybook.domain.jobs.job import JOB, Backoff, Job
+from daybook.domain.jobs.queue import QUEUE as QUEUES
+from daybook.domain.jobs.work import ClaimJobs, FinishJobs, Outcome, Result, Selector
+from daybook.domain.messages.operation import OPERATION
+from daybook.domain.tickets.ticket import TicketStatus
 from daybook.eventlog.errors import UnavailableError
 from daybook.eventlog.tasks import end
 from daybook.processors.notifications import QUEUE, Notice

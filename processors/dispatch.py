@@ -5,10 +5,10 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from daybook.domain.bot import BOT
-from daybook.domain.desk import Command
-from daybook.domain.kitchen import Claimed, ClaimOrder
-from daybook.domain.order import ORDER
+from daybook.domain.command import Command
+from daybook.domain.orders.bot import BOT
+from daybook.domain.orders.commands import Claimed, ClaimOrder
+from daybook.domain.orders.order import ORDER
 from daybook.eventlog.origin import Origin
 from daybook.processors.runtime import (
     AGAIN_SECONDS,

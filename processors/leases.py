@@ -8,9 +8,9 @@ import random
 from typing import ClassVar, cast
 from uuid import UUID
 
-from daybook.domain.desk import Command
-from daybook.domain.job import JOB, Job
-from daybook.domain.workshop import ExpireLease
+from daybook.domain.command import Command
+from daybook.domain.jobs.job import JOB, Job
+from daybook.domain.jobs.work import ExpireLease
 from daybook.eventlog.origin import Origin
 from daybook.processors.deadlines import Deadline, Deadlines
 from daybook.processors.runtime import (

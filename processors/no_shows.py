@@ -8,10 +8,10 @@ import logging
 from typing import Any, ClassVar, cast
 from uuid import UUID
 
-from daybook.domain.counter import MissTicket, Served
-from daybook.domain.desk import Command
-from daybook.domain.restaurant import RESTAURANT
-from daybook.domain.ticket import TICKET, NoShowVia, TicketStatus
+from daybook.domain.command import Command
+from daybook.domain.tickets.commands import MissTicket, Served
+from daybook.domain.tickets.restaurant import RESTAURANT
+from daybook.domain.tickets.ticket import TICKET, NoShowVia, TicketStatus
 from daybook.eventlog.origin import Origin, Receipt
 from daybook.processors.deadlines import Deadline, Deadlines
 from daybook.processors.runtime import (

@@ -14,9 +14,9 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
-from daybook.domain.job import UniqueScope
-from daybook.domain.new_jobs import NewJob, unique_id
-from daybook.domain.ticket import TICKET, Ticket
+from daybook.domain.jobs.create import NewJob, unique_id
+from daybook.domain.jobs.job import UniqueScope
+from daybook.domain.tickets.ticket import TICKET, Ticket
 from daybook.eventlog.follower import SETTLING_SECONDS, Follower
 from daybook.eventlog.mapper import EventMapper, FollowedEvent
 from daybook.eventlog.origin import Origin

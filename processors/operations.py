@@ -12,10 +12,10 @@ from typing import ClassVar
 
 import psycopg
 
-from daybook.domain.desk import NotOnDeskError, Together
+from daybook.domain.command import NotOnDeskError, Together
 from daybook.domain.errors import NotFoundError, OperationOverError
-from daybook.domain.operation import OPERATION, Operation, OperationStatus
-from daybook.domain.operations import CarryOut, FailOperation
+from daybook.domain.messages.commands import CarryOut, FailOperation
+from daybook.domain.messages.operation import OPERATION, Operation, OperationStatus
 from daybook.eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
 from daybook.eventlog.origin import Receipt
 from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session

@@ -6,10 +6,10 @@ for somebody to look at it.
 
 from typing import ClassVar
 
-from daybook.domain.claim import CompletionMode, ReleaseReason
-from daybook.domain.desk import Command
-from daybook.domain.kitchen import ReleaseOrder
-from daybook.domain.order import Order
+from daybook.domain.command import Command
+from daybook.domain.orders.claim import CompletionMode, ReleaseReason
+from daybook.domain.orders.commands import ReleaseOrder
+from daybook.domain.orders.order import Order
 from daybook.processors.claims import EndsDueClaims, OpenClaim
 
 

@@ -14,10 +14,10 @@ from msgspec import Struct, field
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.desk import Command
+from daybook.domain.command import Command
 from daybook.domain.errors import Refusal
 from daybook.domain.event import Decider
-from daybook.domain.kitchen import ATTEMPTS_MAX
+from daybook.domain.orders.commands import ATTEMPTS_MAX
 from daybook.eventlog.committer import Committer
 from daybook.eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
 from daybook.eventlog.origin import Origin, Receipt

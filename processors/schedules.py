@@ -6,8 +6,9 @@ whoever comes second finds that it has moved on.
 
 from typing import ClassVar
 
-from daybook.domain.desk import Command
-from daybook.domain.schedule import (
+from daybook.domain.command import Command
+from daybook.domain.schedules.commands import RUNS_MAX, FireSchedule
+from daybook.domain.schedules.schedule import (
     LATE_SECONDS_MAX,
     SCHEDULE,
     MissedRuns,
@@ -15,7 +16,6 @@ from daybook.domain.schedule import (
     run_id,
     schedule_id,
 )
-from daybook.domain.timetable import RUNS_MAX, FireSchedule
 from daybook.eventlog.origin import Origin
 from daybook.processors.runtime import (
     AGAIN_SECONDS,

@@ -14,7 +14,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.order import ORDER
+from daybook.domain.orders.order import ORDER
 from daybook.eventlog.tasks import end
 from daybook.processors.claims import OpenClaim
 from daybook.processors.qstash import Completion, PublishError, QStash

@@ -8,10 +8,10 @@ from typing import Annotated
 
 from msgspec import DecodeError, Meta, Struct, ValidationError, convert, json, toml
 
-from daybook.domain.intake import RecordJob
-from daybook.domain.new_jobs import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
+from daybook.domain.jobs.create import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
 from daybook.domain.patterns import whole
-from daybook.domain.upstream import Overlap
+from daybook.domain.upstreams.commands import RecordJob
+from daybook.domain.upstreams.upstream import Overlap
 from daybook.domain.values import Attempts, LeaseSeconds, Name, Priority
 from daybook.eventlog.errors import SetupError
 

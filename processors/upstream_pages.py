@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import DecodeError, Raw, Struct, ValidationError, json
 
 from daybook.domain.errors import BadValueError
-from daybook.domain.job import NULL
-from daybook.domain.upstream_record import Found
+from daybook.domain.jobs.job import NULL
+from daybook.domain.upstreams.record import Found
 from daybook.domain.values import PAYLOAD_BYTES_MAX, check_payload
 from daybook.processors.upstream_feeds import Mapping
 

@@ -17,11 +17,11 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.desk import Command
-from daybook.domain.intake import FailPoll, RecordJob, TakeInPage, TakeInVanished
-from daybook.domain.job import Backoff
-from daybook.domain.upstream import Poll, Upstream, begin, upstream_id
-from daybook.domain.upstream_record import Found, is_news, record_uuid
+from daybook.domain.command import Command
+from daybook.domain.jobs.job import Backoff
+from daybook.domain.upstreams.commands import FailPoll, RecordJob, TakeInPage, TakeInVanished
+from daybook.domain.upstreams.record import Found, is_news, record_uuid
+from daybook.domain.upstreams.upstream import Poll, Upstream, begin, upstream_id
 from daybook.processors.runtime import BATCH_MAX, Runtime
 from daybook.processors.upstream_client import FeedClient, FeedError
 from daybook.processors.upstream_feeds import Feed

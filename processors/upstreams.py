@@ -4,9 +4,9 @@ import asyncio
 import random
 from typing import ClassVar
 
-from daybook.domain.job import Backoff
-from daybook.domain.upstream import UPSTREAM
-from daybook.domain.upstream_record import UPSTREAM_RECORD
+from daybook.domain.jobs.job import Backoff
+from daybook.domain.upstreams.record import UPSTREAM_RECORD
+from daybook.domain.upstreams.upstream import UPSTREAM
 from daybook.eventlog.tasks import end
 from daybook.processors.outbound import Outbound
 from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session

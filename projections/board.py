@@ -6,8 +6,8 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.bot import Bot
-from daybook.domain.order import Order, OrderStatus
+from daybook.domain.orders.bot import Bot
+from daybook.domain.orders.order import Order, OrderStatus
 from daybook.projections.current import all_bots
 from daybook.projections.finished_orders import FinishedOrders
 from daybook.projections.order_list import read_section

@@ -6,8 +6,8 @@ from typing import Any
 from msgspec import json
 from psycopg.rows import TupleRow
 
-from daybook.domain.bot import BOT, Bot
-from daybook.domain.claim import CompletionMode
+from daybook.domain.orders.bot import BOT, Bot
+from daybook.domain.orders.claim import CompletionMode
 from daybook.eventlog.arrays import bigints, booleans, integers, texts, timestamps, unnested, uuids
 from daybook.eventlog.live import Change, LiveTable, Parameters
 from daybook.eventlog.lookups import same

@@ -11,9 +11,9 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.bot import Bot
-from daybook.domain.job import Job
-from daybook.domain.order import Order
+from daybook.domain.jobs.job import Job
+from daybook.domain.orders.bot import Bot
+from daybook.domain.orders.order import Order
 from daybook.eventlog.history import fold_histories, refuse_unreadable
 from daybook.eventlog.live import LiveTable
 from daybook.eventlog.mapper import EventMapper

@@ -11,7 +11,7 @@ from msgspec import Meta, Struct, json
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.job import Job
+from daybook.domain.jobs.job import Job
 from daybook.projections.dead_jobs import DeadFilter
 from daybook.projections.job_picks import COLUMNS
 from daybook.projections.job_walks import OF_SOURCE, SOURCES

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec.structs import asdict, replace
 
-from daybook.domain.job import Job
+from daybook.domain.jobs.job import Job
 from daybook.domain.quarantine import Quarantine, QuarantineStatus
 from daybook.eventlog.history import fold_histories
 from daybook.eventlog.live import LiveTable

@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
-from daybook.domain.operation import OPERATION, Operation, OperationKind, OperationStatus
+from daybook.domain.messages.operation import OPERATION, Operation, OperationKind, OperationStatus
 from daybook.eventlog.arrays import bigints, texts, timestamps
 from daybook.eventlog.history import fold_histories
 from daybook.eventlog.mapper import EventMapper, FollowedEvent

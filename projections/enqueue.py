@@ -14,8 +14,8 @@ from psycopg import AsyncConnection, Connection, ConnectionInfo, errors
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
-from daybook.domain.job import JOB, Job
-from daybook.domain.new_jobs import JOB_NUMBERS, CreateJobs, Enqueued, NewJob
+from daybook.domain.jobs.create import JOB_NUMBERS, CreateJobs, Enqueued, NewJob
+from daybook.domain.jobs.job import JOB, Job
 from daybook.eventlog import arrays
 from daybook.eventlog.appending import APPEND_EVENTS, appended
 from daybook.eventlog.arrays import uuids

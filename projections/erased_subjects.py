@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from psycopg.rows import TupleRow
 
-from daybook.domain.subject import SUBJECT, Subject
+from daybook.domain.tickets.data_subject import SUBJECT, Subject
 from daybook.eventlog.arrays import bigints, texts, timestamps, uuids
 from daybook.eventlog.live import LiveTable, Parameters
 from daybook.eventlog.lookups import same

@@ -8,13 +8,13 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.bot import Bot
-from daybook.domain.claim import CompletionMode
-from daybook.domain.job import Job, JobStatus
-from daybook.domain.operation import OperationStatus
-from daybook.domain.order import Order, OrderKind, OrderStatus
+from daybook.domain.jobs.job import Job, JobStatus
+from daybook.domain.messages.operation import OperationStatus
+from daybook.domain.orders.bot import Bot
+from daybook.domain.orders.claim import CompletionMode
+from daybook.domain.orders.order import Order, OrderKind, OrderStatus
 from daybook.domain.quarantine import Fault
-from daybook.domain.ticket import Ticket
+from daybook.domain.tickets.ticket import Ticket
 from daybook.eventlog.mapper import RecordedEvent
 from daybook.projections import reasons
 from daybook.projections.explain_ticket import explain_ticket

@@ -6,7 +6,7 @@ from typing import ClassVar
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.ticket import Ticket, TicketStatus
+from daybook.domain.tickets.ticket import Ticket, TicketStatus
 from daybook.eventlog.mapper import RecordedEvent
 from daybook.projections.reasons import Cancelled, Ended, Next, Reason
 from daybook.projections.ticket_list import one_ticket

@@ -16,7 +16,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
-from daybook.domain.job import JOB, Job, JobStatus
+from daybook.domain.jobs.job import JOB, Job, JobStatus
 from daybook.eventlog.arrays import bigints, texts, unnested, uuids
 from daybook.eventlog.live import Change, Parameters, Statements
 from daybook.eventlog.mapper import EventMapper, FollowedEvent

@@ -11,9 +11,9 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.claim import Claim, CompletionMode
 from daybook.domain.event import Event
-from daybook.domain.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.domain.orders.claim import Claim, CompletionMode
+from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 from daybook.eventlog.arrays import bigints, smallints, texts, timestamps, unnested, uuids
 from daybook.eventlog.history import fold_histories
 from daybook.eventlog.mapper import EventMapper, FollowedEvent

@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
-from daybook.domain.ticket import TICKET, Ticket
+from daybook.domain.tickets.ticket import TICKET, Ticket
 from daybook.eventlog.arrays import bigints, byteas, texts, uuids
 from daybook.eventlog.history import fold_histories
 from daybook.eventlog.mapper import EventMapper, FollowedEvent

@@ -9,7 +9,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
-from daybook.domain.job import JOB, Job
+from daybook.domain.jobs.job import JOB, Job
 from daybook.eventlog.arrays import texts, uuids
 from daybook.eventlog.mapper import EventMapper
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.job import JOB, Job, JobStatus
+from daybook.domain.jobs.job import JOB, Job, JobStatus
 from daybook.eventlog.history import fold_histories
 from daybook.eventlog.mapper import EventMapper
 from daybook.projections.job_place import JobFilter, Place

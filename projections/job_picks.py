@@ -12,7 +12,7 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.workshop import Selector
+from daybook.domain.jobs.work import Selector
 from daybook.eventlog.arrays import PackedArray, texts
 
 # More than one worker asks for at a time need not be counted.

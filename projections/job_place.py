@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 from msgspec import Meta, Struct, json
 
-from daybook.domain.job import Job, JobStatus
+from daybook.domain.jobs.job import Job, JobStatus
 from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
 
 # In the order in which a list shows them.

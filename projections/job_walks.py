@@ -5,7 +5,7 @@ walk along an index that stops at the limit, so that a million other jobs are no
 is asked for by its subject has an index of its own.
 """
 
-from daybook.domain.job import JobStatus
+from daybook.domain.jobs.job import JobStatus
 from daybook.projections.job_picks import COLUMNS
 
 SOURCES = """

@@ -8,9 +8,9 @@ from uuid import UUID
 from msgspec import Raw
 from psycopg.rows import TupleRow
 
-from daybook.domain.job import JOB, NULL, Job, JobStatus, Lease, UniqueScope
-from daybook.domain.operation import OPERATION
-from daybook.domain.workshop import Selector
+from daybook.domain.jobs.job import JOB, NULL, Job, JobStatus, Lease, UniqueScope
+from daybook.domain.jobs.work import Selector
+from daybook.domain.messages.operation import OPERATION
 from daybook.eventlog.arrays import (
     bigints,
     booleans,

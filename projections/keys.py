@@ -7,7 +7,7 @@ from msgspec import json
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.key import KEY, Binding, Key
+from daybook.domain.api_keys.key import KEY, Binding, Key
 from daybook.eventlog.arrays import bigints, byteas, texts, timestamps, uuids
 from daybook.eventlog.live import LiveTable, Parameters
 from daybook.eventlog.lookups import same

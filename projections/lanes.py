@@ -20,9 +20,9 @@ key again: PostgreSQL ends one of the two, and the committer repeats it.
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from daybook.domain.job import Job
-from daybook.domain.lane import lane_id
-from daybook.domain.operation import Operation
+from daybook.domain.jobs.job import Job
+from daybook.domain.jobs.lane import lane_id
+from daybook.domain.messages.operation import Operation
 from daybook.eventlog.arrays import bigints, texts, uuids
 from daybook.eventlog.live import NOTHING_AROUND, Around, Change, Statements
 from daybook.eventlog.lookups import same

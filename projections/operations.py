@@ -12,7 +12,13 @@ from msgspec import Struct, json
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.operation import OPERATION, Message, Operation, OperationKind, OperationStatus
+from daybook.domain.messages.operation import (
+    OPERATION,
+    Message,
+    Operation,
+    OperationKind,
+    OperationStatus,
+)
 from daybook.eventlog.arrays import bigints, byteas, integers, texts, timestamps, unnested, uuids
 from daybook.eventlog.live import LiveTable, Parameters, Statements
 from daybook.eventlog.lookups import same

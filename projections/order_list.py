@@ -20,7 +20,7 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 from daybook.eventlog.mapper import EventMapper
 from daybook.projections.finished_orders import (
     FIND_FINISHED_ORDERS,

@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from msgspec import Meta, Struct
 
-from daybook.domain.order import OrderStatus
+from daybook.domain.orders.order import OrderStatus
 from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
 
 # In the order in which a list shows them.

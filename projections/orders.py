@@ -6,8 +6,8 @@ from uuid import UUID
 
 from psycopg.rows import TupleRow
 
-from daybook.domain.claim import Claim, CompletionMode
-from daybook.domain.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.domain.orders.claim import Claim, CompletionMode
+from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 from daybook.eventlog.arrays import bigints, smallints, texts, timestamps, unnested, uuids
 from daybook.eventlog.live import LiveTable, Parameters
 from daybook.eventlog.lookups import same

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.bot import BOT, Bot
 from daybook.domain.event import Event
-from daybook.domain.job import JOB, Job, JobStatus
-from daybook.domain.operation import OPERATION, Operation
-from daybook.domain.order import ORDER, Order, OrderKind, OrderStatus
-from daybook.domain.queue import QUEUE, Lanes, Limits, Queue
+from daybook.domain.jobs.job import JOB, Job, JobStatus
+from daybook.domain.jobs.queue import QUEUE, Lanes, Limits, Queue
+from daybook.domain.messages.operation import OPERATION, Operation
+from daybook.domain.orders.bot import BOT, Bot
+from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 from daybook.eventlog.history import fold_histories
 from daybook.eventlog.mapper import EventMapper
 from daybook.projections.as_of import READ_INSTANT, Past

@@ -6,8 +6,8 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.restaurant import Restaurant
-from daybook.domain.ticket import Ticket
+from daybook.domain.tickets.restaurant import Restaurant
+from daybook.domain.tickets.ticket import Ticket
 from daybook.projections.as_of import Past
 from daybook.projections.ticket_list import Standing
 

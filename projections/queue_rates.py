@@ -14,7 +14,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
-from daybook.domain.job import JOB, Job
+from daybook.domain.jobs.job import JOB, Job
 from daybook.eventlog.mapper import EventMapper
 from daybook.eventlog.settled import settled_position
 from daybook.projections.job_labels import JobLabel, read_labels

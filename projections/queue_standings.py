@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.queue import Lanes, Limits
+from daybook.domain.jobs.queue import Lanes, Limits
 from daybook.projections.queues import SELECT_QUEUES, LiveQueues
 from daybook.projections.snapshot import PLAN_BY_INDEX
 

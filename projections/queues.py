@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from psycopg.rows import TupleRow
 
-from daybook.domain.queue import QUEUE, Lanes, Limits, Queue, Rate
+from daybook.domain.jobs.queue import QUEUE, Lanes, Limits, Queue, Rate
 from daybook.eventlog.arrays import bigints, booleans, doubles, integers, texts, timestamps, uuids
 from daybook.eventlog.live import LiveTable, Parameters
 from daybook.eventlog.lookups import same

@@ -8,22 +8,22 @@ from typing import Any
 
 import daybook.eventlog.migrations
 import daybook.projections.migrations
-from daybook.domain.bot import BOT
+from daybook.domain.api_keys.key import KEY
 from daybook.domain.clock import CLOCK
 from daybook.domain.event import Decider
-from daybook.domain.job import JOB
-from daybook.domain.key import KEY
-from daybook.domain.operation import OPERATION
-from daybook.domain.order import ORDER
+from daybook.domain.jobs.job import JOB
+from daybook.domain.jobs.queue import QUEUE
+from daybook.domain.messages.operation import OPERATION
+from daybook.domain.orders.bot import BOT
+from daybook.domain.orders.order import ORDER
 from daybook.domain.quarantine import QUARANTINE
-from daybook.domain.queue import QUEUE
 from daybook.domain.rebuild import REBUILD
-from daybook.domain.restaurant import RESTAURANT
-from daybook.domain.schedule import SCHEDULE
-from daybook.domain.subject import SUBJECT
-from daybook.domain.ticket import TICKET
-from daybook.domain.upstream import UPSTREAM
-from daybook.domain.upstream_record import UPSTREAM_RECORD
+from daybook.domain.schedules.schedule import SCHEDULE
+from daybook.domain.tickets.data_subject import SUBJECT
+from daybook.domain.tickets.restaurant import RESTAURANT
+from daybook.domain.tickets.ticket import TICKET
+from daybook.domain.upstreams.record import UPSTREAM_RECORD
+from daybook.domain.upstreams.upstream import UPSTREAM
 from daybook.eventlog.follower import Derivable, Projection
 from daybook.eventlog.live import LiveTable
 from daybook.projections.bots import LiveBots

@@ -6,7 +6,7 @@ from msgspec import json
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.restaurant import RESTAURANT, Call, Profile, Reset, Restaurant
+from daybook.domain.tickets.restaurant import RESTAURANT, Call, Profile, Reset, Restaurant
 from daybook.eventlog.arrays import bigints, byteas, dates, doubles, texts, timestamps, uuids
 from daybook.eventlog.live import LiveTable, Parameters
 from daybook.eventlog.lookups import same

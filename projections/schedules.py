@@ -7,8 +7,8 @@ from msgspec import Struct, json
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.job_template import JobTemplate
-from daybook.domain.schedule import SCHEDULE, MissedRuns, Plan, Schedule
+from daybook.domain.jobs.template import JobTemplate
+from daybook.domain.schedules.schedule import SCHEDULE, MissedRuns, Plan, Schedule
 from daybook.eventlog.arrays import bigints, booleans, byteas, doubles, texts, timestamps, uuids
 from daybook.eventlog.live import LiveTable, Parameters
 from daybook.eventlog.lookups import same

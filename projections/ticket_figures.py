@@ -13,8 +13,8 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.restaurant import Restaurant
-from daybook.domain.ticket import Ticket, TicketStatus
+from daybook.domain.tickets.restaurant import Restaurant
+from daybook.domain.tickets.ticket import Ticket, TicketStatus
 from daybook.projections.finished_tickets import FinishedTickets
 from daybook.projections.restaurants import one_restaurant
 from daybook.projections.snapshot import enter_snapshot

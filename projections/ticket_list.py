@@ -14,8 +14,8 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.restaurant import Restaurant, Wait, wait_at
-from daybook.domain.ticket import ID_VERSION, Ticket, TicketStatus
+from daybook.domain.tickets.restaurant import Restaurant, Wait, wait_at
+from daybook.domain.tickets.ticket import ID_VERSION, Ticket, TicketStatus
 from daybook.eventlog.history import fold_histories, refuse_unreadable
 from daybook.eventlog.mapper import EventMapper
 from daybook.projections.finished_tickets import (

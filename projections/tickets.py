@@ -5,8 +5,8 @@ from uuid import UUID
 
 from psycopg.rows import TupleRow
 
-from daybook.domain.restaurant import Token, Wait
-from daybook.domain.ticket import TICKET, Guest, Ticket, TicketStatus
+from daybook.domain.tickets.restaurant import Token, Wait
+from daybook.domain.tickets.ticket import TICKET, Guest, Ticket, TicketStatus
 from daybook.eventlog.arrays import bigints, dates, integers, smallints, texts, timestamps, uuids
 from daybook.eventlog.live import LiveTable, Parameters
 from daybook.eventlog.lookups import same

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.upstream_record import UPSTREAM_RECORD, UpstreamRecord, record_uuid
+from daybook.domain.upstreams.record import UPSTREAM_RECORD, UpstreamRecord, record_uuid
 from daybook.eventlog.arrays import bigints, booleans, byteas, texts, timestamps, uuids
 from daybook.eventlog.live import LiveTable, Parameters
 from daybook.eventlog.lookups import same

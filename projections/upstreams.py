@@ -6,7 +6,7 @@ from msgspec import json
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.upstream import UPSTREAM, Mark, Poll, Upstream
+from daybook.domain.upstreams.upstream import UPSTREAM, Mark, Poll, Upstream
 from daybook.eventlog.arrays import bigints, byteas, texts, timestamps, uuids
 from daybook.eventlog.live import LiveTable, Parameters
 from daybook.eventlog.lookups import same

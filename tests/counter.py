@@ -7,10 +7,10 @@ from uuid import UUID, uuid5
 
 from uuid_utils.compat import uuid7
 
-from daybook.domain.counter import CallNext, Join, OpenedRestaurant, OpenRestaurant, Served
-from daybook.domain.desk import Command
-from daybook.domain.restaurant import Profile, Reset, Restaurant, restaurant_id
-from daybook.domain.ticket import Guest, Ticket
+from daybook.domain.command import Command
+from daybook.domain.tickets.commands import CallNext, Join, OpenedRestaurant, OpenRestaurant, Served
+from daybook.domain.tickets.restaurant import Profile, Reset, Restaurant, restaurant_id
+from daybook.domain.tickets.ticket import Guest, Ticket
 from daybook.eventlog.committer import Committer
 from daybook.eventlog.follower import Follower
 from daybook.projections.finished_tickets import FinishedTickets

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 from msgspec import Raw, json
 
-from daybook.domain.intake import RecordJob, RecordNews, TakeInPage, TakeInVanished
-from daybook.domain.job import Job
-from daybook.domain.upstream import UPSTREAM, Overlap, Poll, Upstream, begin, upstream_id
-from daybook.domain.upstream_record import UPSTREAM_RECORD, Found, UpstreamRecord, record_uuid
+from daybook.domain.jobs.job import Job
+from daybook.domain.upstreams.commands import RecordJob, RecordNews, TakeInPage, TakeInVanished
+from daybook.domain.upstreams.record import UPSTREAM_RECORD, Found, UpstreamRecord, record_uuid
+from daybook.domain.upstreams.upstream import UPSTREAM, Overlap, Poll, Upstream, begin, upstream_id
 from tests.timetable import TimetableDesk
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=UTC)

@@ -9,12 +9,18 @@ from uuid import UUID
 import psycopg
 from uuid_utils.compat import uuid7
 
-from daybook.domain.bot import Bot
-from daybook.domain.claim import CompletedVia, CompletionMode
-from daybook.domain.desk import Command
+from daybook.domain.command import Command
 from daybook.domain.event import State
-from daybook.domain.kitchen import Claimed, ClaimOrder, CompleteOrder, CreateBot, CreateOrder
-from daybook.domain.order import Order, OrderKind
+from daybook.domain.orders.bot import Bot
+from daybook.domain.orders.claim import CompletedVia, CompletionMode
+from daybook.domain.orders.commands import (
+    Claimed,
+    ClaimOrder,
+    CompleteOrder,
+    CreateBot,
+    CreateOrder,
+)
+from daybook.domain.orders.order import Order, OrderKind
 from daybook.eventlog.committer import Committer, OnCommit, tell_nobody
 from daybook.eventlog.database import connect_in_thread, owner_conninfo
 from daybook.eventlog.mapper import EventMapper

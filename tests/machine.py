@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 from uuid_utils.compat import uuid7
 
-from daybook.domain.bot import BOT, FAILURES_MAX, Bot
-from daybook.domain.claim import CompletedVia, CompletionMode, ReleaseReason
-from daybook.domain.desk import Command
+from daybook.domain.command import Command
 from daybook.domain.errors import BotDeletedError, Refusal
 from daybook.domain.event import Decider, Event, S
-from daybook.domain.kitchen import (
+from daybook.domain.orders.bot import BOT, FAILURES_MAX, Bot
+from daybook.domain.orders.claim import CompletedVia, CompletionMode, ReleaseReason
+from daybook.domain.orders.commands import (
     ORDER_NUMBERS,
     AssignOrder,
     Claimed,
@@ -33,7 +33,7 @@ from daybook.domain.kitchen import (
     RestoreBot,
     RestoreOrder,
 )
-from daybook.domain.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

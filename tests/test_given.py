@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from daybook.domain.event import Decider
-from daybook.domain.job import JOB
-from daybook.domain.order import ORDER
+from daybook.domain.jobs.job import JOB
+from daybook.domain.orders.order import ORDER
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("eventsourcing", "psycopg", "starlette", "uvicorn", "orjson")

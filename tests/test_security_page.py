@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daybook.domain.scope import NAMES
+from daybook.domain.api_keys.scope import NAMES
 from tests.test_source import CRYPTOGRAPHY, imported, sources
 
 ROOT = Path(__file__).parents[1]

@@ -6,10 +6,10 @@ from typing import Any
 from msgspec import Raw
 from msgspec.structs import replace
 
-from daybook.domain.desk import Desk, Reads
-from daybook.domain.job_template import JobTemplate
-from daybook.domain.schedule import SCHEDULE, MissedRuns, Plan, Schedule, schedule_id
-from daybook.domain.timetable import PutSchedule
+from daybook.domain.command import Desk, Reads
+from daybook.domain.jobs.template import JobTemplate
+from daybook.domain.schedules.commands import PutSchedule
+from daybook.domain.schedules.schedule import SCHEDULE, MissedRuns, Plan, Schedule, schedule_id
 from tests.machine import PlainDesk
 
 NAME = "nightly"

@@ -22,10 +22,10 @@ from daybook.api.keysmith import Keysmith
 from daybook.api.listening import listen
 from daybook.api.openapi import describe
 from daybook.api.service import Service
-from daybook.domain.desk import Command, Desk, Reads
+from daybook.domain.api_keys.commands import IssueKey, RevokeKey, RotateKey
+from daybook.domain.command import Command, Desk, Reads
 from daybook.domain.errors import Refusal
-from daybook.domain.keyring import IssueKey, RevokeKey, RotateKey
-from daybook.domain.timetable import FireSchedule
+from daybook.domain.schedules.commands import FireSchedule
 from daybook.errors import DaybookError
 from daybook.eventlog.committer import Committer
 from daybook.eventlog.origin import Origin

@@ -9,9 +9,9 @@ from msgspec import Raw
 from uuid_utils.compat import uuid7
 
 from daybook.domain.errors import Refusal
-from daybook.domain.job import Job, UniqueScope
-from daybook.domain.new_jobs import CreateJobs, Enqueued, NewJob, unique_id
-from daybook.domain.workshop import ClaimJobs, FinishJobs, Outcome, Result, Selector
+from daybook.domain.jobs.create import CreateJobs, Enqueued, NewJob, unique_id
+from daybook.domain.jobs.job import Job, UniqueScope
+from daybook.domain.jobs.work import ClaimJobs, FinishJobs, Outcome, Result, Selector
 from tests.kitchen import Kitchen, open_kitchen
 
 QUEUE = "email"

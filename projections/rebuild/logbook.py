@@ -13,7 +13,7 @@ from uuid import UUID
 from msgspec import Struct
 from uuid_utils.compat import uuid7
 
-from daybook.domain.desk import Command
+from daybook.domain.command import Command
 from daybook.domain.rebuild import BeginRebuild, EndRebuild, Found, RebuildAction
 from daybook.eventlog.committer import Committer
 from daybook.eventlog.mapper import EventMapper

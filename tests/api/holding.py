@@ -6,8 +6,8 @@ from typing import Any
 
 from daybook.api.key_text import new_key_text, new_name, read_key_text
 from daybook.api.keysmith import Keysmith
-from daybook.domain.key import Binding
-from daybook.domain.keyring import IssueKey, RevokeKey, RotateKey
+from daybook.domain.api_keys.commands import IssueKey, RevokeKey, RotateKey
+from daybook.domain.api_keys.key import Binding
 from tests.api.http import Answer, Api
 
 OPERATOR = "operator:test"

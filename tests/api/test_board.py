@@ -2,7 +2,7 @@
 
 import pytest
 
-from daybook.domain.order import OrderStatus
+from daybook.domain.orders.order import OrderStatus
 from daybook.projections import board as boards
 from tests.api.http import Api
 

@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from daybook.domain.errors import JobNotDeadError
-from daybook.domain.foreman import RetryJobs
-from daybook.domain.job import JobStatus
+from daybook.domain.jobs.job import JobStatus
+from daybook.domain.jobs.manage import RetryJobs
 from daybook.eventlog.committer import Committer
 from daybook.eventlog.errors import OutcomeUnknownError, UnavailableError
 from daybook.projections.dead_jobs import count_dead

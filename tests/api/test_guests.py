@@ -12,7 +12,7 @@ from daybook.api.guest_key import ServiceKey
 from daybook.api.guests import GuestBook, GuestDetails, SealedGuest, guest_details
 from daybook.api.problems import BadInputError
 from daybook.api.service import Service
-from daybook.domain.subject import EraseSubject
+from daybook.domain.tickets.data_subject import EraseSubject
 from daybook.eventlog.errors import NoGuestKeyError, UnavailableError
 from tests.api.http import GUEST_KEY, Api
 from tests.kitchen import origin, rows

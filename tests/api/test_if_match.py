@@ -6,8 +6,8 @@ from uuid import UUID
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.domain.new_jobs import NewJob
-from daybook.domain.operations import Push, Standing
+from daybook.domain.jobs.create import NewJob
+from daybook.domain.messages.commands import Push, Standing
 from tests.api.counter import LINE, join, open_restaurant
 from tests.api.http import Api
 from tests.kitchen import origin, rows

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from daybook.domain.job import JobStatus
-from daybook.domain.job_bulk import CancelJobs
+from daybook.domain.jobs.bulk import CancelJobs
+from daybook.domain.jobs.job import JobStatus
 from tests.api.http import Api
 from tests.api.working import bury, claim, enqueue, enqueue_many
 from tests.kitchen import origin, rows

@@ -10,7 +10,7 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from daybook.api.job_shapes import JobJSON, brief_jobs, job_dict, job_json
-from daybook.domain.job import Job, JobStatus, Lease, UniqueScope
+from daybook.domain.jobs.job import Job, JobStatus, Lease, UniqueScope
 from daybook.jobs import ClaimedJob
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -13,7 +13,7 @@ from uuid_utils.compat import uuid7
 from daybook.api.access import ADMIN, PUBLIC, SIGNED, declared
 from daybook.api.app import ROUTES, App
 from daybook.audit.actors import may_record
-from daybook.domain.scope import NAMES, Scope
+from daybook.domain.api_keys.scope import NAMES, Scope
 from daybook.eventlog.errors import SetupError
 from tests.api.counter import join, open_counter_api, open_restaurant, party
 from tests.api.holding import Holder, holder, name_of

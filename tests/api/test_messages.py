@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.domain.lane import lane_id
+from daybook.domain.jobs.lane import lane_id
 from tests.api.http import Api
 
 pytestmark = pytest.mark.anyio

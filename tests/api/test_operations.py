@@ -12,7 +12,7 @@ from uuid_utils.compat import uuid7
 from daybook.api.admission import Thresholds
 from daybook.api.service import Service
 from daybook.audit.invariant import Verdict
-from daybook.domain.new_jobs import RESTARTED_BECAUSE
+from daybook.domain.jobs.create import RESTARTED_BECAUSE
 from daybook.eventlog.follower import Projection
 from daybook.processors.operations import Operations
 from daybook.processors.runtime import Processor

@@ -10,8 +10,8 @@ from uuid_utils.compat import uuid7
 
 from daybook.api.service import Service
 from daybook.domain.event import Event
-from daybook.domain.kitchen import CreateOrder
-from daybook.domain.order import OrderKind
+from daybook.domain.orders.commands import CreateOrder
+from daybook.domain.orders.order import OrderKind
 from daybook.eventlog.follower import PAUSE_SECONDS
 from daybook.eventlog.mapper import FollowedEvent
 from daybook.eventlog.origin import Origin

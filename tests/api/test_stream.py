@@ -16,7 +16,7 @@ import daybook.api.stream
 import daybook.eventlog.subscription
 import daybook.eventlog.tail
 from daybook.api.openapi import describe
-from daybook.domain.order import OrderKind
+from daybook.domain.orders.order import OrderKind
 from tests.api.http import Api, open_api
 from tests.api.working import bury, claim, complete, enqueue
 from tests.described_values import DescribedValues

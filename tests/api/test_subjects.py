@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from daybook.api.guests import GuestDetails, SealedGuest
-from daybook.domain.restaurant import restaurant_id
-from daybook.domain.subject import Subject
+from daybook.domain.tickets.data_subject import Subject
+from daybook.domain.tickets.restaurant import restaurant_id
 from tests.api.http import Api, open_api
 from tests.kitchen import fold_of_the_log, live_rows, rows, transactions_count
 from tests.processes import daybook

@@ -13,13 +13,15 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from daybook.domain.bot import Bot
-from daybook.domain.claim import CompletedVia, CompletionMode, ReleaseReason
-from daybook.domain.desk import Command
+from daybook.domain.command import Command
 from daybook.domain.errors import OrderNotPendingError
-from daybook.domain.foreman import CancelJob, ConfigureQueue, RetryJob
-from daybook.domain.job import Job, UniqueScope
-from daybook.domain.kitchen import (
+from daybook.domain.jobs.create import CreateJobs, NewJob
+from daybook.domain.jobs.job import Job, UniqueScope
+from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
+from daybook.domain.jobs.work import ClaimJobs, ExpireLease, FinishJobs, Outcome, Result, Selector
+from daybook.domain.orders.bot import Bot
+from daybook.domain.orders.claim import CompletedVia, CompletionMode, ReleaseReason
+from daybook.domain.orders.commands import (
     AssignOrder,
     Claimed,
     ClaimOrder,
@@ -36,9 +38,7 @@ from daybook.domain.kitchen import (
     RestoreBot,
     RestoreOrder,
 )
-from daybook.domain.new_jobs import CreateJobs, NewJob
-from daybook.domain.order import Order, OrderKind
-from daybook.domain.workshop import ClaimJobs, ExpireLease, FinishJobs, Outcome, Result, Selector
+from daybook.domain.orders.order import Order, OrderKind
 from daybook.eventlog.committer import Committer
 from daybook.eventlog.origin import Origin, Receipt
 from tests.audit.guests import Guests

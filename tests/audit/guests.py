@@ -8,7 +8,7 @@ from uuid import UUID, uuid5
 
 from uuid_utils.compat import uuid7
 
-from daybook.domain.counter import (
+from daybook.domain.tickets.commands import (
     CallNext,
     CallTicket,
     CancelTicket,
@@ -21,9 +21,9 @@ from daybook.domain.counter import (
     SeatTicket,
     TransferTicket,
 )
-from daybook.domain.restaurant import Profile, Reset, restaurant_id
-from daybook.domain.subject import EraseSubject
-from daybook.domain.ticket import Guest, NoShowVia, Ticket
+from daybook.domain.tickets.data_subject import EraseSubject
+from daybook.domain.tickets.restaurant import Profile, Reset, restaurant_id
+from daybook.domain.tickets.ticket import Guest, NoShowVia, Ticket
 
 if TYPE_CHECKING:
     from tests.audit.author import Author

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from daybook.domain.new_jobs import unique_id
+from daybook.domain.jobs.create import unique_id
 from tests.audit.spoiling import breaks, claim_job, create_keyed, end_both, fail_job, held
 from tests.audit.story import Story, said
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from uuid_utils.compat import uuid7
 
-from daybook.domain.schedule import schedule_id
+from daybook.domain.schedules.schedule import schedule_id
 from tests.audit.spoiling import breaks, create_order, end_both
 from tests.audit.story import ADMIN, COMPLETIONS, DISPATCH, RECOVERY, Log, Story, said
 

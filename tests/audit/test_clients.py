@@ -11,7 +11,7 @@ from uuid_utils.compat import uuid7
 from daybook.audit.invariant import Verdict
 from daybook.audit.witnesses import Witnesses
 from daybook.audit.world import World
-from daybook.domain.job import JOB
+from daybook.domain.jobs.job import JOB
 from tests.audit.story import Story, claim_of, judge
 from tests.kitchen import MAPPER
 

@@ -12,7 +12,7 @@ from daybook.audit.entries import ExportFile
 from daybook.audit.invariant import Case, Verdict
 from daybook.audit.runner import check
 from daybook.audit.world import World, find_deciders
-from daybook.domain.order import Order, OrderStatus
+from daybook.domain.orders.order import Order, OrderStatus
 from daybook.projections.registry import DECIDERS
 from tests.audit.story import Story, judge
 from tests.processes import ROOT

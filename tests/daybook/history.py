@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 
 from daybook.api.stopping import StopSignals
 from daybook.cli import Choice, cli
-from daybook.domain.order import OrderKind
-from daybook.domain.workshop import Outcome
+from daybook.domain.jobs.work import Outcome
+from daybook.domain.orders.order import OrderKind
 from daybook.eventlog.database import owner_conninfo
 from daybook.eventlog.errors import SetupError
 from tests.kitchen import open_kitchen, rows

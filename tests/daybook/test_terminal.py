@@ -19,9 +19,9 @@ from daybook import Refused
 from daybook.answers import Answer, error_of
 from daybook.api.happenings import lines
 from daybook.cli import cli
-from daybook.domain.keyring import IssueKey
-from daybook.domain.kitchen import DeleteOrder
-from daybook.domain.workshop import Outcome
+from daybook.domain.api_keys.commands import IssueKey
+from daybook.domain.jobs.work import Outcome
+from daybook.domain.orders.commands import DeleteOrder
 from daybook.logs import JSONLines
 from daybook.printable import printable, printable_json
 from tests.conftest import fresh_database

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.domain.bounds import UNBOUND, Bounds, Within, within
 from daybook.domain.errors import NotFoundError
-from daybook.domain.kitchen import DeleteOrder
-from daybook.domain.order import ORDER, Order, OrderKind, create
+from daybook.domain.orders.commands import DeleteOrder
+from daybook.domain.orders.order import ORDER, Order, OrderKind, create
+from daybook.domain.visibility import UNBOUND, Bounds, Within, within
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

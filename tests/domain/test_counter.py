@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
-from daybook.domain import restaurant as restaurants
-from daybook.domain.counter import (
+from daybook.domain.command import Command
+from daybook.domain.errors import GraceNotOverError, Refusal
+from daybook.domain.tickets import restaurant as restaurants
+from daybook.domain.tickets.commands import (
     CallNext,
     CallTicket,
     CancelTicket,
@@ -24,10 +26,8 @@ from daybook.domain.counter import (
     SeatTicket,
     Served,
 )
-from daybook.domain.desk import Command
-from daybook.domain.errors import GraceNotOverError, Refusal
-from daybook.domain.restaurant import RESTAURANT, Reset, Restaurant, restaurant_id, wait_at
-from daybook.domain.ticket import TICKET, NoShowVia, Ticket, TicketStatus
+from daybook.domain.tickets.restaurant import RESTAURANT, Reset, Restaurant, restaurant_id, wait_at
+from daybook.domain.tickets.ticket import TICKET, NoShowVia, Ticket, TicketStatus
 from daybook.eventlog.desk import BatchDesk
 from daybook.eventlog.mapper import EventMapper
 from tests.counter import PROFILE, SLUG, guest

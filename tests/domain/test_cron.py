@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daybook.domain.cron import Cron
 from daybook.domain.errors import BadCronError, NeverDueError, UnknownTimeZoneError
+from daybook.domain.schedules.cron import Cron
 
 BERLIN = "Europe/Berlin"
 # On 29 March 2026 the clocks of Berlin jump from 2:00 to 3:00; on 25 October they go from 3:00

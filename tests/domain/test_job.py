@@ -10,7 +10,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.domain.errors import ClaimLostError, JobNotDeadError, JobOverError
 from daybook.domain.event import Event
-from daybook.domain.job import (
+from daybook.domain.jobs.job import (
     JOB,
     NULL,
     Backoff,

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from uuid_utils.compat import uuid7
 
+from daybook.domain.api_keys.key import KEY, Binding, Key, earlier_until, issue, revoke, rotate
+from daybook.domain.api_keys.scope import NAMES, Scope, names_of, scope_of
 from daybook.domain.errors import BadKeyError, BadValueError, KeyRevokedError
 from daybook.domain.event import Event
-from daybook.domain.key import KEY, Binding, Key, earlier_until, issue, revoke, rotate
-from daybook.domain.scope import NAMES, Scope, names_of, scope_of
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)

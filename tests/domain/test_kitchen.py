@@ -5,9 +5,7 @@ from datetime import timedelta
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.domain.bot import BOT, Bot
-from daybook.domain.claim import CompletedVia, CompletionMode, ReleaseReason
-from daybook.domain.desk import Reads, Together
+from daybook.domain.command import Reads, Together
 from daybook.domain.errors import (
     BotBusyError,
     BotDeadError,
@@ -18,7 +16,9 @@ from daybook.domain.errors import (
     OrderNotProcessingError,
     OrderTakenError,
 )
-from daybook.domain.kitchen import (
+from daybook.domain.orders.bot import BOT, Bot
+from daybook.domain.orders.claim import CompletedVia, CompletionMode, ReleaseReason
+from daybook.domain.orders.commands import (
     AssignOrder,
     ClaimOrder,
     CompleteOrder,
@@ -30,7 +30,7 @@ from daybook.domain.kitchen import (
     ReleaseOrder,
     RestoreBot,
 )
-from daybook.domain.order import ORDER, Order
+from daybook.domain.orders.order import ORDER, Order
 from tests.machine import NOON, KitchenMachine, PlainDesk
 
 

@@ -7,12 +7,18 @@ from msgspec import Raw
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
-from daybook.domain import operation as operations
 from daybook.domain.errors import OperationNotFailedError, OperationOverError
 from daybook.domain.event import Event
-from daybook.domain.job import JOB, Backoff, Job
-from daybook.domain.messages import message_id, message_key, transaction_id
-from daybook.domain.operation import OPERATION, Message, Operation, OperationKind, OperationStatus
+from daybook.domain.jobs.job import JOB, Backoff, Job
+from daybook.domain.messages import operation as operations
+from daybook.domain.messages.message import message_id, message_key, transaction_id
+from daybook.domain.messages.operation import (
+    OPERATION,
+    Message,
+    Operation,
+    OperationKind,
+    OperationStatus,
+)
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CLAIM = uuid7()

@@ -6,7 +6,6 @@ from uuid import UUID
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.domain.claim import CompletedVia, CompletionMode, ReleaseReason
 from daybook.domain.errors import (
     ClaimLostError,
     OrderDeletedError,
@@ -16,7 +15,8 @@ from daybook.domain.errors import (
     Refusal,
 )
 from daybook.domain.event import Event
-from daybook.domain.order import (
+from daybook.domain.orders.claim import CompletedVia, CompletionMode, ReleaseReason
+from daybook.domain.orders.order import (
     ORDER,
     Order,
     OrderKind,

@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from daybook.domain.errors import BadCronError, NotFoundError, ScheduleNotDueError
-from daybook.domain.job import Job
-from daybook.domain.schedule import SCHEDULE, MissedRuns, Schedule, run_id, schedule_id
-from daybook.domain.timetable import ChangeSchedule, DeleteSchedule, FireSchedule, PutSchedule
+from daybook.domain.jobs.job import Job
+from daybook.domain.schedules.commands import (
+    ChangeSchedule,
+    DeleteSchedule,
+    FireSchedule,
+    PutSchedule,
+)
+from daybook.domain.schedules.schedule import SCHEDULE, MissedRuns, Schedule, run_id, schedule_id
 from tests.timetable import JOB, NAME, PLAN, TimetableDesk, plan
 
 EVENING = datetime(2026, 6, 1, 18, tzinfo=UTC)

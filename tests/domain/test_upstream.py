@@ -11,10 +11,10 @@ from msgspec import json
 
 from daybook.domain.errors import PollOvertakenError
 from daybook.domain.event import Decider
-from daybook.domain.intake import FailPoll, TakeInPage
-from daybook.domain.job import Job
-from daybook.domain.upstream import MARKS_MAX, UPSTREAM, Overlap, Poll, Upstream, begin
-from daybook.domain.upstream_record import UPSTREAM_RECORD, Found, record_uuid
+from daybook.domain.jobs.job import Job
+from daybook.domain.upstreams.commands import FailPoll, TakeInPage
+from daybook.domain.upstreams.record import UPSTREAM_RECORD, Found, record_uuid
+from daybook.domain.upstreams.upstream import MARKS_MAX, UPSTREAM, Overlap, Poll, Upstream, begin
 from tests.intake import JOB, NO_OVERLAP, NOON, STREAM, IntakeDesk, found
 
 

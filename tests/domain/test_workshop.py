@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from daybook.domain.clock import Clock, RecordJump
 from daybook.domain.errors import ClaimLostError, LeaseHeldError
-from daybook.domain.job import FailureReason, Job, JobStatus
-from daybook.domain.workshop import (
+from daybook.domain.jobs.job import FailureReason, Job, JobStatus
+from daybook.domain.jobs.work import (
     BACKOFF,
     ExpireLease,
     FinishJobs,

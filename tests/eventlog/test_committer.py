@@ -10,12 +10,12 @@ import pytest
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
-from daybook.domain.bot import Bot
-from daybook.domain.desk import Desk, Reads, Together
+from daybook.domain.command import Desk, Reads, Together
 from daybook.domain.errors import BotBusyError, ClaimLostError, NotFoundError, Refusal
 from daybook.domain.event import Decider, Event
-from daybook.domain.kitchen import ClaimOrder, CreateOrder
-from daybook.domain.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.domain.orders.bot import Bot
+from daybook.domain.orders.commands import ClaimOrder, CreateOrder
+from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 from daybook.eventlog.database import owner_conninfo
 from daybook.eventlog.errors import ConflictError, UnavailableError
 from tests.kitchen import Kitchen, fold_of_the_log, live_rows, open_kitchen, origin, rows

@@ -16,8 +16,8 @@ import psycopg
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.domain.bot import Bot
-from daybook.domain.order import Order
+from daybook.domain.orders.bot import Bot
+from daybook.domain.orders.order import Order
 from daybook.eventlog.database import owner_conninfo, writer_conninfo
 from daybook.eventlog.embedded import EmbeddedPostgres
 from daybook.eventlog.errors import OutcomeUnknownError, UnavailableError

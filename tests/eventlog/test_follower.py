@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
-from daybook.domain.order import Order
+from daybook.domain.orders.order import Order
 from daybook.eventlog import follower as follower_module
 from daybook.eventlog.database import follower_conninfo, owner_conninfo
 from daybook.eventlog.errors import CursorAheadError

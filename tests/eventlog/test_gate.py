@@ -20,11 +20,11 @@ from uuid_utils.compat import uuid7
 
 from daybook.api.event_shapes import members_json
 from daybook.api.job_shapes import job_dict
-from daybook.domain.job import JOB, Job
-from daybook.domain.new_jobs import CreateJobs
-from daybook.domain.operation import Message, Operation, OperationKind
+from daybook.domain.jobs.create import CreateJobs
+from daybook.domain.jobs.job import JOB, Job
+from daybook.domain.jobs.work import Outcome
+from daybook.domain.messages.operation import Message, Operation, OperationKind
 from daybook.domain.values import INSTANT_FIRST, INSTANT_LAST
-from daybook.domain.workshop import Outcome
 from daybook.eventlog.errors import UnreadableEventError
 from daybook.eventlog.mapper import EventMapper
 from daybook.eventlog.origin import Origin

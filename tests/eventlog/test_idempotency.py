@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.domain.bot import Bot
 from daybook.domain.errors import BotBusyError
-from daybook.domain.kitchen import ClaimOrder, CreateOrder
-from daybook.domain.order import OrderKind
+from daybook.domain.orders.bot import Bot
+from daybook.domain.orders.commands import ClaimOrder, CreateOrder
+from daybook.domain.orders.order import OrderKind
 from daybook.eventlog.errors import KeyReusedError
 from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import Receipt, StoredAnswer

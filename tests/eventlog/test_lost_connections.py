@@ -6,9 +6,9 @@ import time
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.domain.desk import Together
-from daybook.domain.kitchen import CreateOrder
-from daybook.domain.order import Order, OrderKind
+from daybook.domain.command import Together
+from daybook.domain.orders.commands import CreateOrder
+from daybook.domain.orders.order import Order, OrderKind
 from daybook.eventlog.appending import PART_EVENTS
 from daybook.eventlog.errors import OutcomeUnknownError, UnavailableError
 from tests.kitchen import fold_of_the_log, live_rows, open_kitchen, origin, rows

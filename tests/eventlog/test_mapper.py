@@ -10,9 +10,9 @@ import pytest
 from eventsourcing.persistence import StoredEvent
 from msgspec import Struct, ValidationError
 
-from daybook.domain.claim import CompletedVia
 from daybook.domain.event import Decider, Event, events_of
-from daybook.domain.order import Order
+from daybook.domain.orders.claim import CompletedVia
+from daybook.domain.orders.order import Order
 from daybook.eventlog.errors import UnknownTopicError
 from daybook.eventlog.mapper import DomainEvent, EventMapper
 from daybook.projections.registry import DECIDERS

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
 from daybook.domain.errors import ClaimLostError, NotFoundError
-from daybook.domain.foreman import CancelJob
-from daybook.domain.job import Job, JobStatus
-from daybook.domain.workshop import ExpireLease, FinishJobs, Outcome
+from daybook.domain.jobs.job import Job, JobStatus
+from daybook.domain.jobs.manage import CancelJob
+from daybook.domain.jobs.work import ExpireLease, FinishJobs, Outcome
 from daybook.eventlog.caches import drop_caches
 from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.memory import Memory

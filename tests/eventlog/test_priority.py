@@ -8,9 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
-from daybook.domain.desk import Desk, Haste, Reads, Together
-from daybook.domain.kitchen import ClaimOrder, CreateOrder
-from daybook.domain.order import Order, OrderKind
+from daybook.domain.command import Desk, Haste, Reads, Together
+from daybook.domain.orders.commands import ClaimOrder, CreateOrder
+from daybook.domain.orders.order import Order, OrderKind
 from daybook.eventlog.committer import ADDED_WEIGHT_MAX
 from tests.kitchen import Kitchen, open_kitchen, origin, rows
 

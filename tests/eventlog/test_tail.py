@@ -14,7 +14,7 @@ from uuid_utils.compat import uuid7
 
 import daybook.eventlog.subscription
 import daybook.eventlog.tail
-from daybook.domain.order import Order, OrderKind
+from daybook.domain.orders.order import Order, OrderKind
 from daybook.eventlog.committer import Committer
 from daybook.eventlog.database import reader_conninfo, writer_conninfo
 from daybook.eventlog.epochs import Place

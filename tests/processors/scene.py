@@ -8,10 +8,10 @@ from uuid import UUID
 from uuid_utils.compat import uuid7
 
 from daybook.api.service import Service
-from daybook.domain.bot import Bot
-from daybook.domain.claim import CompletionMode
-from daybook.domain.kitchen import CreateBot
-from daybook.domain.order import Order
+from daybook.domain.orders.bot import Bot
+from daybook.domain.orders.claim import CompletionMode
+from daybook.domain.orders.commands import CreateBot
+from daybook.domain.orders.order import Order
 from daybook.processors import runtime
 from daybook.processors.qstash import QStash
 from daybook.processors.runtime import Processor

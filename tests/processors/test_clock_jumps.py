@@ -8,10 +8,10 @@ from shutil import rmtree
 import pytest
 
 from daybook.api.service import Service
-from daybook.domain.claim import CompletionMode
-from daybook.domain.foreman import ConfigureQueue
-from daybook.domain.queue import Rate
-from daybook.domain.workshop import Outcome
+from daybook.domain.jobs.manage import ConfigureQueue
+from daybook.domain.jobs.queue import Rate
+from daybook.domain.jobs.work import Outcome
+from daybook.domain.orders.claim import CompletionMode
 from daybook.eventlog.migrate import migrate
 from daybook.processors.clock_jumps import ClockJumps
 from daybook.processors.completions import Completions

@@ -11,7 +11,7 @@ import pytest
 from uuid_utils.compat import uuid7
 
 from daybook.api.service import Service
-from daybook.domain.workshop import Outcome
+from daybook.domain.jobs.work import Outcome
 from daybook.eventlog.database import connect, reader_conninfo
 from daybook.processors.clock_jumps import ClockJumps
 from daybook.processors.database_clock import DatabaseClock

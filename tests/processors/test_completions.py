@@ -9,8 +9,8 @@ import pytest
 from uuid_utils.compat import uuid7
 
 from daybook.api.service import Service
-from daybook.domain.claim import CompletionMode
-from daybook.domain.kitchen import ReleaseOrder
+from daybook.domain.orders.claim import CompletionMode
+from daybook.domain.orders.commands import ReleaseOrder
 from daybook.eventlog.database import connect, reader_conninfo
 from daybook.processors.completions import Completions
 from daybook.processors.duty import PATIENCE_SECONDS, TAKE_DUTY

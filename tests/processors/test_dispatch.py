@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 
-from daybook.domain.desk import Command
-from daybook.domain.kitchen import DeleteBot
-from daybook.domain.order import OrderKind
+from daybook.domain.command import Command
+from daybook.domain.orders.commands import DeleteBot
+from daybook.domain.orders.order import OrderKind
 from daybook.eventlog.origin import Origin
 from daybook.processors.dispatch import Dispatch
 from daybook.processors.runtime import Runtime, Session

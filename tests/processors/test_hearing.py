@@ -12,7 +12,7 @@ from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
 from daybook.api.service import Service
-from daybook.domain.order import ORDER
+from daybook.domain.orders.order import ORDER
 from daybook.eventlog.database import connect, reader_conninfo
 from daybook.processors import duty
 from daybook.processors.deliveries import Deliveries

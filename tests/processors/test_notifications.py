@@ -14,9 +14,9 @@ from uuid_utils.compat import uuid7
 
 from daybook.api.guests import GuestDetails
 from daybook.api.service import Service
-from daybook.domain.counter import CallNext, Join, Served
-from daybook.domain.job import Backoff
-from daybook.domain.ticket import Guest, Ticket
+from daybook.domain.jobs.job import Backoff
+from daybook.domain.tickets.commands import CallNext, Join, Served
+from daybook.domain.tickets.ticket import Guest, Ticket
 from daybook.processors.deliveries import Deliveries
 from daybook.processors.notifications import Notifications
 from daybook.processors.webhook import Webhook

@@ -9,7 +9,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.api.admission import Thresholds
 from daybook.api.service import Service
-from daybook.domain.operations import _message
+from daybook.domain.messages.commands import _message
 from daybook.processors import duty, operations
 from daybook.processors.operations import Operations
 from daybook.projections.operations import Due

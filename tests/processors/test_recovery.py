@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.domain.bot import Bot
-from daybook.domain.claim import CompletionMode
 from daybook.domain.errors import ClaimLostError
-from daybook.domain.kitchen import CreateBot, RestoreBot
-from daybook.domain.order import Order, OrderStatus
+from daybook.domain.orders.bot import Bot
+from daybook.domain.orders.claim import CompletionMode
+from daybook.domain.orders.commands import CreateBot, RestoreBot
+from daybook.domain.orders.order import Order, OrderStatus
 from daybook.eventlog.database import connect, reader_conninfo
 from daybook.processors.recovery import Recovery
 from daybook.projections.doctor import examine

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from daybook.api.service import Service
-from daybook.domain.schedule import MissedRuns
-from daybook.domain.timetable import RUNS_MAX, PutSchedule
+from daybook.domain.schedules.commands import RUNS_MAX, PutSchedule
+from daybook.domain.schedules.schedule import MissedRuns
 from daybook.processors.schedules import Schedules
 from tests.kitchen import Kitchen, eventually, fold_of_the_log, live_rows, open_kitchen, rows
 from tests.processors.instance import serving

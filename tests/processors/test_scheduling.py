@@ -6,7 +6,7 @@ import json
 import httpx2
 import pytest
 
-from daybook.domain.claim import CompletionMode
+from daybook.domain.orders.claim import CompletionMode
 from daybook.processors.scheduling import GRACE_SECONDS
 from tests.api.http import some_settings
 from tests.kitchen import eventually

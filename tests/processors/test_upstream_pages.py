@@ -12,9 +12,9 @@ from msgspec import Raw
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
-from daybook.domain.job import NULL
-from daybook.domain.new_jobs import JobValues
-from daybook.domain.upstream_record import UpstreamRecord
+from daybook.domain.jobs.create import JobValues
+from daybook.domain.jobs.job import NULL
+from daybook.domain.upstreams.record import UpstreamRecord
 from daybook.domain.values import NAME_CHARACTERS_MAX, checked
 from daybook.eventlog.errors import SetupError
 from daybook.processors.upstream_feeds import Feed, FeedJob, Mapping, read_feeds

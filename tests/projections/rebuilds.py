@@ -3,13 +3,19 @@
 import random
 from typing import Any
 
-from daybook.domain.claim import CompletionMode
 from daybook.domain.errors import Refusal
-from daybook.domain.foreman import CancelJob, ConfigureQueue, RetryJob
-from daybook.domain.job import Job, UniqueScope
-from daybook.domain.kitchen import DeleteOrder, FailOrder, ReleaseBot, RequeueOrder, RestoreOrder
-from daybook.domain.order import Order, OrderKind
-from daybook.domain.workshop import Outcome
+from daybook.domain.jobs.job import Job, UniqueScope
+from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
+from daybook.domain.jobs.work import Outcome
+from daybook.domain.orders.claim import CompletionMode
+from daybook.domain.orders.commands import (
+    DeleteOrder,
+    FailOrder,
+    ReleaseBot,
+    RequeueOrder,
+    RestoreOrder,
+)
+from daybook.domain.orders.order import Order, OrderKind
 from daybook.eventlog.follower import Follower
 from daybook.projections.rebuild.comparison import Comparison
 from daybook.projections.rebuild.rebuild import Rebuilt, rebuilding

@@ -10,10 +10,10 @@ import pytest
 from psycopg import AsyncConnection
 from uuid_utils.compat import uuid7
 
-from daybook.domain.foreman import CancelJob, RetryJob
-from daybook.domain.kitchen import DeleteOrder, RestoreOrder
-from daybook.domain.order import Order, OrderKind
-from daybook.domain.workshop import Outcome
+from daybook.domain.jobs.manage import CancelJob, RetryJob
+from daybook.domain.jobs.work import Outcome
+from daybook.domain.orders.commands import DeleteOrder, RestoreOrder
+from daybook.domain.orders.order import Order, OrderKind
 from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
 from daybook.projections.as_of import Past, position_of
 from daybook.projections.checkpoints import take_checkpoints

@@ -10,7 +10,7 @@ from psycopg import AsyncConnection
 from uuid_utils.compat import uuid7
 
 import daybook
-from daybook.domain.workshop import Outcome
+from daybook.domain.jobs.work import Outcome
 from daybook.eventlog.database import owner_conninfo
 from daybook.eventlog.origin import Origin
 from daybook.projections.enqueue import enqueue, enqueue_async

@@ -7,11 +7,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from daybook.domain.desk import Command, Together
-from daybook.domain.foreman import CancelJob, RetryJob
-from daybook.domain.job import Job, UniqueScope
-from daybook.domain.new_jobs import CreateJobs
-from daybook.domain.workshop import Outcome
+from daybook.domain.command import Command, Together
+from daybook.domain.jobs.create import CreateJobs
+from daybook.domain.jobs.job import Job, UniqueScope
+from daybook.domain.jobs.manage import CancelJob, RetryJob
+from daybook.domain.jobs.work import Outcome
 from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.follower import READ_EVENTS_OF_TOPICS
 from daybook.projections import enqueue, migrations

@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from daybook.domain.kitchen import DeleteOrder, RestoreOrder
-from daybook.domain.order import Order, OrderStatus
+from daybook.domain.orders.commands import DeleteOrder, RestoreOrder
+from daybook.domain.orders.order import Order, OrderStatus
 from daybook.eventlog.database import connect, connect_in_thread, owner_conninfo, reader_conninfo
 from daybook.eventlog.follower import READ_EVENTS, Follower
 from daybook.projections.finished_orders import READ_FINISHED_ORDERS, FinishedOrders, load_finished

@@ -13,9 +13,9 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-from daybook.domain.foreman import CancelJob, RetryJob
-from daybook.domain.job import Job, JobStatus, UniqueScope
-from daybook.domain.workshop import Outcome
+from daybook.domain.jobs.job import Job, JobStatus, UniqueScope
+from daybook.domain.jobs.manage import CancelJob, RetryJob
+from daybook.domain.jobs.work import Outcome
 from daybook.eventlog.database import connect, reader_conninfo
 from daybook.projections.current import one_job
 from daybook.projections.job_list import read_jobs

@@ -21,14 +21,14 @@ from hypothesis.stateful import (
 )
 from uuid_utils.compat import uuid7
 
-from daybook.domain.desk import Command
+from daybook.domain.command import Command
 from daybook.domain.errors import Refusal
 from daybook.domain.event import Decider, Event, S
-from daybook.domain.foreman import CancelJob, ConfigureQueue, RetryJob
-from daybook.domain.job import Job, JobStatus, UniqueScope
-from daybook.domain.new_jobs import CreateJobs, Enqueued
-from daybook.domain.queue import QUEUE, Lanes, queue_id
-from daybook.domain.workshop import (
+from daybook.domain.jobs.create import CreateJobs, Enqueued
+from daybook.domain.jobs.job import Job, JobStatus, UniqueScope
+from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
+from daybook.domain.jobs.queue import QUEUE, Lanes, queue_id
+from daybook.domain.jobs.work import (
     ClaimJobs,
     ExpireLease,
     FinishJobs,

@@ -6,7 +6,7 @@ import pytest
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.job import JobStatus
+from daybook.domain.jobs.job import JobStatus
 from daybook.projections.job_place import JobFilter, Place
 from daybook.projections.job_walks import OF_SOURCES, OF_SUBJECT
 from daybook.projections.snapshot import PLAN_BY_INDEX

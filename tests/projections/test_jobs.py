@@ -8,11 +8,11 @@ import pytest
 from msgspec import Raw
 
 from daybook.domain.errors import ClaimLostError, Refusal
-from daybook.domain.foreman import CancelJob, ConfigureQueue, RetryJob
-from daybook.domain.job import Job, JobStatus, OnDead, UniqueScope
-from daybook.domain.new_jobs import RESTARTED_BECAUSE, NewJob
-from daybook.domain.queue import Limits, Rate
-from daybook.domain.workshop import FinishJobs, Outcome, Selector
+from daybook.domain.jobs.create import RESTARTED_BECAUSE, NewJob
+from daybook.domain.jobs.job import Job, JobStatus, OnDead, UniqueScope
+from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
+from daybook.domain.jobs.queue import Limits, Rate
+from daybook.domain.jobs.work import FinishJobs, Outcome, Selector
 from daybook.eventlog.database import connect, reader_conninfo
 from daybook.projections.job_picks import COLUMNS, find_ready
 from daybook.projections.jobs import LiveJobs

@@ -13,10 +13,10 @@ import pytest
 from psycopg import errors
 from uuid_utils.compat import uuid7
 
-from daybook.domain.bot import Bot
-from daybook.domain.claim import CompletedVia
 from daybook.domain.errors import OrderNotPendingError
-from daybook.domain.kitchen import (
+from daybook.domain.orders.bot import Bot
+from daybook.domain.orders.claim import CompletedVia
+from daybook.domain.orders.commands import (
     AssignOrder,
     ClaimOrder,
     ClearOrders,
@@ -29,7 +29,7 @@ from daybook.domain.kitchen import (
     RequeueOrder,
     RestoreOrder,
 )
-from daybook.domain.order import Order, OrderKind, OrderStatus
+from daybook.domain.orders.order import Order, OrderKind, OrderStatus
 from daybook.eventlog.database import owner_conninfo, writer_conninfo
 from daybook.projections.orders import PICK_AGED_ORDERS
 from tests.kitchen import Kitchen, fold_of_the_log, live_rows, open_kitchen, rows

@@ -11,12 +11,12 @@ import pytest
 from uuid_utils.compat import uuid7
 
 import daybook
-from daybook.domain.desk import Command, Together
-from daybook.domain.foreman import CancelJob, ConfigureQueue, RetryJob
-from daybook.domain.job import Job, JobStatus
-from daybook.domain.new_jobs import CreateJobs
-from daybook.domain.queue import Lanes
-from daybook.domain.workshop import ClaimJobs, FinishJobs, Outcome, Selector
+from daybook.domain.command import Command, Together
+from daybook.domain.jobs.create import CreateJobs
+from daybook.domain.jobs.job import Job, JobStatus
+from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
+from daybook.domain.jobs.queue import Lanes
+from daybook.domain.jobs.work import ClaimJobs, FinishJobs, Outcome, Selector
 from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
 from daybook.projections import migrations
 from daybook.projections.doctor import examine

@@ -9,11 +9,11 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import initialize, invariant, run_state_machine_as_test
 
-from daybook.domain.bot import Bot
-from daybook.domain.desk import Command
+from daybook.domain.command import Command
 from daybook.domain.errors import Refusal
 from daybook.domain.event import State
-from daybook.domain.order import Order
+from daybook.domain.orders.bot import Bot
+from daybook.domain.orders.order import Order
 from tests.conftest import empty
 from tests.kitchen import Kitchen, fold_of_the_log, live_rows, open_kitchen
 from tests.machine import KitchenMachine

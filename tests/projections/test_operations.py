@@ -10,11 +10,10 @@ from msgspec import ValidationError, json
 from uuid_utils.compat import uuid7
 
 from daybook.domain.errors import LaneFullError, Refusal
-from daybook.domain.foreman import ConfigureQueue
-from daybook.domain.messages import MESSAGE_TYPE, message_key
-from daybook.domain.new_jobs import NewJob
-from daybook.domain.operation import Operation
-from daybook.domain.operations import (
+from daybook.domain.jobs.create import NewJob
+from daybook.domain.jobs.manage import ConfigureQueue
+from daybook.domain.jobs.queue import Lanes
+from daybook.domain.messages.commands import (
     CancelOperation,
     CarryOut,
     FailOperation,
@@ -23,7 +22,8 @@ from daybook.domain.operations import (
     RetryOperation,
     Standing,
 )
-from daybook.domain.queue import Lanes
+from daybook.domain.messages.message import MESSAGE_TYPE, message_key
+from daybook.domain.messages.operation import Operation
 from daybook.eventlog.database import connect, reader_conninfo
 from daybook.projections.operations import COUNT_FAILED, FIND_DUE, READ_STANDING, SEE_TIED_LANES
 from daybook.projections.past_lists import queues_as_of

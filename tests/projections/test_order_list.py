@@ -14,8 +14,14 @@ from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
 import daybook.projections.order_list
-from daybook.domain.kitchen import AssignOrder, ClearOrders, DeleteOrder, FailOrder, RestoreOrder
-from daybook.domain.order import Order, OrderKind, OrderStatus
+from daybook.domain.orders.commands import (
+    AssignOrder,
+    ClearOrders,
+    DeleteOrder,
+    FailOrder,
+    RestoreOrder,
+)
+from daybook.domain.orders.order import Order, OrderKind, OrderStatus
 from daybook.eventlog.database import connect, reader_conninfo
 from daybook.eventlog.follower import Follower
 from daybook.eventlog.wakeups import Wakeups

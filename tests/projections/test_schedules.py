@@ -7,9 +7,14 @@ import pytest
 from uuid_utils.compat import uuid7
 
 from daybook.domain.errors import ScheduleNotDueError
-from daybook.domain.job import Job
-from daybook.domain.schedule import MissedRuns, Schedule, run_id, schedule_id
-from daybook.domain.timetable import ChangeSchedule, DeleteSchedule, FireSchedule, PutSchedule
+from daybook.domain.jobs.job import Job
+from daybook.domain.schedules.commands import (
+    ChangeSchedule,
+    DeleteSchedule,
+    FireSchedule,
+    PutSchedule,
+)
+from daybook.domain.schedules.schedule import MissedRuns, Schedule, run_id, schedule_id
 from daybook.eventlog.origin import Receipt
 from tests.kitchen import fold_of_the_log, live_rows, open_kitchen, rows
 from tests.timetable import NAME, PLAN, Backdate, plan

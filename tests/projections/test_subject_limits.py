@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from uuid_utils.compat import uuid7
 
-from daybook.domain.foreman import CancelJob, ConfigureQueue
-from daybook.domain.job import Job
-from daybook.domain.new_jobs import NewJob
-from daybook.domain.queue import Limits, Rate
-from daybook.domain.workshop import ClaimJobs, Selector
+from daybook.domain.jobs.create import NewJob
+from daybook.domain.jobs.job import Job
+from daybook.domain.jobs.manage import CancelJob, ConfigureQueue
+from daybook.domain.jobs.queue import Limits, Rate
+from daybook.domain.jobs.work import ClaimJobs, Selector
 from daybook.eventlog.database import writer_conninfo
 from daybook.projections.limited_picks import PICK_LIMITED
 from tests.conftest import empty

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.domain.counter import CancelTicket
-from daybook.domain.ticket import Ticket
+from daybook.domain.tickets.commands import CancelTicket
+from daybook.domain.tickets.ticket import Ticket
 from daybook.eventlog.database import reader_conninfo
 from daybook.projections.finished_tickets import READ_FINISHED_TICKETS, READ_GUESTS_FINISHED_TICKETS
 from daybook.projections.snapshot import PLAN_BY_INDEX

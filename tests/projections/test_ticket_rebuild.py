@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from daybook.domain.counter import (
+from daybook.domain.command import Command
+from daybook.domain.errors import Refusal
+from daybook.domain.tickets.commands import (
     CancelTicket,
     MissTicket,
     ReturnTicket,
     SeatTicket,
     TransferTicket,
 )
-from daybook.domain.desk import Command
-from daybook.domain.errors import Refusal
 from daybook.projections.rebuild import replay
 from tests.counter import SLUG, Counter, counts, fold_finished_tickets, open_counter
 from tests.kitchen import fold_of_the_log, live_rows, rows

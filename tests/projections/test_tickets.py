@@ -6,14 +6,14 @@ import pytest
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.counter import (
+from daybook.domain.tickets.commands import (
     CancelTicket,
     MissTicket,
     ReturnTicket,
     SeatTicket,
     TransferTicket,
 )
-from daybook.domain.ticket import Ticket, TicketStatus
+from daybook.domain.tickets.ticket import Ticket, TicketStatus
 from daybook.eventlog.database import connect, reader_conninfo
 from daybook.projections.ticket_list import one_ticket
 from tests.counter import SLUG, counts, line_of, open_counter

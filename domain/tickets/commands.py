@@ -11,9 +11,7 @@ from uuid import UUID
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from daybook.domain import restaurant as restaurants
-from daybook.domain import ticket as tickets
-from daybook.domain.desk import Desk, NotOnDeskError, Reads
+from daybook.domain.command import Desk, NotOnDeskError, Reads
 from daybook.domain.errors import (
     CallOvertakenError,
     NotFoundError,
@@ -21,7 +19,9 @@ from daybook.domain.errors import (
     SameRestaurantError,
 )
 from daybook.domain.event import Event
-from daybook.domain.restaurant import (
+from daybook.domain.tickets import restaurant as restaurants
+from daybook.domain.tickets import ticket as tickets
+from daybook.domain.tickets.restaurant import (
     RESTAURANT,
     Profile,
     Reset,
@@ -31,7 +31,7 @@ from daybook.domain.restaurant import (
     restaurant_id,
     wait_at,
 )
-from daybook.domain.ticket import TICKET, Guest, NoShowVia, Ticket, TicketStatus
+from daybook.domain.tickets.ticket import TICKET, Guest, NoShowVia, Ticket, TicketStatus
 
 
 class Served(Struct, frozen=True, gc=False):

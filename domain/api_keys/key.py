@@ -14,10 +14,9 @@ from uuid import UUID, uuid5
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybook.domain.bounds import Bounds
+from daybook.domain.api_keys.scope import BROAD, SCOPES, Scope, names_of, scope_of
 from daybook.domain.errors import BadKeyError, KeyRevokedError
 from daybook.domain.event import Decider, Event, events_of, later
-from daybook.domain.scope import BROAD, SCOPES, Scope, names_of, scope_of
 from daybook.domain.values import (
     KEY_CHARACTERS_MAX,
     NAME_PATTERN,
@@ -25,6 +24,7 @@ from daybook.domain.values import (
     check_instant,
     check_text,
 )
+from daybook.domain.visibility import Bounds
 
 EVERY_QUEUE = "*"
 DAY_SECONDS = 24 * 3600

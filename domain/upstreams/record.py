@@ -16,8 +16,8 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from daybook.domain.event import Decider, Event, events_of
-from daybook.domain.job import NULL
-from daybook.domain.upstream import upstream_id
+from daybook.domain.jobs.job import NULL
+from daybook.domain.upstreams.upstream import upstream_id
 
 # What has an order. A checksum may happen to be all digits, but not two of one record.
 _ORDERED: dict[re.Pattern[str], Callable[[str], Any]] = {

@@ -20,7 +20,7 @@ from daybook.domain.errors import (
     TicketOverError,
 )
 from daybook.domain.event import Decider, Event, events_of, later
-from daybook.domain.restaurant import Token, Wait
+from daybook.domain.tickets.restaurant import Token, Wait
 
 # Tickets have ids drawn by time. One that is derived from a name is something else's, whose history
 # may be as long as that of a restaurant: nobody need look there for a ticket.

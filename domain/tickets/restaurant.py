@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybook.domain.cron import check_time_zone
 from daybook.domain.event import Decider, Event, events_of
+from daybook.domain.schedules.cron import check_time_zone
 
 # How many of the last calls the board shows.
 LAST_CALLS_MAX = 5

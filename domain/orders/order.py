@@ -12,7 +12,6 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybook.domain.claim import Claim, CompletedVia, CompletionMode, ReleaseReason
 from daybook.domain.errors import (
     ClaimLostError,
     OrderDeletedError,
@@ -21,6 +20,7 @@ from daybook.domain.errors import (
     OrderNotPendingError,
 )
 from daybook.domain.event import Decider, Event, Reasoned, events_of, later
+from daybook.domain.orders.claim import Claim, CompletedVia, CompletionMode, ReleaseReason
 
 
 class OrderKind(StrEnum):

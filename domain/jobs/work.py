@@ -11,14 +11,14 @@ from uuid import UUID
 
 from msgspec import Raw, Struct
 
-from daybook.domain import job as jobs
-from daybook.domain.desk import Desk, Reads
+from daybook.domain.command import Desk, Reads
 from daybook.domain.errors import ClaimLostError, LeaseHeldError, NotFoundError, Refusal
 from daybook.domain.event import Event, later
 from daybook.domain.ids import id_of
-from daybook.domain.job import JOB, NULL, Backoff, FailureReason, Job
-from daybook.domain.new_jobs import JOB_NUMBERS, NewJob, create_as, follow_up_id, queues_of
-from daybook.domain.queue import QUEUE
+from daybook.domain.jobs import job as jobs
+from daybook.domain.jobs.create import JOB_NUMBERS, NewJob, create_as, follow_up_id, queues_of
+from daybook.domain.jobs.job import JOB, NULL, Backoff, FailureReason, Job
+from daybook.domain.jobs.queue import QUEUE
 
 BACKOFF = Backoff()
 

@@ -9,13 +9,13 @@ from uuid import UUID, uuid5
 
 from msgspec import Raw, Struct, json
 
-from daybook.domain import upstream as upstreams
-from daybook.domain import upstream_record as records
-from daybook.domain.desk import Desk, Reads
+from daybook.domain.command import Desk, Reads
 from daybook.domain.event import Event
-from daybook.domain.new_jobs import JOB_NUMBERS, CreateJobs, NewJob
-from daybook.domain.upstream import UPSTREAM, Poll, Upstream, upstream_id
-from daybook.domain.upstream_record import UPSTREAM_RECORD, Found, UpstreamRecord, record_uuid
+from daybook.domain.jobs.create import JOB_NUMBERS, CreateJobs, NewJob
+from daybook.domain.upstreams import record as records
+from daybook.domain.upstreams import upstream as upstreams
+from daybook.domain.upstreams.record import UPSTREAM_RECORD, Found, UpstreamRecord, record_uuid
+from daybook.domain.upstreams.upstream import UPSTREAM, Poll, Upstream, upstream_id
 from daybook.domain.values import KEY_CHARACTERS_MAX
 
 _CHANGES: dict[type[Event], str] = {

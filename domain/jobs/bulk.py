@@ -9,12 +9,12 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain import job as jobs
-from daybook.domain.desk import Desk, Reads
+from daybook.domain.command import Desk, Reads
 from daybook.domain.errors import JobMovedOnError, NotFoundError, Refusal
 from daybook.domain.event import Event
-from daybook.domain.job import JOB, Job, JobStatus
-from daybook.domain.workshop import Settled
+from daybook.domain.jobs import job as jobs
+from daybook.domain.jobs.job import JOB, Job, JobStatus
+from daybook.domain.jobs.work import Settled
 
 
 class ChangeJobs(Struct, frozen=True, kw_only=True, gc=False):

@@ -4,7 +4,7 @@ from uuid import UUID
 
 from msgspec import Raw, Struct
 
-from daybook.domain.new_jobs import NewJob
+from daybook.domain.jobs.create import NewJob
 
 
 class JobTemplate(Struct, frozen=True, kw_only=True, gc=False):

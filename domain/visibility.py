@@ -13,17 +13,17 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.bot import Bot
-from daybook.domain.desk import Command, Desk, Reads
+from daybook.domain.command import Command, Desk, Reads
 from daybook.domain.errors import QueueOutOfReachError
 from daybook.domain.event import Decider, Event, S
-from daybook.domain.job import Job
-from daybook.domain.operation import Operation
-from daybook.domain.order import Order
-from daybook.domain.queue import Queue
-from daybook.domain.restaurant import Restaurant, restaurant_id
-from daybook.domain.ticket import Ticket
-from daybook.domain.workshop import Selector
+from daybook.domain.jobs.job import Job
+from daybook.domain.jobs.queue import Queue
+from daybook.domain.jobs.work import Selector
+from daybook.domain.messages.operation import Operation
+from daybook.domain.orders.bot import Bot
+from daybook.domain.orders.order import Order
+from daybook.domain.tickets.restaurant import Restaurant, restaurant_id
+from daybook.domain.tickets.ticket import Ticket
 
 A = TypeVar("A")
 

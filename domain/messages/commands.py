@@ -7,15 +7,21 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybook.domain import operation as operations
-from daybook.domain.desk import Desk, Haste, Reads
+from daybook.domain.command import Desk, Haste, Reads
 from daybook.domain.errors import LaneFullError, NotFoundError
-from daybook.domain.job import Backoff, UniqueScope
-from daybook.domain.lane import lane_id
-from daybook.domain.messages import MESSAGE_TYPE
-from daybook.domain.new_jobs import CreateJobs, Enqueued, NewJob, create_job
-from daybook.domain.operation import ATTEMPTS_MAX, OPERATION, Message, Operation, OperationKind
-from daybook.domain.queue import QUEUE, Lanes, queue_id
+from daybook.domain.jobs.create import CreateJobs, Enqueued, NewJob, create_job
+from daybook.domain.jobs.job import Backoff, UniqueScope
+from daybook.domain.jobs.lane import lane_id
+from daybook.domain.jobs.queue import QUEUE, Lanes, queue_id
+from daybook.domain.messages import operation as operations
+from daybook.domain.messages.message import MESSAGE_TYPE
+from daybook.domain.messages.operation import (
+    ATTEMPTS_MAX,
+    OPERATION,
+    Message,
+    Operation,
+    OperationKind,
+)
 
 OPERATION_NUMBERS = "operation_numbers"
 BACKOFF = Backoff(base_seconds=0.2, cap_seconds=60)

@@ -7,12 +7,12 @@ from uuid import UUID
 
 from msgspec import UNSET, Struct, UnsetType
 
-from daybook.domain import job as jobs
-from daybook.domain.desk import Desk, Reads
+from daybook.domain.command import Desk, Reads
 from daybook.domain.errors import JobNotDeadError, Refusal
-from daybook.domain.job import JOB, Job, JobStatus
-from daybook.domain.queue import QUEUE, Lanes, Limits, Queue, Rate, queue_id
-from daybook.domain.workshop import Settled, job_on
+from daybook.domain.jobs import job as jobs
+from daybook.domain.jobs.job import JOB, Job, JobStatus
+from daybook.domain.jobs.queue import QUEUE, Lanes, Limits, Queue, Rate, queue_id
+from daybook.domain.jobs.work import Settled, job_on
 
 T = TypeVar("T")
 

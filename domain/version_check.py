@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.desk import Command, Desk, Reads
+from daybook.domain.command import Command, Desk, Reads
 from daybook.domain.errors import CountGrownError, VersionConflictError
 
 A = TypeVar("A")

@@ -4,10 +4,10 @@ from datetime import datetime
 
 from msgspec import UNSET, Struct, UnsetType
 
-from daybook.domain import key as keys
-from daybook.domain.desk import Desk, Reads
+from daybook.domain.api_keys import key as keys
+from daybook.domain.api_keys.key import KEY, Binding, Key, key_id
+from daybook.domain.command import Desk, Reads
 from daybook.domain.errors import KeyTakenError, NotFoundError
-from daybook.domain.key import KEY, Binding, Key, key_id
 
 
 class IssueKey(Struct, frozen=True, kw_only=True, gc=False):

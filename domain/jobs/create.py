@@ -6,10 +6,10 @@ from uuid import UUID, uuid5
 
 from msgspec import Raw, Struct, json
 
-from daybook.domain.desk import Desk, Haste, Reads
+from daybook.domain.command import Desk, Haste, Reads
 from daybook.domain.event import Decider
-from daybook.domain.job import JOB, NULL, Job, JobStatus, OnDead, UniqueScope, requeue
-from daybook.domain.queue import QUEUE, Lanes, Queue, queue_id
+from daybook.domain.jobs.job import JOB, NULL, Job, JobStatus, OnDead, UniqueScope, requeue
+from daybook.domain.jobs.queue import QUEUE, Lanes, Queue, queue_id
 from daybook.domain.values import (
     Attempts,
     Instant,

@@ -14,10 +14,10 @@ from uuid import UUID, uuid5
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybook.domain.cron import Cron
 from daybook.domain.errors import ScheduleNotDueError
 from daybook.domain.event import Decider, Event, Reasoned, events_of
-from daybook.domain.job_template import JobTemplate
+from daybook.domain.jobs.template import JobTemplate
+from daybook.domain.schedules.cron import Cron
 
 # A slot that is fired no later than this is late, but not missed.
 LATE_SECONDS_MAX = 60.0

@@ -10,12 +10,12 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.desk import Desk, Reads
+from daybook.domain.command import Desk, Reads
 from daybook.domain.errors import Refusal
 from daybook.domain.ids import derived_id
-from daybook.domain.job import Job
-from daybook.domain.lane import lane_id
-from daybook.domain.workshop import FinishJobs
+from daybook.domain.jobs.job import Job
+from daybook.domain.jobs.lane import lane_id
+from daybook.domain.jobs.work import FinishJobs
 
 MESSAGE_TYPE = "message"
 PARTITION_USUAL = "Default"

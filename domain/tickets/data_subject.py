@@ -10,7 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.desk import Desk, Reads
+from daybook.domain.command import Desk, Reads
 from daybook.domain.errors import NotFoundError
 from daybook.domain.event import Decider, Event, events_of
 

@@ -11,9 +11,9 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybook.domain.claim import CompletionMode, ReleaseReason
 from daybook.domain.errors import BotBusyError, BotDeadError, BotDeletedError, BotNotDeadError
 from daybook.domain.event import Decider, Event, Reasoned, events_of
+from daybook.domain.orders.claim import CompletionMode, ReleaseReason
 
 FAILURES_MAX = 5
 # How many errors in a row are kept, and how much of each: enough to see a common cause.

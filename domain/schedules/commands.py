@@ -5,13 +5,13 @@ from uuid import UUID
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from daybook.domain import schedule as schedules
-from daybook.domain.desk import Desk, Reads
+from daybook.domain.command import Desk, Reads
 from daybook.domain.errors import NotFoundError
 from daybook.domain.event import Event
-from daybook.domain.job_template import JobTemplate
-from daybook.domain.new_jobs import JOB_NUMBERS, CreateJobs
-from daybook.domain.schedule import SCHEDULE, MissedRuns, Plan, Schedule, schedule_id
+from daybook.domain.jobs.create import JOB_NUMBERS, CreateJobs
+from daybook.domain.jobs.template import JobTemplate
+from daybook.domain.schedules import schedule as schedules
+from daybook.domain.schedules.schedule import SCHEDULE, MissedRuns, Plan, Schedule, schedule_id
 
 # How many runs one command makes up for.
 RUNS_MAX = 100

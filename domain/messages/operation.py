@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from daybook.domain.errors import OperationNotFailedError, OperationOverError
 from daybook.domain.event import Decider, Event, events_of, later
-from daybook.domain.job import Backoff, OnDead
-from daybook.domain.lane import lane_id
+from daybook.domain.jobs.job import Backoff, OnDead
+from daybook.domain.jobs.lane import lane_id
 
 ATTEMPTS_MAX = 3
 

@@ -10,11 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain import bot as bots
-from daybook.domain import order as orders
-from daybook.domain.bot import BOT, FAILURES_MAX, Bot
-from daybook.domain.claim import Claim, CompletedVia, CompletionMode, ReleaseReason
-from daybook.domain.desk import Desk, Haste, Reads
+from daybook.domain.command import Desk, Haste, Reads
 from daybook.domain.errors import (
     BotInUseError,
     ClaimLostError,
@@ -24,7 +20,11 @@ from daybook.domain.errors import (
     OrderTakenError,
 )
 from daybook.domain.event import Event
-from daybook.domain.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.domain.orders import bot as bots
+from daybook.domain.orders import order as orders
+from daybook.domain.orders.bot import BOT, FAILURES_MAX, Bot
+from daybook.domain.orders.claim import Claim, CompletedVia, CompletionMode, ReleaseReason
+from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 
 ORDER_NUMBERS = "order_numbers"
 ATTEMPTS_MAX = 3

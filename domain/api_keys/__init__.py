@@ -1,0 +1,1 @@
+"""API keys, their scopes and their secrets."""

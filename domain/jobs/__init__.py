@@ -1,0 +1,1 @@
+"""Jobs, queues and lanes: aggregates, events and commands."""

@@ -1,0 +1,1 @@
+"""Messages, and operations: pushes that are accepted now and executed later."""

@@ -1,0 +1,1 @@
+"""Orders and bots: aggregates, events and commands."""

@@ -1,0 +1,1 @@
+"""Restaurants and their waitlists: tickets of walk-in guests."""

@@ -1,0 +1,1 @@
+"""Records imported from feeds of other services."""
