@@ -20,9 +20,9 @@ from daybook.api.clock import now
 from daybook.api.under_way import UnderWay
 from daybook.domain.messages.commands import LANE_DEPTH_MAX, Standing
 from daybook.domain.messages.operation import ATTEMPTS_MAX
-from daybook.eventlog.committer import Committer
-from daybook.eventlog.tail import Readers
-from daybook.eventlog.tasks import end
+from daybook.eventlog.async_tasks import end
+from daybook.eventlog.reading.tail import Readers
+from daybook.eventlog.writing.committer import Committer
 from daybook.projections.operations import Numbers, read_numbers
 
 _log = logging.getLogger("daybook")

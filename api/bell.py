@@ -13,9 +13,9 @@ from typing import Self
 import psycopg
 
 from daybook.domain.jobs.work import Selector
-from daybook.eventlog.tail import Readers
-from daybook.eventlog.tasks import end
-from daybook.eventlog.wakeups import Wakeups
+from daybook.eventlog.async_tasks import end
+from daybook.eventlog.notifier import Wakeups
+from daybook.eventlog.reading.tail import Readers
 from daybook.projections.job_picks import Ready, find_ready
 
 _log = logging.getLogger("daybook")

@@ -29,8 +29,8 @@ from daybook.api.requests import BATCH_MAX, Id, KeyText, read_idempotency_key, u
 from daybook.api.shapes import OrderJSON, order_json
 from daybook.domain.command import Together
 from daybook.domain.orders.commands import Claimed
-from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import Origin, StoredAnswer
+from daybook.eventlog.writing.idempotency import IdempotencyKey
 
 
 class Claimants(Body, frozen=True):

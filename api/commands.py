@@ -56,8 +56,8 @@ from daybook.domain.command import Command
 from daybook.domain.errors import Refusal
 from daybook.domain.version_check import AsSeen
 from daybook.domain.visibility import within
-from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import Origin, Receipt, StoredAnswer
+from daybook.eventlog.writing.idempotency import IdempotencyKey
 
 # Command ids made from idempotency keys belong to this name space.
 KEYED_COMMANDS = UUID("6f0f4a1e-8c0b-5d0e-9d5a-3b7c1f2e4d60")

@@ -12,10 +12,10 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from daybook.api.settings import Settings
-from daybook.eventlog.database import connect_in_thread, owner_conninfo, reader_conninfo
-from daybook.eventlog.embedded import EmbeddedPostgres, running_conninfo
 from daybook.eventlog.errors import DiskFullSetupError, SetupError, StandbyError
-from daybook.eventlog.migrate import migrate
+from daybook.eventlog.postgres.connections import connect_in_thread, owner_conninfo, reader_conninfo
+from daybook.eventlog.postgres.embedded import EmbeddedPostgres, running_conninfo
+from daybook.eventlog.postgres.migrate import migrate
 from daybook.projections.registry import MIGRATIONS
 
 Say = Callable[[str], None]

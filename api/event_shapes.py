@@ -9,7 +9,7 @@ import orjson
 from msgspec import Raw, Struct
 
 from daybook.api.shapes import Moment, moment
-from daybook.eventlog.mapper import RecordedEvent, UnreadableEvent
+from daybook.eventlog.codec import RecordedEvent, UnreadableEvent
 
 
 class EventJSON(TypedDict):

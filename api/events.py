@@ -23,7 +23,8 @@ from daybook.api.problems import unavailable
 from daybook.api.queries import AWAY, NDJSON, DatabaseRead
 from daybook.api.requests import Id, bad_request, unprocessable
 from daybook.api.service import Service
-from daybook.eventlog.lines import (
+from daybook.eventlog.codec import EventMapper, RecordedEvent
+from daybook.eventlog.transfer.ndjson import (
     PAGE_BYTES,
     POSITION_MAX,
     Line,
@@ -33,7 +34,6 @@ from daybook.eventlog.lines import (
     read_line,
     read_page,
 )
-from daybook.eventlog.mapper import EventMapper, RecordedEvent
 from daybook.projections.log_search import BadRangeError, BadSearchError, Span, find_span, wanted_of
 from daybook.projections.registry import DECIDERS
 

@@ -14,7 +14,7 @@ from daybook.api.queries import DatabaseRead
 from daybook.api.requests import read_id
 from daybook.api.shapes import Moment, moment
 from daybook.domain.errors import NotFoundError
-from daybook.eventlog.mapper import RecordedEvent
+from daybook.eventlog.codec import RecordedEvent
 from daybook.projections.explain import Explanation, explain
 from daybook.projections.reasons import Reason, said_why
 

@@ -18,8 +18,8 @@ from daybook.api.happenings import happened
 from daybook.api.problems import Problem
 from daybook.api.rate_limits import RateLimits, admission_of
 from daybook.api.settings import Settings
-from daybook.eventlog.admissions import Asked, Limit, admit
 from daybook.eventlog.errors import UnavailableError
+from daybook.eventlog.side_tables.rate_limit_windows import Asked, Limit, admit
 
 PER_ADDRESS = "failed-keys"
 WINDOW_SECONDS = 60

@@ -24,7 +24,7 @@ from daybook.api.clock import now
 from daybook.api.service import Service
 from daybook.api.traffic import Traffic
 from daybook.eventlog.errors import UnavailableError
-from daybook.eventlog.meter import Meter
+from daybook.eventlog.writing.histogram import Meter
 from daybook.projections.readings import Readings, take_readings
 from daybook.projections.registry import DECIDERS
 

@@ -15,8 +15,8 @@ from uuid import UUID
 from msgspec import Struct
 
 from daybook.api.guests import Note
-from daybook.eventlog.admissions import Asked, give_back
 from daybook.eventlog.errors import UnavailableError
+from daybook.eventlog.side_tables.rate_limit_windows import Asked, give_back
 
 _log = logging.getLogger("daybook")
 

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from msgspec import Struct
 
 from daybook.api.settings import Settings
-from daybook.eventlog.database import connect_in_thread, reader_conninfo
 from daybook.eventlog.errors import SetupError
-from daybook.eventlog.guest_keys import find_service_key, keep_service_key
+from daybook.eventlog.postgres.connections import connect_in_thread, reader_conninfo
+from daybook.eventlog.side_tables.guest_keys import find_service_key, keep_service_key
 
 KEY_BYTES = 32
 FILE_NAME = "guest.key"

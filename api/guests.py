@@ -25,7 +25,7 @@ from daybook.api.guest_key import ServiceKey
 from daybook.api.mobile_numbers import normalised
 from daybook.api.requests import unprocessable
 from daybook.eventlog.errors import NoGuestKeyError
-from daybook.eventlog.guest_keys import (
+from daybook.eventlog.side_tables.guest_keys import (
     GuestKey,
     find_guest_keys,
     find_guest_subject,

@@ -29,8 +29,8 @@ from daybook.domain.jobs.work import Settled
 from daybook.domain.values import Name, Text
 from daybook.domain.version_check import AsCounted
 from daybook.eventlog.errors import UnavailableError
-from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import StoredAnswer
+from daybook.eventlog.writing.idempotency import IdempotencyKey
 from daybook.projections.job_list import JobPage, read_jobs
 from daybook.projections.job_place import JobFilter
 from daybook.projections.page_cursor import BadCursorError

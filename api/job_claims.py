@@ -36,8 +36,8 @@ from daybook.domain.errors import ClaimLostError
 from daybook.domain.jobs.job import Job
 from daybook.domain.jobs.work import ClaimJobs, FinishJobs, Outcome, Result, Selector
 from daybook.domain.values import LeaseSeconds, Name, Text
-from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import StoredAnswer
+from daybook.eventlog.writing.idempotency import IdempotencyKey
 from daybook.projections.leases import Extended, Heartbeat, extend_leases
 
 NAMES_MAX = 100

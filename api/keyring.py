@@ -27,8 +27,8 @@ from daybook.api.clock import now
 from daybook.api.key_text import read_key_text
 from daybook.domain.api_keys.key import Key
 from daybook.domain.api_keys.scope import NAMES, Scope
-from daybook.eventlog.database import connect, cut_off, reader_conninfo
-from daybook.eventlog.tasks import end
+from daybook.eventlog.async_tasks import end
+from daybook.eventlog.postgres.connections import connect, cut_off, reader_conninfo
 from daybook.projections.keys import all_keys, changed_keys, read_edition
 from daybook.projections.snapshot import begin_snapshot
 

@@ -8,10 +8,10 @@ from uuid_utils.compat import uuid7
 
 from daybook.domain.api_keys.key import Key
 from daybook.domain.command import Command
-from daybook.eventlog.committer import Committer
-from daybook.eventlog.database import connect, reader_conninfo
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Origin
+from daybook.eventlog.postgres.connections import connect, reader_conninfo
+from daybook.eventlog.writing.committer import Committer
 from daybook.projections.keys import all_keys
 from daybook.projections.registry import DECIDERS, LIVE_TABLES
 

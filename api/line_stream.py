@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from daybook.api.queries import NDJSON
 from daybook.api.service import Service
-from daybook.eventlog.lines import Walk, read_page
+from daybook.eventlog.transfer.ndjson import Walk, read_page
 
 NEXT_AFTER = "Daybook-Next-After"
 HORIZON = "Daybook-Horizon"

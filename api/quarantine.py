@@ -16,8 +16,8 @@ from daybook.api.requests import Reason
 from daybook.api.shapes import Moment, moment
 from daybook.domain.command import Command
 from daybook.domain.quarantine import Fault, Quarantine, SetAside
-from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import Origin, StoredAnswer
+from daybook.eventlog.writing.idempotency import IdempotencyKey
 from daybook.projections.examination import fault_to_set_aside
 from daybook.projections.quarantines import all_quarantines
 

@@ -25,8 +25,8 @@ from daybook.api.happenings import happened
 from daybook.api.problems import BadInputError
 from daybook.api.requests import Headers
 from daybook.api.settings import Settings
-from daybook.eventlog.admissions import Asked, Limit, Standing, admit
 from daybook.eventlog.errors import NoGuestKeyError, UnavailableError
+from daybook.eventlog.side_tables.rate_limit_windows import Asked, Limit, Standing, admit
 
 PER_PHONE = "per-phone"
 PER_ADDRESS = "per-address"

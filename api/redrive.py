@@ -46,8 +46,8 @@ from daybook.domain.jobs.work import Settled
 from daybook.domain.values import ERROR_CHARACTERS_MAX, Instant, Name, check_instant
 from daybook.domain.version_check import AsCounted
 from daybook.eventlog.errors import OutcomeUnknownError
-from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import Receipt, StoredAnswer
+from daybook.eventlog.writing.idempotency import IdempotencyKey
 from daybook.projections.dead_jobs import DeadFilter, Stretch, count_dead, find_dead
 from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
 

@@ -33,16 +33,21 @@ from daybook.api.read_position import (
     is_there,
 )
 from daybook.api.stream import changes
-from daybook.eventlog.committer import Committer
-from daybook.eventlog.database import configure, noting_conninfo, reader_conninfo, still_there
+from daybook.eventlog.async_tasks import end
+from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import StorageFullError, UnavailableError
-from daybook.eventlog.follower import FIND_AHEAD, Follower, Projection
-from daybook.eventlog.horizon import READ_NEWEST_POSITION
-from daybook.eventlog.mapper import EventMapper
-from daybook.eventlog.tail import Readers
-from daybook.eventlog.tasks import end
-from daybook.eventlog.unreadable_rows import is_unloadable
-from daybook.eventlog.wakeups import Wakeups
+from daybook.eventlog.notifier import Wakeups
+from daybook.eventlog.postgres.connections import (
+    configure,
+    noting_conninfo,
+    reader_conninfo,
+    still_there,
+)
+from daybook.eventlog.reading.follower import FIND_AHEAD, Follower, Projection
+from daybook.eventlog.reading.horizon import READ_NEWEST_POSITION
+from daybook.eventlog.reading.tail import Readers
+from daybook.eventlog.writing.committer import Committer
+from daybook.eventlog.writing.unreadable_rows import is_unloadable
 from daybook.processors.deliveries import Deliveries
 from daybook.processors.duty import Duty
 from daybook.processors.qstash import QStash

@@ -30,10 +30,10 @@ from daybook.api.setting_rules import refuse_open_house
 from daybook.api.settings import Settings
 from daybook.api.stopping import StopSignals
 from daybook.api.tracing import Traced, exporting
-from daybook.eventlog.collector import spare_the_collector
-from daybook.eventlog.committer import DEADLINE_SECONDS
 from daybook.eventlog.errors import DiskFullSetupError
-from daybook.eventlog.import_log import refuse_unfinished_import
+from daybook.eventlog.gc_tuning import spare_the_collector
+from daybook.eventlog.transfer.import_log import refuse_unfinished_import
+from daybook.eventlog.writing.committer import DEADLINE_SECONDS
 from daybook.processors.outbound import Outbound
 from daybook.processors.public_addresses import read_private
 from daybook.processors.qstash import QStash

@@ -5,10 +5,10 @@ from uuid import UUID
 from uuid_utils.compat import uuid7
 
 from daybook.domain.quarantine import Quarantine, SetAside
-from daybook.eventlog.committer import Committer
-from daybook.eventlog.database import connect, reader_conninfo
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Origin
+from daybook.eventlog.postgres.connections import connect, reader_conninfo
+from daybook.eventlog.writing.committer import Committer
 from daybook.projections.examination import fault_to_set_aside
 from daybook.projections.registry import DECIDERS, LIVE_TABLES
 

@@ -39,12 +39,12 @@ from daybook.domain.orders.order import ORDER
 from daybook.domain.patterns import whole
 from daybook.domain.tickets.restaurant import RESTAURANT
 from daybook.domain.tickets.ticket import TICKET, Ticket, TicketStatus
-from daybook.eventlog.epochs import Place, epoch_of
+from daybook.eventlog.codec import EventMapper, RecordedEvent, UnreadableEvent
 from daybook.eventlog.errors import UnavailableError
-from daybook.eventlog.mapper import EventMapper, RecordedEvent, UnreadableEvent
-from daybook.eventlog.subscription import Subscription, SubscriptionEndedError
-from daybook.eventlog.tail import Tail, TooManySubscriptionsError
-from daybook.eventlog.wakeups import Wakeups
+from daybook.eventlog.notifier import Wakeups
+from daybook.eventlog.reading.epochs import Place, epoch_of
+from daybook.eventlog.reading.subscription import Subscription, SubscriptionEndedError
+from daybook.eventlog.reading.tail import Tail, TooManySubscriptionsError
 from daybook.projections.job_labels import JobLabel, read_labels
 
 HEARTBEAT_SECONDS = 15.0

@@ -21,8 +21,8 @@ from daybook.domain.command import Command
 from daybook.domain.errors import NotFoundError
 from daybook.domain.tickets.data_subject import EraseSubject, Subject
 from daybook.domain.tickets.restaurant import restaurant_id
-from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import Origin, StoredAnswer
+from daybook.eventlog.writing.idempotency import IdempotencyKey
 
 REASON_CHARACTERS_MAX = 200
 

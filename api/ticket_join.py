@@ -43,8 +43,8 @@ from daybook.domain.tickets.commands import Join, Served
 from daybook.domain.tickets.restaurant import restaurant_id
 from daybook.domain.tickets.ticket import Guest
 from daybook.eventlog.errors import KeyReusedError, OutcomeUnknownError
-from daybook.eventlog.idempotency import IdempotencyKey, Scope, find_key
 from daybook.eventlog.origin import Origin, Receipt, StoredAnswer
+from daybook.eventlog.writing.idempotency import IdempotencyKey, Scope, find_key
 
 PARTY_MAX = 50
 # The same request may be on its way in another process: so long its answer is waited for before a

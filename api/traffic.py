@@ -9,7 +9,7 @@ from typing import Any
 from starlette.types import Message, Scope, Send
 
 from daybook.api.request_context import request_id
-from daybook.eventlog.meter import Meter
+from daybook.eventlog.writing.histogram import Meter
 
 SECONDS_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 # What no route takes is one: whoever tries addresses out must not make up names of metrics.

@@ -16,7 +16,7 @@ from daybook.domain.clock import CLOCK
 from daybook.domain.event import Decider, Event
 from daybook.domain.quarantine import Quarantine
 from daybook.domain.soundness import fault_in
-from daybook.eventlog.mapper import EventMapper, UnreadableEvent
+from daybook.eventlog.codec import EventMapper, UnreadableEvent
 
 NOTHING = Standing()
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ from bench.measure import Contender, Round, console, measure
 from bench.queues.ours import NEW_JOB, connected, drain
 from bench.scratch import scratch_database, tidy
 from bench.service import service
-from daybook.eventlog.database import owner_conninfo
+from daybook.eventlog.postgres.connections import owner_conninfo
 
 SHORT = 10_000
 BATCH = 100

@@ -26,8 +26,8 @@ from daybook.api.settings import Settings
 from daybook.domain.command import Command
 from daybook.domain.orders.commands import CreateOrder
 from daybook.domain.orders.order import Order, OrderStatus
-from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import Origin, Receipt, StoredAnswer
+from daybook.eventlog.writing.idempotency import IdempotencyKey
 
 
 class Floor(Write[NewOrder, Order]):

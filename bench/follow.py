@@ -17,11 +17,11 @@ from bench.measure import Contender, Round, console, measure, show
 from bench.scratch import describe_server, scratch_database
 from bench.write import DatabaseChoice
 from daybook.domain.event import Event
-from daybook.eventlog.committer import Committer
-from daybook.eventlog.database import owner_conninfo
-from daybook.eventlog.follower import PAUSE_SECONDS, Follower
-from daybook.eventlog.mapper import FollowedEvent
-from daybook.eventlog.wakeups import Wakeups
+from daybook.eventlog.codec import FollowedEvent
+from daybook.eventlog.notifier import Wakeups
+from daybook.eventlog.postgres.connections import owner_conninfo
+from daybook.eventlog.reading.follower import PAUSE_SECONDS, Follower
+from daybook.eventlog.writing.committer import Committer
 from daybook.projections.registry import LIVE_TABLES
 
 # Size of a follower's batches, and how many events it is given to read.

@@ -14,7 +14,7 @@ from bench.measure import console
 from daybook.api.clock import now
 from daybook.domain.event import Event
 from daybook.domain.jobs.job import Job
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
 from daybook.projections.registry import DECIDERS
 
 COUNT = 5_000

@@ -17,7 +17,7 @@ from bench.measure import Contender, Round, console, measure, ratio, show
 from bench.scratch import describe_server, scratch_database
 from bench.service import announcing, service
 from bench.write import DatabaseChoice
-from daybook.eventlog.database import owner_conninfo
+from daybook.eventlog.postgres.connections import owner_conninfo
 
 CONNECTIONS = 64
 FLOOR = "parses and answers"

@@ -15,14 +15,14 @@ from daybook.domain.command import Command, Together
 from daybook.domain.orders.claim import CompletedVia
 from daybook.domain.orders.commands import ClaimOrder, CompleteOrder, CreateBot, CreateOrder
 from daybook.domain.orders.order import Order, OrderKind
-from daybook.eventlog.batch import Batch
-from daybook.eventlog.collector import spare_the_collector
-from daybook.eventlog.committer import Committer
-from daybook.eventlog.database import writer_conninfo
-from daybook.eventlog.link import Link
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.gc_tuning import spare_the_collector
 from daybook.eventlog.origin import Origin, Receipt
-from daybook.eventlog.submission import Submission
+from daybook.eventlog.postgres.connections import writer_conninfo
+from daybook.eventlog.postgres.pipeline import Link
+from daybook.eventlog.writing.batch import Batch
+from daybook.eventlog.writing.batch_needs import Submission
+from daybook.eventlog.writing.committer import Committer
 from daybook.projections.registry import DECIDERS, LIVE_TABLES
 
 POOL_SIZE = 16

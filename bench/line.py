@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from bench.client import HTTPConnection
 from bench.service import service
-from daybook.eventlog.database import owner_conninfo
+from daybook.eventlog.postgres.connections import owner_conninfo
 
 SLUG = "trattoria"
 LINE = f"/api/restaurants/{SLUG}"

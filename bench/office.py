@@ -25,8 +25,8 @@ from daybook.domain.jobs.bulk import CancelJobs
 from daybook.domain.jobs.create import CreateJobs, NewJob
 from daybook.domain.jobs.job import JobStatus
 from daybook.domain.jobs.manage import CancelJob
-from daybook.eventlog.database import owner_conninfo
 from daybook.eventlog.origin import Origin
+from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.projections.job_list import read_jobs
 from daybook.projections.job_place import JobFilter
 from daybook.projections.queue_rates import read_rates

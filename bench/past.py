@@ -19,7 +19,7 @@ from bench.measure import console
 from bench.scratch import describe_server, scratch_database
 from bench.synthetic import EVENTS_PER_TICK, OPENING, TICK, Loader
 from bench.write import DatabaseChoice
-from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
+from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.progress import bar
 from daybook.projections.as_of import position_of
 from daybook.projections.checkpoints import EVENTS_BETWEEN, take_checkpoints

@@ -26,7 +26,7 @@ from daybook.audit.entries import ExportFile
 from daybook.audit.invariant import Case
 from daybook.audit.runner import check
 from daybook.audit.world import World, find_deciders
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
 from daybook.projections.rebuild.rebuild import rebuilding
 from daybook.projections.rebuild.targets import TARGETS
 

@@ -10,8 +10,8 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-from daybook.eventlog.migrate import migrate
-from daybook.eventlog.wakeups import NOTIFY
+from daybook.eventlog.notifier import NOTIFY
+from daybook.eventlog.postgres.migrate import migrate
 from daybook.projections.registry import MIGRATIONS
 
 HAS_FOLLOWERS = "SELECT to_regclass('daybook.followers') IS NOT NULL"

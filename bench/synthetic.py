@@ -18,10 +18,10 @@ from psycopg.sql import SQL, Identifier
 
 from daybook.domain.orders.bot import BOT
 from daybook.domain.orders.order import ORDER
-from daybook.eventlog import arrays
-from daybook.eventlog.database import owner_conninfo
-from daybook.eventlog.live import LiveTable
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres import binary_arrays
+from daybook.eventlog.postgres.connections import owner_conninfo
+from daybook.eventlog.writing.live_table import LiveTable
 
 BOTS = 50
 OPENING = datetime(2026, 1, 1, 8, tzinfo=UTC)
@@ -76,7 +76,7 @@ class Loader:
     """Puts a log into a database piece by piece, and the live tables as they are then."""
 
     def __init__(self, connection: psycopg.Connection[TupleRow]) -> None:
-        arrays.register(connection)
+        binary_arrays.register(connection)
         self._connection = connection
         self._mapper = EventMapper([ORDER, BOT])
         self.events_count = 0

@@ -19,9 +19,9 @@ from bench.write import DatabaseChoice
 from daybook.domain.tickets.commands import Join, OpenRestaurant
 from daybook.domain.tickets.restaurant import Profile, Reset
 from daybook.domain.tickets.ticket import Guest
-from daybook.eventlog.committer import Committer
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Origin
+from daybook.eventlog.writing.committer import Committer
 from daybook.progress import bar
 from daybook.projections.registry import DECIDERS, LIVE_TABLES
 

@@ -117,7 +117,7 @@ def _case(
 @contextmanager
 def _open_service(choice: "Choice") -> "Iterator[Service]":
     from daybook.audit.service import Kept, Service
-    from daybook.eventlog.database import reader_conninfo
+    from daybook.eventlog.postgres.connections import reader_conninfo
     from daybook.projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 
     with choice.conninfo(say) as database:
@@ -142,10 +142,10 @@ async def _derive(conninfo: str, wanted: "Derivation") -> "TupleRow":
     from psycopg.sql import SQL, Identifier
 
     from daybook.audit.service import DIGEST
-    from daybook.eventlog.careful import apply_readable
-    from daybook.eventlog.database import connect
-    from daybook.eventlog.follower import READ_EVENTS, READ_EVENTS_OF_TOPICS
-    from daybook.eventlog.mapper import EventMapper
+    from daybook.eventlog.codec import EventMapper
+    from daybook.eventlog.postgres.connections import connect
+    from daybook.eventlog.reading.follower import READ_EVENTS, READ_EVENTS_OF_TOPICS
+    from daybook.eventlog.reading.skip_unreadable import apply_readable
     from daybook.projections.quarantines import set_aside_ids
     from daybook.projections.registry import DECIDERS, READ_MODELS, WRITTEN_MODELS
 

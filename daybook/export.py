@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daybook.api.stopping import Stop
-from daybook.eventlog.database import connect_in_thread, reader_conninfo
 from daybook.eventlog.errors import SetupError
-from daybook.eventlog.export import Sink, export_file, export_to, settled_upto
+from daybook.eventlog.postgres.connections import connect_in_thread, reader_conninfo
+from daybook.eventlog.transfer.export import Sink, export_file, export_to, settled_upto
 from daybook.log import log_sentences, quiet_end
 from daybook.progress import bar
 from daybook.terminal import say, write_lines

@@ -11,11 +11,11 @@ import psycopg
 
 from daybook.api.database import clear_sentences, prepare
 from daybook.api.stopping import Stop
-from daybook.eventlog.database import connect, connect_in_thread, owner_conninfo
+from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import SetupError
-from daybook.eventlog.import_lines import BadLineError, Checker, open_lines
-from daybook.eventlog.import_log import Import, Progress, privileges_sentence
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.postgres.connections import connect, connect_in_thread, owner_conninfo
+from daybook.eventlog.transfer.import_log import Import, Progress, privileges_sentence
+from daybook.eventlog.transfer.import_reader import BadLineError, Checker, open_lines
 from daybook.progress import bar
 from daybook.projections.rebuild.errors import RebuildError
 from daybook.projections.refill import DERIVED_TABLES, refill

@@ -14,13 +14,13 @@ from psycopg.rows import TupleRow
 
 from daybook.api.database import clear_sentences
 from daybook.api.stopping import Stop
-from daybook.eventlog.database import connect, cut_off, reader_conninfo
-from daybook.eventlog.epochs import Place, common_position, enter_epoch
 from daybook.eventlog.errors import SetupError, StandbyError
-from daybook.eventlog.follower import POLL_SECONDS, SETTLING_SECONDS
-from daybook.eventlog.horizon import Horizon
-from daybook.eventlog.lines import PAGE_ROWS_MAX, Walk, Wanted, read_page
-from daybook.eventlog.wakeups import Wake, Wakeups
+from daybook.eventlog.notifier import Wake, Wakeups
+from daybook.eventlog.postgres.connections import connect, cut_off, reader_conninfo
+from daybook.eventlog.reading.epochs import Place, common_position, enter_epoch
+from daybook.eventlog.reading.follower import POLL_SECONDS, SETTLING_SECONDS
+from daybook.eventlog.reading.horizon import Horizon
+from daybook.eventlog.transfer.ndjson import PAGE_ROWS_MAX, Walk, Wanted, read_page
 from daybook.pretty import Pretty
 from daybook.projections.log_search import find_span
 from daybook.terminal import say, write_lines

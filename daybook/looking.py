@@ -27,8 +27,8 @@ CLOCK_SECONDS_MAX = 1.0
 def _look(choice: "Choice", query: Look[T]) -> T:
     """Lets a query look at the database of the choice."""
     from daybook.api.problems import BadInputError
-    from daybook.eventlog.database import connect, reader_conninfo
     from daybook.eventlog.errors import SetupError
+    from daybook.eventlog.postgres.connections import connect, reader_conninfo
 
     async def look(conninfo: str) -> T:
         async with await connect(reader_conninfo(conninfo)) as connection:

@@ -18,8 +18,8 @@ from daybook.domain.jobs.job import Job
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order
 from daybook.domain.tickets.ticket import Ticket
-from daybook.eventlog.history import fold_histories
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.reading.fold import fold_histories
 from daybook.projections.as_of import Past
 from daybook.projections.job_place import SECTIONS
 from daybook.projections.past_lists import (

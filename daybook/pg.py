@@ -66,7 +66,7 @@ def pg_command(choice: "Choice", program: str, arguments: tuple[str, ...]) -> No
 
 
 def programs_directory(choice: "Choice") -> Path:
-    from daybook.eventlog.embedded.binaries import choose_binaries
+    from daybook.eventlog.postgres.embedded.binaries import choose_binaries
 
     settings = choice.settings()
     is_ours = settings.database_url is None

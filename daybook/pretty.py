@@ -9,7 +9,7 @@ from msgspec import Raw
 from msgspec.json import Decoder
 from rich.console import Console
 
-from daybook.eventlog.lines import read_line
+from daybook.eventlog.transfer.ndjson import read_line
 from daybook.printable import printable
 from daybook.projections.log_search import TOPICS
 

@@ -28,7 +28,7 @@ def list_command(choice: "Choice", as_json: bool) -> None:
     from daybook.projections.quarantines import all_quarantines
 
     async def ask(conninfo: str) -> Any:
-        from daybook.eventlog.database import connect, reader_conninfo
+        from daybook.eventlog.postgres.connections import connect, reader_conninfo
 
         async with await connect(reader_conninfo(conninfo)) as connection:
             return await all_quarantines(connection)

@@ -8,7 +8,7 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
 from daybook.domain.orders.order import Order
-from daybook.eventlog.mapper import FollowedEvent
+from daybook.eventlog.codec import FollowedEvent
 
 ADD_TO_HOURS = """
 INSERT INTO busy_hours (hour, completed)

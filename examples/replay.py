@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
-from daybook.eventlog.lines import Line
-from daybook.eventlog.mapper import EventMapper
-from daybook.eventlog.reading import read_database, read_export
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.transfer.ndjson import Line
+from daybook.eventlog.transfer.replay import read_database, read_export
 from daybook.projections.registry import DECIDERS
 
 MAPPER = EventMapper(DECIDERS)

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from daybook.eventlog.database import connect, reader_conninfo
-from daybook.eventlog.horizon import READ_LAST_POSITION
-from daybook.eventlog.live import LiveTable
-from daybook.eventlog.settled import settled_position
+from daybook.eventlog.postgres.connections import connect, reader_conninfo
+from daybook.eventlog.reading.horizon import READ_LAST_POSITION
+from daybook.eventlog.reading.settled_position import settled_position
+from daybook.eventlog.writing.live_table import LiveTable
 from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
 from daybook.projections.checkpoints import due_tables, take_checkpoints
 

@@ -19,8 +19,8 @@ from daybook.domain.jobs.queue import QUEUE as QUEUES
 from daybook.domain.jobs.work import ClaimJobs, FinishJobs, Outcome, Result, Selector
 from daybook.domain.messages.operation import OPERATION
 from daybook.domain.tickets.ticket import TicketStatus
+from daybook.eventlog.async_tasks import end
 from daybook.eventlog.errors import UnavailableError
-from daybook.eventlog.tasks import end
 from daybook.processors.notifications import QUEUE, Notice
 from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
 from daybook.processors.webhook import DeliveryError, Webhook

@@ -16,10 +16,10 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.eventlog.database import connect, cut_off, reader_conninfo
-from daybook.eventlog.tasks import end
-from daybook.eventlog.unreadable_rows import is_unloadable
-from daybook.eventlog.wakeups import COURTESY_SECONDS, Wake
+from daybook.eventlog.async_tasks import end
+from daybook.eventlog.notifier import COURTESY_SECONDS, Wake
+from daybook.eventlog.postgres.connections import connect, cut_off, reader_conninfo
+from daybook.eventlog.writing.unreadable_rows import is_unloadable
 from daybook.processors.database_clock import DatabaseClock
 from daybook.processors.runtime import POLL_SECONDS, Processor, Runtime, Session
 

@@ -6,8 +6,8 @@ Whoever sends the key again after that is told that it was used.
 
 from typing import ClassVar
 
-from daybook.eventlog.admissions import forget_admissions
-from daybook.eventlog.idempotency import forget_keys
+from daybook.eventlog.side_tables.rate_limit_windows import forget_admissions
+from daybook.eventlog.writing.idempotency import forget_keys
 from daybook.processors.runtime import BATCH_MAX, POLL_SECONDS, Hears, Processor, Runtime, Session
 
 

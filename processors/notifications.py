@@ -17,9 +17,9 @@ from daybook.domain.event import Event
 from daybook.domain.jobs.create import NewJob, unique_id
 from daybook.domain.jobs.job import UniqueScope
 from daybook.domain.tickets.ticket import TICKET, Ticket
-from daybook.eventlog.follower import SETTLING_SECONDS, Follower
-from daybook.eventlog.mapper import EventMapper, FollowedEvent
+from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.origin import Origin
+from daybook.eventlog.reading.follower import SETTLING_SECONDS, Follower
 from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
 from daybook.projections.enqueue import enqueue_async
 from daybook.projections.registry import DECIDERS

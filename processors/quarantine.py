@@ -15,9 +15,9 @@ from uuid import UUID
 from psycopg.rows import TupleRow
 
 from daybook.domain.quarantine import QUARANTINE, Detect, Fault
-from daybook.eventlog.faults import examine, fault_in_event
-from daybook.eventlog.horizon import READ_LAST_POSITION, Horizon
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.event_faults import examine, fault_in_event
+from daybook.eventlog.reading.horizon import READ_LAST_POSITION, Horizon
 from daybook.processors.runtime import (
     AGAIN_SECONDS,
     POLL_SECONDS,

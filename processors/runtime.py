@@ -18,10 +18,10 @@ from daybook.domain.command import Command
 from daybook.domain.errors import Refusal
 from daybook.domain.event import Decider
 from daybook.domain.orders.commands import ATTEMPTS_MAX
-from daybook.eventlog.committer import Committer
 from daybook.eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
+from daybook.eventlog.notifier import Wakeups
 from daybook.eventlog.origin import Origin, Receipt
-from daybook.eventlog.wakeups import Wakeups
+from daybook.eventlog.writing.committer import Committer
 from daybook.processors.database_clock import DatabaseClock
 
 DELAY_SECONDS = 10.0

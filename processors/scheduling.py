@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.orders.order import ORDER
-from daybook.eventlog.tasks import end
+from daybook.eventlog.async_tasks import end
 from daybook.processors.claims import OpenClaim
 from daybook.processors.qstash import Completion, PublishError, QStash
 from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session

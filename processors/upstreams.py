@@ -7,7 +7,7 @@ from typing import ClassVar
 from daybook.domain.jobs.job import Backoff
 from daybook.domain.upstreams.record import UPSTREAM_RECORD
 from daybook.domain.upstreams.upstream import UPSTREAM
-from daybook.eventlog.tasks import end
+from daybook.eventlog.async_tasks import end
 from daybook.processors.outbound import Outbound
 from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
 from daybook.processors.upstream_client import FeedClient

@@ -16,10 +16,10 @@ from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier
 
 from daybook.domain.event import Decider, State
-from daybook.eventlog.history import fold_histories
-from daybook.eventlog.live import LiveTable
-from daybook.eventlog.mapper import EventMapper
-from daybook.eventlog.unreadable_rows import unreadable_condition
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.reading.fold import fold_histories
+from daybook.eventlog.writing.live_table import LiveTable
+from daybook.eventlog.writing.unreadable_rows import unreadable_condition
 from daybook.projections.checkpoints import Checkpoint, latest_checkpoint, twin_of
 from daybook.projections.registry import DECIDERS, LIVE_TABLES
 

@@ -8,9 +8,17 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.orders.bot import BOT, Bot
 from daybook.domain.orders.claim import CompletionMode
-from daybook.eventlog.arrays import bigints, booleans, integers, texts, timestamps, unnested, uuids
-from daybook.eventlog.live import Change, LiveTable, Parameters
-from daybook.eventlog.lookups import same
+from daybook.eventlog.postgres.binary_arrays import (
+    bigints,
+    booleans,
+    integers,
+    texts,
+    timestamps,
+    unnested,
+    uuids,
+)
+from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.writing.live_table import Change, LiveTable, Parameters
 
 # The columns as `load` takes them, for every statement that reads bots.
 SELECT_BOTS = """

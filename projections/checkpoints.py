@@ -18,7 +18,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier, Literal
 
-from daybook.eventlog.live import LiveTable
+from daybook.eventlog.writing.live_table import LiveTable
 from daybook.projections.registry import LIVE_TABLES
 from daybook.projections.snapshot import begin_snapshot
 

@@ -14,9 +14,9 @@ from psycopg.rows import TupleRow
 from daybook.domain.jobs.job import Job
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order
-from daybook.eventlog.history import fold_histories, refuse_unreadable
-from daybook.eventlog.live import LiveTable
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.reading.fold import fold_histories, refuse_unreadable
+from daybook.eventlog.writing.live_table import LiveTable
 from daybook.projections.bots import SELECT_BOTS, LiveBots
 from daybook.projections.jobs import SELECT_JOBS, LiveJobs
 from daybook.projections.orders import SELECT_ORDERS, LiveOrders

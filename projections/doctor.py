@@ -9,10 +9,10 @@ from msgspec.structs import asdict, replace
 
 from daybook.domain.jobs.job import Job
 from daybook.domain.quarantine import Quarantine, QuarantineStatus
-from daybook.eventlog.history import fold_histories
-from daybook.eventlog.live import LiveTable
-from daybook.eventlog.mapper import EventMapper
-from daybook.eventlog.unreadable_rows import find_unreadable_rows
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.reading.fold import fold_histories
+from daybook.eventlog.writing.live_table import LiveTable
+from daybook.eventlog.writing.unreadable_rows import find_unreadable_rows
 from daybook.projections.findings import NAMED_MAX, Connection, Finding, Health
 from daybook.projections.house_examinations import OF_THE_HOUSE, examine_followers
 from daybook.projections.quarantines import all_quarantines

@@ -13,9 +13,9 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
 from daybook.domain.messages.operation import OPERATION, Operation, OperationKind, OperationStatus
-from daybook.eventlog.arrays import bigints, texts, timestamps
-from daybook.eventlog.history import fold_histories
-from daybook.eventlog.mapper import EventMapper, FollowedEvent
+from daybook.eventlog.codec import EventMapper, FollowedEvent
+from daybook.eventlog.postgres.binary_arrays import bigints, texts, timestamps
+from daybook.eventlog.reading.fold import fold_histories
 
 ADD_ENDED_OPERATIONS = """
 INSERT INTO ended_operations AS known (minute_at, kind, status, count, microseconds, oldest_at,

@@ -16,17 +16,17 @@ from psycopg.rows import tuple_row
 
 from daybook.domain.jobs.create import JOB_NUMBERS, CreateJobs, Enqueued, NewJob
 from daybook.domain.jobs.job import JOB, Job
-from daybook.eventlog import arrays
-from daybook.eventlog.appending import APPEND_EVENTS, appended
-from daybook.eventlog.arrays import uuids
-from daybook.eventlog.batch import DRAW_NUMBERS, READ_CLOCK
-from daybook.eventlog.database import SCHEMA, SERVICE_ROLE
-from daybook.eventlog.desk import BatchDesk
-from daybook.eventlog.folding import READ_AGGREGATES, fold_aggregates
-from daybook.eventlog.live import Change, Parameters
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.notifier import NOTIFY
 from daybook.eventlog.origin import Origin
-from daybook.eventlog.wakeups import NOTIFY
+from daybook.eventlog.postgres import binary_arrays
+from daybook.eventlog.postgres.binary_arrays import uuids
+from daybook.eventlog.postgres.connections import SCHEMA, SERVICE_ROLE
+from daybook.eventlog.writing.append import APPEND_EVENTS, appended
+from daybook.eventlog.writing.batch import DRAW_NUMBERS, READ_CLOCK
+from daybook.eventlog.writing.fold_finished import READ_AGGREGATES, fold_aggregates
+from daybook.eventlog.writing.live_table import Change, Parameters
+from daybook.eventlog.writing.unit_of_work import BatchDesk
 from daybook.projections.jobs import LiveJobs
 from daybook.projections.queues import LiveQueues
 from daybook.projections.registry import DECIDERS
@@ -74,7 +74,7 @@ def enqueue(
 ) -> list[Enqueued]:
     """`wake` tells the service at once when the caller commits; else it looks within a second."""
     _check_connection(connection, Connection)
-    arrays.register(connection)
+    binary_arrays.register(connection)
     cursor = connection.cursor(row_factory=tuple_row)
     steps = _steps(new, origin, wake)
     rows: Any = None
@@ -94,7 +94,7 @@ async def enqueue_async(
     connection: "AsyncConnection[Any]", new: Sequence[NewJob], origin: Origin, *, wake: bool = True
 ) -> list[Enqueued]:
     _check_connection(connection, AsyncConnection)
-    arrays.register(connection)
+    binary_arrays.register(connection)
     cursor = connection.cursor(row_factory=tuple_row)
     steps = _steps(new, origin, wake)
     rows: Any = None

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from psycopg.rows import TupleRow
 
 from daybook.domain.tickets.data_subject import SUBJECT, Subject
-from daybook.eventlog.arrays import bigints, texts, timestamps, uuids
-from daybook.eventlog.live import LiveTable, Parameters
-from daybook.eventlog.lookups import same
+from daybook.eventlog.postgres.binary_arrays import bigints, texts, timestamps, uuids
+from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_ERASED_SUBJECTS = "SELECT id, version, erased_at, reason FROM erased_subjects"
 

@@ -7,8 +7,8 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.errors import NotFoundError, ReadableAggregateError
 from daybook.domain.quarantine import Fault
-from daybook.eventlog.faults import READ_AGGREGATE, fault_of
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.event_faults import READ_AGGREGATE, fault_of
 from daybook.projections.registry import DECIDERS
 
 _MAPPER = EventMapper(DECIDERS)

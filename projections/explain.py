@@ -15,7 +15,7 @@ from daybook.domain.orders.claim import CompletionMode
 from daybook.domain.orders.order import Order, OrderKind, OrderStatus
 from daybook.domain.quarantine import Fault
 from daybook.domain.tickets.ticket import Ticket
-from daybook.eventlog.mapper import RecordedEvent
+from daybook.eventlog.codec import RecordedEvent
 from daybook.projections import reasons
 from daybook.projections.explain_ticket import explain_ticket
 from daybook.projections.history import decider_of, read_history

@@ -7,7 +7,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.tickets.ticket import Ticket, TicketStatus
-from daybook.eventlog.mapper import RecordedEvent
+from daybook.eventlog.codec import RecordedEvent
 from daybook.projections.reasons import Cancelled, Ended, Next, Reason
 from daybook.projections.ticket_list import one_ticket
 

@@ -17,9 +17,9 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
 from daybook.domain.jobs.job import JOB, Job, JobStatus
-from daybook.eventlog.arrays import bigints, texts, unnested, uuids
-from daybook.eventlog.live import Change, Parameters, Statements
-from daybook.eventlog.mapper import EventMapper, FollowedEvent
+from daybook.eventlog.codec import EventMapper, FollowedEvent
+from daybook.eventlog.postgres.binary_arrays import bigints, texts, unnested, uuids
+from daybook.eventlog.writing.live_table import Change, Parameters, Statements
 from daybook.projections.job_labels import JobLabel, label_in, read_labels
 
 _INSERTED = unnested(

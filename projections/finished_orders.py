@@ -14,9 +14,16 @@ from psycopg.rows import TupleRow
 from daybook.domain.event import Event
 from daybook.domain.orders.claim import Claim, CompletionMode
 from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
-from daybook.eventlog.arrays import bigints, smallints, texts, timestamps, unnested, uuids
-from daybook.eventlog.history import fold_histories
-from daybook.eventlog.mapper import EventMapper, FollowedEvent
+from daybook.eventlog.codec import EventMapper, FollowedEvent
+from daybook.eventlog.postgres.binary_arrays import (
+    bigints,
+    smallints,
+    texts,
+    timestamps,
+    unnested,
+    uuids,
+)
+from daybook.eventlog.reading.fold import fold_histories
 
 _INSERTED = unnested(
     "numbers bigint, ids uuid, versions bigint, created timestamptz, updated timestamptz, "

@@ -12,9 +12,9 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
 from daybook.domain.tickets.ticket import TICKET, Ticket
-from daybook.eventlog.arrays import bigints, byteas, texts, uuids
-from daybook.eventlog.history import fold_histories
-from daybook.eventlog.mapper import EventMapper, FollowedEvent
+from daybook.eventlog.codec import EventMapper, FollowedEvent
+from daybook.eventlog.postgres.binary_arrays import bigints, byteas, texts, uuids
+from daybook.eventlog.reading.fold import fold_histories
 
 UPSERT_FINISHED_TICKETS = """
 INSERT INTO finished_tickets (id, restaurant_id, subject_id, place, status, ticket)

@@ -9,8 +9,8 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.event import Decider
 from daybook.domain.quarantine import Fault
-from daybook.eventlog.faults import fault_of, kind_of
-from daybook.eventlog.mapper import EventMapper, RecordedEvent
+from daybook.eventlog.codec import EventMapper, RecordedEvent
+from daybook.eventlog.event_faults import fault_of, kind_of
 from daybook.projections.registry import DECIDERS
 
 READ_HISTORY = """

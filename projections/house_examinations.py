@@ -4,9 +4,9 @@ from collections.abc import Collection, Sequence
 
 from daybook.domain.clock import CLOCK_ID
 from daybook.domain.rebuild import RebuildAction
-from daybook.eventlog.epochs import READ_EPOCH, READ_LAST_EPOCH
-from daybook.eventlog.follower import FIND_AHEAD, UNREAD_SECONDS
-from daybook.eventlog.horizon import READ_NEWEST_POSITION
+from daybook.eventlog.reading.epochs import READ_EPOCH, READ_LAST_EPOCH
+from daybook.eventlog.reading.follower import FIND_AHEAD, UNREAD_SECONDS
+from daybook.eventlog.reading.horizon import READ_NEWEST_POSITION
 from daybook.projections.findings import Connection, Examination, Finding, Health, rows_of
 from daybook.projections.indexes import READ_INDEXES, expected_indexes
 from daybook.projections.registry import FOLLOWERS

@@ -2,7 +2,7 @@
 
 import re
 
-from daybook.eventlog.migrate import migrations_in
+from daybook.eventlog.postgres.migrate import migrations_in
 from daybook.projections.registry import MIGRATIONS
 
 # An index that is being made, or whose making was cut off, is there and serves nobody.

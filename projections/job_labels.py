@@ -10,8 +10,8 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
 from daybook.domain.jobs.job import JOB, Job
-from daybook.eventlog.arrays import texts, uuids
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.binary_arrays import texts, uuids
 
 # A job whose unique key is used again is created again; the last time counts.
 READ_CREATIONS = """

@@ -18,8 +18,8 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.job import JOB, Job, JobStatus
-from daybook.eventlog.history import fold_histories
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.reading.fold import fold_histories
 from daybook.projections.job_place import JobFilter, Place
 from daybook.projections.job_walks import COUNT_OF_SOURCES, COUNT_OF_SUBJECT, OF_SOURCES, OF_SUBJECT
 from daybook.projections.jobs import load_jobs

@@ -13,7 +13,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.work import Selector
-from daybook.eventlog.arrays import PackedArray, texts
+from daybook.eventlog.postgres.binary_arrays import PackedArray, texts
 
 # More than one worker asks for at a time need not be counted.
 READY_COUNT_MAX = 1000

@@ -11,7 +11,7 @@ from psycopg.rows import TupleRow
 from daybook.domain.jobs.job import JOB, NULL, Job, JobStatus, Lease, UniqueScope
 from daybook.domain.jobs.work import Selector
 from daybook.domain.messages.operation import OPERATION
-from daybook.eventlog.arrays import (
+from daybook.eventlog.postgres.binary_arrays import (
     bigints,
     booleans,
     byteas,
@@ -23,8 +23,15 @@ from daybook.eventlog.arrays import (
     unnested,
     uuids,
 )
-from daybook.eventlog.live import Around, Change, Changes, LiveTable, Parameters, Statements
-from daybook.eventlog.lookups import same
+from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.writing.live_table import (
+    Around,
+    Change,
+    Changes,
+    LiveTable,
+    Parameters,
+    Statements,
+)
 from daybook.projections import finished_jobs, lanes
 from daybook.projections.job_picks import (
     COLUMNS,

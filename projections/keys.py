@@ -8,9 +8,9 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.api_keys.key import KEY, Binding, Key
-from daybook.eventlog.arrays import bigints, byteas, texts, timestamps, uuids
-from daybook.eventlog.live import LiveTable, Parameters
-from daybook.eventlog.lookups import same
+from daybook.eventlog.postgres.binary_arrays import bigints, byteas, texts, timestamps, uuids
+from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_KEYS = """
 SELECT id, version, name, holder, scopes, binding, digest, created_at, updated_at, expires_at,

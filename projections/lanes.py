@@ -23,9 +23,9 @@ from uuid import UUID
 from daybook.domain.jobs.job import Job
 from daybook.domain.jobs.lane import lane_id
 from daybook.domain.messages.operation import Operation
-from daybook.eventlog.arrays import bigints, texts, uuids
-from daybook.eventlog.live import NOTHING_AROUND, Around, Change, Statements
-from daybook.eventlog.lookups import same
+from daybook.eventlog.postgres.binary_arrays import bigints, texts, uuids
+from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.writing.live_table import NOTHING_AROUND, Around, Change, Statements
 
 # Sorted, as everything that goes into a unique index.
 MAKE_LANES = """

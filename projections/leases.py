@@ -12,8 +12,8 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.eventlog.arrays import doubles, uuids
-from daybook.eventlog.lookups import same
+from daybook.eventlog.postgres.binary_arrays import doubles, uuids
+from daybook.eventlog.postgres.key_lookup import same
 
 # IS NOT DISTINCT FROM: `=` would let the planner read all jobs that are held instead.
 _IS_CLAIM = same("jobs.id", "{row}.id") + " AND jobs.claim_id IS NOT DISTINCT FROM {row}.claim_id"

@@ -10,7 +10,7 @@ first job of each subject: one step along an index a subject, whether it has one
 It then walks the jobs of the subjects that have room, and of no other. See decision 0029.
 """
 
-from daybook.eventlog.lookups import same
+from daybook.eventlog.postgres.key_lookup import same
 from daybook.projections.job_picks import COLUMNS, HEAD, IS_DUE, OF_SOURCE, SOURCES
 
 # Look at 20 more jobs than are wanted before looking at the first job of each subject: a queue with

@@ -9,9 +9,9 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.errors import BadValueError
 from daybook.domain.values import INSTANT_FIRST, INSTANT_LAST, Instant, checked
-from daybook.eventlog.lines import Walk, Wanted
-from daybook.eventlog.mapper import EventMapper
-from daybook.eventlog.settled import settled_position
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.reading.settled_position import settled_position
+from daybook.eventlog.transfer.ndjson import Walk, Wanted
 from daybook.projections.as_of import position_of
 from daybook.projections.registry import DECIDERS
 

@@ -19,9 +19,17 @@ from daybook.domain.messages.operation import (
     OperationKind,
     OperationStatus,
 )
-from daybook.eventlog.arrays import bigints, byteas, integers, texts, timestamps, unnested, uuids
-from daybook.eventlog.live import LiveTable, Parameters, Statements
-from daybook.eventlog.lookups import same
+from daybook.eventlog.postgres.binary_arrays import (
+    bigints,
+    byteas,
+    integers,
+    texts,
+    timestamps,
+    unnested,
+    uuids,
+)
+from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.writing.live_table import LiveTable, Parameters, Statements
 
 SELECT_OPERATIONS = """
 SELECT id, version, number, created_at, updated_at, run_at, failures, kind, error, items, status,

@@ -21,7 +21,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
 from daybook.projections.finished_orders import (
     FIND_FINISHED_ORDERS,
     READ_FINISHED_ORDERS,

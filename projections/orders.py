@@ -8,9 +8,16 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.orders.claim import Claim, CompletionMode
 from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
-from daybook.eventlog.arrays import bigints, smallints, texts, timestamps, unnested, uuids
-from daybook.eventlog.live import LiveTable, Parameters
-from daybook.eventlog.lookups import same
+from daybook.eventlog.postgres.binary_arrays import (
+    bigints,
+    smallints,
+    texts,
+    timestamps,
+    unnested,
+    uuids,
+)
+from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 # The columns as `load` takes them, for every statement that reads orders.
 SELECT_ORDERS = """

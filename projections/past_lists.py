@@ -17,8 +17,8 @@ from daybook.domain.jobs.queue import QUEUE, Lanes, Limits, Queue
 from daybook.domain.messages.operation import OPERATION, Operation
 from daybook.domain.orders.bot import BOT, Bot
 from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
-from daybook.eventlog.history import fold_histories
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.reading.fold import fold_histories
 from daybook.projections.as_of import READ_INSTANT, Past
 from daybook.projections.order_place import SECTIONS
 from daybook.projections.queue_standings import QueueStanding

@@ -7,10 +7,17 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.quarantine import QUARANTINE, Fault, Quarantine, QuarantineStatus
-from daybook.eventlog.arrays import bigints, texts, timestamps, uuids
-from daybook.eventlog.database import SCHEMA
-from daybook.eventlog.live import NOTHING_AROUND, Around, Changes, LiveTable, Parameters, Statements
-from daybook.eventlog.lookups import same
+from daybook.eventlog.postgres.binary_arrays import bigints, texts, timestamps, uuids
+from daybook.eventlog.postgres.connections import SCHEMA
+from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.writing.live_table import (
+    NOTHING_AROUND,
+    Around,
+    Changes,
+    LiveTable,
+    Parameters,
+    Statements,
+)
 
 SELECT_QUARANTINES = """
 SELECT id, version, aggregate_id, kind, topic, position, aggregate_version, error, status, reason,

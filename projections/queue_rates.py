@@ -15,8 +15,8 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
 from daybook.domain.jobs.job import JOB, Job
-from daybook.eventlog.mapper import EventMapper
-from daybook.eventlog.settled import settled_position
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.reading.settled_position import settled_position
 from daybook.projections.job_labels import JobLabel, read_labels
 
 SLICE_SECONDS = 5

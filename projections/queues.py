@@ -5,9 +5,17 @@ from collections.abc import Sequence
 from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.queue import QUEUE, Lanes, Limits, Queue, Rate
-from daybook.eventlog.arrays import bigints, booleans, doubles, integers, texts, timestamps, uuids
-from daybook.eventlog.live import LiveTable, Parameters
-from daybook.eventlog.lookups import same
+from daybook.eventlog.postgres.binary_arrays import (
+    bigints,
+    booleans,
+    doubles,
+    integers,
+    texts,
+    timestamps,
+    uuids,
+)
+from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_QUEUES = """
 SELECT id, version, name, paused, created_at, updated_at, concurrency, rate_count, rate_seconds,

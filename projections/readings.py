@@ -8,9 +8,13 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.eventlog.epochs import READ_LAST_EPOCH
-from daybook.eventlog.follower import UNREAD_SECONDS
-from daybook.eventlog.horizon import READ_HORIZON_AGE, READ_LAST_POSITION, READ_NEWEST_POSITION
+from daybook.eventlog.reading.epochs import READ_LAST_EPOCH
+from daybook.eventlog.reading.follower import UNREAD_SECONDS
+from daybook.eventlog.reading.horizon import (
+    READ_HORIZON_AGE,
+    READ_LAST_POSITION,
+    READ_NEWEST_POSITION,
+)
 from daybook.projections.operations import Failed, Numbers, count_failed, read_numbers
 from daybook.projections.quarantines import COUNT_QUARANTINES
 from daybook.projections.queue_standings import QueueStanding, read_standings

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.eventlog.mapper import RecordedEvent
+from daybook.eventlog.codec import RecordedEvent
 
 # Of bots out of service so many are named.
 BOTS_SHOWN = 5

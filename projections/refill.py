@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 from psycopg.sql import SQL, Identifier
 
-from daybook.eventlog.database import SCHEMA
-from daybook.eventlog.epochs import enter_epoch
-from daybook.eventlog.follower import ENROL_FOLLOWER, MOVE_CURSOR
-from daybook.eventlog.import_log import end_import
+from daybook.eventlog.postgres.connections import SCHEMA
+from daybook.eventlog.reading.epochs import enter_epoch
+from daybook.eventlog.reading.follower import ENROL_FOLLOWER, MOVE_CURSOR
+from daybook.eventlog.transfer.import_log import end_import
 from daybook.projections.quarantines import set_aside_ids
 from daybook.projections.rebuild.copies import Copy, find_copies, forget_cursor
 from daybook.projections.rebuild.errors import RebuildError

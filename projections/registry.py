@@ -24,8 +24,8 @@ from daybook.domain.tickets.restaurant import RESTAURANT
 from daybook.domain.tickets.ticket import TICKET
 from daybook.domain.upstreams.record import UPSTREAM_RECORD
 from daybook.domain.upstreams.upstream import UPSTREAM
-from daybook.eventlog.follower import Derivable, Projection
-from daybook.eventlog.live import LiveTable
+from daybook.eventlog.reading.follower import Derivable, Projection
+from daybook.eventlog.writing.live_table import LiveTable
 from daybook.projections.bots import LiveBots
 from daybook.projections.ended_operations import EndedOperations
 from daybook.projections.erased_subjects import ErasedSubjects

@@ -7,9 +7,17 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.tickets.restaurant import RESTAURANT, Call, Profile, Reset, Restaurant
-from daybook.eventlog.arrays import bigints, byteas, dates, doubles, texts, timestamps, uuids
-from daybook.eventlog.live import LiveTable, Parameters
-from daybook.eventlog.lookups import same
+from daybook.eventlog.postgres.binary_arrays import (
+    bigints,
+    byteas,
+    dates,
+    doubles,
+    texts,
+    timestamps,
+    uuids,
+)
+from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_RESTAURANTS = """
 SELECT id, version, slug, created_at, updated_at, issued_count, sequence, service_day,

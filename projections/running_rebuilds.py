@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from psycopg.rows import TupleRow
 
 from daybook.domain.rebuild import REBUILD, Rebuild, RebuildAction, RebuildStatus
-from daybook.eventlog.arrays import bigints, texts, timestamps, uuids
-from daybook.eventlog.live import LiveTable, Parameters
+from daybook.eventlog.postgres.binary_arrays import bigints, texts, timestamps, uuids
+from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 # Any number will do, as long as it is ours: the bytes of "rebuild". Whoever rebuilds holds it.
 REBUILD_LOCK = 0x72656275_696C64

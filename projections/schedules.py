@@ -9,9 +9,17 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.template import JobTemplate
 from daybook.domain.schedules.schedule import SCHEDULE, MissedRuns, Plan, Schedule
-from daybook.eventlog.arrays import bigints, booleans, byteas, doubles, texts, timestamps, uuids
-from daybook.eventlog.live import LiveTable, Parameters
-from daybook.eventlog.lookups import same
+from daybook.eventlog.postgres.binary_arrays import (
+    bigints,
+    booleans,
+    byteas,
+    doubles,
+    texts,
+    timestamps,
+    uuids,
+)
+from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_SCHEDULES = """
 SELECT id, version, name, cron, time_zone, missed_runs, catch_up_seconds, job, paused, created_at,

@@ -6,7 +6,7 @@ the tickets themselves at most 63, however long the line is. Stretches in which 
 row. The rows change with the tickets, in the same statement, under the lock on the restaurant.
 """
 
-from daybook.eventlog.lookups import same
+from daybook.eventlog.postgres.key_lookup import same
 
 # 64 to the fifth is a thousand million places; from there on the highest level has more rows.
 LEVELS = 4

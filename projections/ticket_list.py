@@ -16,8 +16,8 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.tickets.restaurant import Restaurant, Wait, wait_at
 from daybook.domain.tickets.ticket import ID_VERSION, Ticket, TicketStatus
-from daybook.eventlog.history import fold_histories, refuse_unreadable
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.reading.fold import fold_histories, refuse_unreadable
 from daybook.projections.finished_tickets import (
     READ_FINISHED_TICKETS,
     READ_GUESTS_FINISHED_TICKETS,

@@ -7,9 +7,17 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.tickets.restaurant import Token, Wait
 from daybook.domain.tickets.ticket import TICKET, Guest, Ticket, TicketStatus
-from daybook.eventlog.arrays import bigints, dates, integers, smallints, texts, timestamps, uuids
-from daybook.eventlog.live import LiveTable, Parameters
-from daybook.eventlog.lookups import same
+from daybook.eventlog.postgres.binary_arrays import (
+    bigints,
+    dates,
+    integers,
+    smallints,
+    texts,
+    timestamps,
+    uuids,
+)
+from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.writing.live_table import LiveTable, Parameters
 from daybook.projections.ticket_counts import COUNT_MOVED
 
 # The columns as `load` takes them, for every statement that reads tickets.

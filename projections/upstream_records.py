@@ -12,9 +12,16 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.upstreams.record import UPSTREAM_RECORD, UpstreamRecord, record_uuid
-from daybook.eventlog.arrays import bigints, booleans, byteas, texts, timestamps, uuids
-from daybook.eventlog.live import LiveTable, Parameters
-from daybook.eventlog.lookups import same
+from daybook.eventlog.postgres.binary_arrays import (
+    bigints,
+    booleans,
+    byteas,
+    texts,
+    timestamps,
+    uuids,
+)
+from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_RECORDS = """
 SELECT id, version, stream, record_id, revision, data, seen_at, updated_at, deleted, vanished

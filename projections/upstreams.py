@@ -7,9 +7,9 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.upstreams.upstream import UPSTREAM, Mark, Poll, Upstream
-from daybook.eventlog.arrays import bigints, byteas, texts, timestamps, uuids
-from daybook.eventlog.live import LiveTable, Parameters
-from daybook.eventlog.lookups import same
+from daybook.eventlog.postgres.binary_arrays import bigints, byteas, texts, timestamps, uuids
+from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_UPSTREAMS = """
 SELECT id, version, stream, created_at, updated_at, ordinal, marks, poll, polled_at, reconciled_at,

@@ -19,8 +19,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from uuid_utils.compat import uuid7
 
-from daybook.eventlog.embedded import EmbeddedPostgres
-from daybook.eventlog.migrate import migrate
+from daybook.eventlog.postgres.embedded import EmbeddedPostgres
+from daybook.eventlog.postgres.migrate import migrate
 from daybook.projections.registry import MIGRATIONS
 
 # Hypothesis must not fail an example for the time it took: a busy machine is no defect. A test that

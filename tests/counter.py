@@ -11,8 +11,8 @@ from daybook.domain.command import Command
 from daybook.domain.tickets.commands import CallNext, Join, OpenedRestaurant, OpenRestaurant, Served
 from daybook.domain.tickets.restaurant import Profile, Reset, Restaurant, restaurant_id
 from daybook.domain.tickets.ticket import Guest, Ticket
-from daybook.eventlog.committer import Committer
-from daybook.eventlog.follower import Follower
+from daybook.eventlog.reading.follower import Follower
+from daybook.eventlog.writing.committer import Committer
 from daybook.projections.finished_tickets import FinishedTickets
 from daybook.projections.registry import LIVE_TABLES
 from tests.kitchen import MAPPER, origin, rows

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daybook.eventlog.embedded import EmbeddedPostgres, account, postmaster
+from daybook.eventlog.postgres.embedded import EmbeddedPostgres, os_account, postmaster
 
 LIBRARIES = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
 needs_faketime = pytest.mark.skipif(not LIBRARIES, reason="libfaketime is not installed")
@@ -43,6 +43,6 @@ def server_with_fake_clock(directory: Path) -> Iterator[tuple[str, FakeClock]]:
     """Conninfo of an embedded server, and its clock."""
     clock = FakeClock(directory)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(postmaster, "ENVIRONMENT", {**account.ENVIRONMENT, **clock.variables})
+        patch.setattr(postmaster, "ENVIRONMENT", {**os_account.ENVIRONMENT, **clock.variables})
         with EmbeddedPostgres(directory / "data", settings={"fsync": "off"}) as postgres:
             yield postgres.conninfo, clock

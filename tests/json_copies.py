@@ -3,7 +3,7 @@
 import psycopg
 from psycopg.sql import SQL, Identifier, Literal
 
-from daybook.eventlog.database import reader_conninfo
+from daybook.eventlog.postgres.connections import reader_conninfo
 from daybook.projections.registry import LIVE_TABLES
 
 READ_HEAD = "SELECT coalesce(max(notification_id), 0) FROM stored_events"

@@ -21,10 +21,10 @@ from daybook.domain.orders.commands import (
     CreateOrder,
 )
 from daybook.domain.orders.order import Order, OrderKind
-from daybook.eventlog.committer import Committer, OnCommit, tell_nobody
-from daybook.eventlog.database import connect_in_thread, owner_conninfo
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Origin, Receipt
+from daybook.eventlog.postgres.connections import connect_in_thread, owner_conninfo
+from daybook.eventlog.writing.committer import Committer, OnCommit, tell_nobody
 from daybook.projections.registry import DECIDERS, LIVE_TABLES
 
 MAPPER = EventMapper(DECIDERS)

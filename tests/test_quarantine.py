@@ -18,8 +18,8 @@ from daybook.audit.service import Kept
 from daybook.audit.service import Service as AuditedService
 from daybook.audit.world import World
 from daybook.auditing import derive_anew
-from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
-from daybook.eventlog.epochs import Place
+from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
+from daybook.eventlog.reading.epochs import Place
 from daybook.projections.as_of import Past
 from daybook.projections.doctor import examine
 from daybook.projections.findings import Finding, Health

@@ -21,14 +21,14 @@ from msgspec.structs import replace
 
 import daybook.domain
 from daybook.domain.soundness import fault_in
-from daybook.eventlog.database import connect_in_thread, owner_conninfo, reader_conninfo
-from daybook.eventlog.export import export_file, settled_upto
-from daybook.eventlog.faults import fault_of
-from daybook.eventlog.import_lines import BadLineError, Checker
-from daybook.eventlog.import_log import Import
-from daybook.eventlog.lines import read_line
-from daybook.eventlog.mapper import EventMapper
-from daybook.eventlog.reading import read_export
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.event_faults import fault_of
+from daybook.eventlog.postgres.connections import connect_in_thread, owner_conninfo, reader_conninfo
+from daybook.eventlog.transfer.export import export_file, settled_upto
+from daybook.eventlog.transfer.import_log import Import
+from daybook.eventlog.transfer.import_reader import BadLineError, Checker
+from daybook.eventlog.transfer.ndjson import read_line
+from daybook.eventlog.transfer.replay import read_export
 from daybook.import_ import _derive, _import_lines
 from daybook.projections.registry import DECIDERS
 from tests.conftest import fresh_database

@@ -27,8 +27,8 @@ from daybook.domain.command import Command, Desk, Reads
 from daybook.domain.errors import Refusal
 from daybook.domain.schedules.commands import FireSchedule
 from daybook.errors import DaybookError
-from daybook.eventlog.committer import Committer
 from daybook.eventlog.origin import Origin
+from daybook.eventlog.writing.committer import Committer
 from daybook.processors.registry import all_processors
 from daybook.processors.upstream_feeds import Feed, FeedJob
 from daybook.processors.upstream_feeds import Mapping as FieldMapping

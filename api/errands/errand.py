@@ -15,7 +15,7 @@ from msgspec.json import encode
 from daybook.api.clock import now
 from daybook.api.errands.words import Began, Compared, Found, Reached, Task, Troubled, Work, words
 from daybook.domain.errors import RebuildRunningError
-from daybook.eventlog.tasks import end
+from daybook.eventlog.async_tasks import end
 
 _log = logging.getLogger("daybook")
 

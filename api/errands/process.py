@@ -15,9 +15,9 @@ from msgspec.json import Encoder, decode
 
 from daybook.api.database import clear_sentences
 from daybook.api.errands.words import Began, Compared, Found, Reached, Task, Troubled, Word
-from daybook.eventlog.collector import spare_the_collector
-from daybook.eventlog.database import connect, reader_conninfo
 from daybook.eventlog.errors import SetupError, UnknownTopicError
+from daybook.eventlog.gc_tuning import spare_the_collector
+from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.projections.doctor import examine
 from daybook.projections.rebuild.comparison import NAMED_MAX, Comparison
 from daybook.projections.rebuild.errors import RebuildError

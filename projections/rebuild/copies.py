@@ -10,8 +10,8 @@ from typing import Final
 from msgspec import Struct
 from psycopg.sql import SQL, Composed, Identifier
 
-from daybook.eventlog.database import SCHEMA
-from daybook.eventlog.follower import Cursor
+from daybook.eventlog.postgres.connections import SCHEMA
+from daybook.eventlog.reading.follower import Cursor
 from daybook.projections.rebuild.errors import RebuildError
 from daybook.projections.rebuild.targets import Connection, Target
 

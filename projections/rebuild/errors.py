@@ -1,6 +1,6 @@
 """Why a projection could not be rebuilt, and what to do. Its running tables are unchanged then."""
 
-from daybook.eventlog.mapper import FollowedEvent
+from daybook.eventlog.codec import FollowedEvent
 
 
 class RebuildError(Exception):

@@ -15,9 +15,9 @@ from uuid_utils.compat import uuid7
 
 from daybook.domain.command import Command
 from daybook.domain.rebuild import BeginRebuild, EndRebuild, Found, RebuildAction
-from daybook.eventlog.committer import Committer
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Origin
+from daybook.eventlog.writing.committer import Committer
 from daybook.projections.rebuild.comparison import Comparison
 from daybook.projections.rebuild.targets import Target
 from daybook.projections.registry import DECIDERS, LIVE_TABLES

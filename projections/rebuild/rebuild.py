@@ -12,10 +12,10 @@ from psycopg import errors
 from psycopg.sql import SQL
 
 from daybook.domain.rebuild import RebuildAction
-from daybook.eventlog.database import connect, owner_conninfo
-from daybook.eventlog.epochs import enter_epoch
-from daybook.eventlog.follower import SETTLING_SECONDS
-from daybook.eventlog.horizon import READ_LAST_POSITION, Horizon
+from daybook.eventlog.postgres.connections import connect, owner_conninfo
+from daybook.eventlog.reading.epochs import enter_epoch
+from daybook.eventlog.reading.follower import SETTLING_SECONDS
+from daybook.eventlog.reading.horizon import READ_LAST_POSITION, Horizon
 from daybook.projections.rebuild.comparison import Comparison, compare
 from daybook.projections.rebuild.copies import (
     BEFORE,

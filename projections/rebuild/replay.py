@@ -10,9 +10,14 @@ from uuid import UUID
 from msgspec.structs import replace
 from psycopg.sql import SQL, Composed, Identifier
 
-from daybook.eventlog.database import SCHEMA
-from daybook.eventlog.follower import READ_CURSOR, READ_EVENTS, READ_EVENTS_OF_TOPICS, Cursor
-from daybook.eventlog.mapper import FollowedEvent
+from daybook.eventlog.codec import FollowedEvent
+from daybook.eventlog.postgres.connections import SCHEMA
+from daybook.eventlog.reading.follower import (
+    READ_CURSOR,
+    READ_EVENTS,
+    READ_EVENTS_OF_TOPICS,
+    Cursor,
+)
 from daybook.projections.quarantines import set_aside_ids
 from daybook.projections.rebuild.copies import Copy, store_cursor
 from daybook.projections.rebuild.targets import MAPPER, TARGETS, Connection, Events, Target

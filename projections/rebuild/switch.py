@@ -11,9 +11,9 @@ from msgspec import Struct
 from psycopg import errors
 from psycopg.sql import SQL, Identifier
 
-from daybook.eventlog.database import SCHEMA
-from daybook.eventlog.epochs import epoch_of
-from daybook.eventlog.follower import ENROL_FOLLOWER, HOLD_CURSOR, MOVE_CURSOR, Cursor
+from daybook.eventlog.postgres.connections import SCHEMA
+from daybook.eventlog.reading.epochs import epoch_of
+from daybook.eventlog.reading.follower import ENROL_FOLLOWER, HOLD_CURSOR, MOVE_CURSOR, Cursor
 from daybook.projections.rebuild.comparison import Comparison, compare
 from daybook.projections.rebuild.copies import (
     BEFORE,

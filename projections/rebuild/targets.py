@@ -14,13 +14,13 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from daybook.domain.event import State
 from daybook.domain.soundness import fault_in
-from daybook.eventlog.arrays import uuids
-from daybook.eventlog.careful import apply_readable
-from daybook.eventlog.faults import described
-from daybook.eventlog.follower import Cursor, Derivable
-from daybook.eventlog.history import fold_histories
-from daybook.eventlog.live import LiveTable
-from daybook.eventlog.mapper import EventMapper, FollowedEvent
+from daybook.eventlog.codec import EventMapper, FollowedEvent
+from daybook.eventlog.event_faults import described
+from daybook.eventlog.postgres.binary_arrays import uuids
+from daybook.eventlog.reading.fold import fold_histories
+from daybook.eventlog.reading.follower import Cursor, Derivable
+from daybook.eventlog.reading.skip_unreadable import apply_readable
+from daybook.eventlog.writing.live_table import LiveTable
 from daybook.projections.rebuild.errors import UnfoldableEventError
 from daybook.projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 

@@ -11,8 +11,8 @@ import pytest
 from daybook.domain.errors import JobNotDeadError
 from daybook.domain.jobs.job import JobStatus
 from daybook.domain.jobs.manage import RetryJobs
-from daybook.eventlog.committer import Committer
 from daybook.eventlog.errors import OutcomeUnknownError, UnavailableError
+from daybook.eventlog.writing.committer import Committer
 from daybook.projections.dead_jobs import count_dead
 from tests.api.http import Answer, Api
 from tests.api.working import bury, claim, enqueue, fail

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from daybook.api.rebuilds import NAMES
-from daybook.eventlog.database import owner_conninfo
+from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.projections.running_rebuilds import REBUILD_LOCK
 from tests.api.http import Api, open_api
 from tests.kitchen import eventually

@@ -14,11 +14,11 @@ import pytest
 from msgspec.structs import fields
 from starlette.types import Message
 
-import daybook.eventlog.lines
+import daybook.eventlog.transfer.ndjson
 from daybook.api import events as events_module
 from daybook.api.event_shapes import _camel
 from daybook.api.queries import NDJSON
-from daybook.eventlog.database import owner_conninfo
+from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.projections.registry import DECIDERS
 from tests.api.http import Answer, Api, open_api
 from tests.kitchen import Kitchen, eventually, rows
@@ -204,7 +204,7 @@ async def test_a_search_goes_on_where_it_was_given_up(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events_module, "SCANNED_MAX", 5)
-    monkeypatch.setattr(daybook.eventlog.lines, "SCAN_MAX", 2)
+    monkeypatch.setattr(daybook.eventlog.transfer.ndjson, "SCAN_MAX", 2)
     for _ in range(12):
         await api.order()
     bot = await api.bot()
@@ -232,8 +232,8 @@ async def test_one_answer_of_lines_is_bounded_and_says_where_to_go_on(database: 
 
 
 async def test_large_events_make_small_pages(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daybook.eventlog.lines, "PAGE_ROWS_FIRST", 2)
-    monkeypatch.setattr(daybook.eventlog.lines, "PAGE_BYTES", 2000)
+    monkeypatch.setattr(daybook.eventlog.transfer.ndjson, "PAGE_ROWS_FIRST", 2)
+    monkeypatch.setattr(daybook.eventlog.transfer.ndjson, "PAGE_BYTES", 2000)
     monkeypatch.setattr(events_module, "ANSWER_BYTES_MAX", 4000)
     for _ in range(30):
         await api.order()
@@ -260,8 +260,8 @@ async def test_a_line_stays_one_line_whatever_was_sent(api: Api) -> None:
 async def test_a_client_that_leaves_is_not_read_for(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daybook.eventlog.lines, "PAGE_ROWS_FIRST", 1)
-    monkeypatch.setattr(daybook.eventlog.lines, "PAGE_ROWS_MAX", 1)
+    monkeypatch.setattr(daybook.eventlog.transfer.ndjson, "PAGE_ROWS_FIRST", 1)
+    monkeypatch.setattr(daybook.eventlog.transfer.ndjson, "PAGE_ROWS_MAX", 1)
     for _ in range(100):
         await api.order()
 
@@ -279,8 +279,8 @@ async def test_a_client_that_leaves_is_not_read_for(
 async def test_a_lost_database_ends_the_lines_without_an_end(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daybook.eventlog.lines, "PAGE_ROWS_FIRST", 1)
-    monkeypatch.setattr(daybook.eventlog.lines, "PAGE_ROWS_MAX", 1)
+    monkeypatch.setattr(daybook.eventlog.transfer.ndjson, "PAGE_ROWS_FIRST", 1)
+    monkeypatch.setattr(daybook.eventlog.transfer.ndjson, "PAGE_ROWS_MAX", 1)
     async with proxy_to(database) as proxy, open_api(proxy.conninfo) as opened:
         for _ in range(5):
             await opened.order()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from daybook.eventlog.database import connect, reader_conninfo
+from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors.operations import Operations
 from daybook.projections.doctor import examine
 from tests.api.http import Answer, Api

@@ -13,7 +13,7 @@ from daybook.api.admission import Thresholds
 from daybook.api.service import Service
 from daybook.audit.invariant import Verdict
 from daybook.domain.jobs.create import RESTARTED_BECAUSE
-from daybook.eventlog.follower import Projection
+from daybook.eventlog.reading.follower import Projection
 from daybook.processors.operations import Operations
 from daybook.processors.runtime import Processor
 from daybook.projections.ended_operations import EndedOperations

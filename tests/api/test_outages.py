@@ -13,8 +13,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from daybook.eventlog.embedded import EmbeddedPostgres
-from daybook.eventlog.migrate import migrate
+from daybook.eventlog.postgres.embedded import EmbeddedPostgres
+from daybook.eventlog.postgres.migrate import migrate
 from daybook.projections.registry import MIGRATIONS
 from tests.api.counter import LINE, open_counter_api, open_restaurant, party
 from tests.api.http import Answer, Api

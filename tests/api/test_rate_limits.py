@@ -12,14 +12,14 @@ from uuid import uuid4
 import pytest
 from starlette.types import Receive, Scope, Send
 
-import daybook.eventlog.admissions
+import daybook.eventlog.side_tables.rate_limit_windows
 from daybook.api.app import App
 from daybook.api.guests import guest_details
 from daybook.api.metrics import read_count
 from daybook.api.rate_limits import RateLimits, admission_of
 from daybook.api.service import Service
-from daybook.eventlog.admissions import Asked, Limit, Standing
 from daybook.eventlog.errors import UnavailableError
+from daybook.eventlog.side_tables.rate_limit_windows import Asked, Limit, Standing
 from tests.api.counter import LINE, open_restaurant, party
 from tests.api.http import GUEST_KEY, Answer, Api, open_api, some_settings
 from tests.kitchen import eventually, rows
@@ -297,7 +297,7 @@ async def test_what_cannot_be_given_back_at_once_is_given_back_later(
 ) -> None:
     async with counter(own_database) as api:
         given_back = "daybook.api.given_back.give_back"
-        real, is_away = daybook.eventlog.admissions.give_back, True
+        real, is_away = daybook.eventlog.side_tables.rate_limit_windows.give_back, True
 
         async def fail_at_first(*arguments: Any, **named: Any) -> None:
             if is_away:

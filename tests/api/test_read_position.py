@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from daybook.api import read_position
-from daybook.eventlog.database import owner_conninfo
+from daybook.eventlog.postgres.connections import owner_conninfo
 from tests.api.counter import LINE, open_counter_api, open_restaurant
 from tests.api.holding import holder
 from tests.api.http import Answer, Api

@@ -12,9 +12,9 @@ from daybook.api.service import Service
 from daybook.domain.event import Event
 from daybook.domain.orders.commands import CreateOrder
 from daybook.domain.orders.order import OrderKind
-from daybook.eventlog.follower import PAUSE_SECONDS
-from daybook.eventlog.mapper import FollowedEvent
+from daybook.eventlog.codec import FollowedEvent
 from daybook.eventlog.origin import Origin
+from daybook.eventlog.reading.follower import PAUSE_SECONDS
 from tests.api.http import Answer, api_of
 from tests.kitchen import rows
 from tests.proxy import proxy_to

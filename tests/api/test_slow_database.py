@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from daybook.api.admission import Thresholds
-from daybook.eventlog.database import connect, reader_conninfo
-from daybook.eventlog.tasks import end
+from daybook.eventlog.async_tasks import end
+from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors.operations import Operations
 from tests.api.http import Api
 from tests.api.test_messages import item

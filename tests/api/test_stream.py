@@ -13,8 +13,8 @@ from starlette.applications import Starlette
 from starlette.types import Message
 
 import daybook.api.stream
-import daybook.eventlog.subscription
-import daybook.eventlog.tail
+import daybook.eventlog.reading.subscription
+import daybook.eventlog.reading.tail
 from daybook.api.openapi import describe
 from daybook.domain.orders.order import OrderKind
 from tests.api.http import Api, open_api
@@ -311,7 +311,7 @@ async def test_a_silent_stream_shows_that_it_is_alive(
 async def test_a_client_that_falls_behind_is_told_and_can_come_back(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daybook.eventlog.subscription, "WAITING_MAX", 20)
+    monkeypatch.setattr(daybook.eventlog.reading.subscription, "WAITING_MAX", 20)
     client = await connected(house)
     client.dawdling.clear()
     for _ in range(60):
@@ -345,7 +345,7 @@ async def test_a_client_that_takes_nothing_at_all_is_let_go(
 async def test_a_client_that_leaves_frees_its_place(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daybook.eventlog.tail, "SUBSCRIPTIONS_MAX", 1)
+    monkeypatch.setattr(daybook.eventlog.reading.tail, "SUBSCRIPTIONS_MAX", 1)
     first = await connected(house)
     refused = house.ask()
     await refused.task

@@ -39,8 +39,8 @@ from daybook.domain.orders.commands import (
     RestoreOrder,
 )
 from daybook.domain.orders.order import Order, OrderKind
-from daybook.eventlog.committer import Committer
 from daybook.eventlog.origin import Origin, Receipt
+from daybook.eventlog.writing.committer import Committer
 from tests.audit.guests import Guests
 from tests.audit.story import ADMIN, COMPLETIONS, DISPATCH, LATER_SECONDS, LEASES, OPEN, RECOVERY
 from tests.workshop import new_job

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import anyio
 import pytest
 
-from daybook.eventlog.committer import Committer
+from daybook.eventlog.writing.committer import Committer
 from daybook.projections.registry import LIVE_TABLES
 from tests.audit.author import Author
 from tests.audit.story import Story, read_log

@@ -14,7 +14,7 @@ from daybook.audit.invariant import Case
 from daybook.audit.runner import Finding, check
 from daybook.audit.service import Kept, Service
 from daybook.audit.world import World
-from daybook.eventlog.database import reader_conninfo
+from daybook.eventlog.postgres.connections import reader_conninfo
 
 OPEN = "open"
 COMPLETIONS, RECOVERY, DISPATCH = "system:completions", "system:recovery", "system:dispatch"

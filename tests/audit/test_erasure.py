@@ -8,7 +8,7 @@ from daybook.audit.invariant import Case, Verdict
 from daybook.audit.runner import check
 from daybook.audit.world import World
 from daybook.domain.tickets.data_subject import EraseSubject
-from daybook.eventlog.database import owner_conninfo
+from daybook.eventlog.postgres.connections import owner_conninfo
 from tests.audit.test_service import opened
 from tests.kitchen import open_kitchen
 

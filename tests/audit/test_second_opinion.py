@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 from daybook.audit.invariant import Verdict
 from daybook.audit.witnesses import Witnesses
 from daybook.audit.world import World
-from daybook.eventlog.database import owner_conninfo
+from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.projections.registry import READ_MODELS
 from tests.audit import second_opinion
 from tests.audit.spoilt import SPOILT, Spoil

@@ -17,8 +17,8 @@ from daybook.audit.runner import check
 from daybook.audit.service import Derivation, Kept, Service
 from daybook.audit.world import World
 from daybook.auditing import derive_anew
-from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
-from daybook.eventlog.follower import Follower
+from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
+from daybook.eventlog.reading.follower import Follower
 from daybook.projections.checkpoints import take_checkpoints
 from daybook.projections.leases import Heartbeat, extend_leases
 from daybook.projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS

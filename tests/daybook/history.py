@@ -11,8 +11,8 @@ from daybook.api.stopping import StopSignals
 from daybook.cli import Choice, cli
 from daybook.domain.jobs.work import Outcome
 from daybook.domain.orders.order import OrderKind
-from daybook.eventlog.database import owner_conninfo
 from daybook.eventlog.errors import SetupError
+from daybook.eventlog.postgres.connections import owner_conninfo
 from tests.kitchen import open_kitchen, rows
 from tests.workshop import Workshop, raw
 

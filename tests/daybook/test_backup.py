@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from daybook.eventlog.embedded.binaries import choose_binaries
+from daybook.eventlog.postgres.embedded.binaries import choose_binaries
 from tests.api.counter import call_next, join, open_counter_api, open_restaurant
 from tests.api.http import Api
 from tests.kitchen import rows

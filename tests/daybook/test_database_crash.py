@@ -18,10 +18,10 @@ import psycopg
 import pytest
 from uuid_utils.compat import uuid4
 
-from daybook.eventlog.database import owner_conninfo
-from daybook.eventlog.embedded.postmaster import DATABASE, read_postmaster
-from daybook.eventlog.horizon import READ_LAST_POSITION
-from daybook.eventlog.wakeups import NOTIFY
+from daybook.eventlog.notifier import NOTIFY
+from daybook.eventlog.postgres.connections import owner_conninfo
+from daybook.eventlog.postgres.embedded.postmaster import DATABASE, read_postmaster
+from daybook.eventlog.reading.horizon import READ_LAST_POSITION
 from tests.daybook.conftest import Made, Serving, postgres_processes
 from tests.daybook.recording import History, load
 from tests.daybook.test_log import Following, following

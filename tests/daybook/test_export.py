@@ -13,8 +13,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-import daybook.eventlog.lines
-from daybook.eventlog.database import owner_conninfo
+import daybook.eventlog.transfer.ndjson
+from daybook.eventlog.postgres.connections import owner_conninfo
 from tests.daybook.history import fill, fill_many, log_size, run
 from tests.kitchen import rows
 from tests.processes import command, environment, eventually
@@ -42,8 +42,8 @@ def filled(database: str) -> str:
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daybook.eventlog.lines, "PAGE_ROWS_FIRST", 3)
-    monkeypatch.setattr(daybook.eventlog.lines, "PAGE_ROWS_MAX", 3)
+    monkeypatch.setattr(daybook.eventlog.transfer.ndjson, "PAGE_ROWS_FIRST", 3)
+    monkeypatch.setattr(daybook.eventlog.transfer.ndjson, "PAGE_ROWS_MAX", 3)
 
 
 @pytest.mark.usefixtures("small_pages")

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from daybook.eventlog.database import owner_conninfo
+from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.projections.registry import READ_MODELS
 from tests.daybook.conftest import Serving
 from tests.daybook.recording import History, Recorded, load

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from daybook.eventlog.epochs import READ_EPOCH
+from daybook.eventlog.reading.epochs import READ_EPOCH
 from tests.kitchen import open_kitchen, rows
 from tests.processes import daybook
 from tests.workshop import Workshop

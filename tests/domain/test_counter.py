@@ -28,8 +28,8 @@ from daybook.domain.tickets.commands import (
 )
 from daybook.domain.tickets.restaurant import RESTAURANT, Reset, Restaurant, restaurant_id, wait_at
 from daybook.domain.tickets.ticket import TICKET, NoShowVia, Ticket, TicketStatus
-from daybook.eventlog.desk import BatchDesk
-from daybook.eventlog.mapper import EventMapper
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.writing.unit_of_work import BatchDesk
 from tests.counter import PROFILE, SLUG, guest
 
 MAPPER = EventMapper([RESTAURANT, TICKET])

@@ -15,7 +15,13 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-from daybook.eventlog.admissions import (
+from daybook.eventlog.postgres.connections import (
+    connect,
+    noting_conninfo,
+    owner_conninfo,
+    reader_conninfo,
+)
+from daybook.eventlog.side_tables.rate_limit_windows import (
     FORGET_ADMISSIONS,
     Asked,
     Limit,
@@ -24,7 +30,6 @@ from daybook.eventlog.admissions import (
     forget_admissions,
     give_back,
 )
-from daybook.eventlog.database import connect, noting_conninfo, owner_conninfo, reader_conninfo
 from tests.kitchen import rows
 from tests.processes import ROOT, environment
 
@@ -49,8 +54,8 @@ TIMES = "SELECT limit_name, key, cardinality(times) FROM admissions ORDER BY 1, 
 # A process of its own: fifty requests, ten at a time.
 ASK = """
 import asyncio, sys
-from daybook.eventlog.admissions import Asked, Limit, admit
-from daybook.eventlog.database import connect, noting_conninfo
+from daybook.eventlog.side_tables.rate_limit_windows import Asked, Limit, admit
+from daybook.eventlog.postgres.connections import connect, noting_conninfo
 
 async def ask(connection, tries):
     asked = [Asked(Limit("per-phone", int(sys.argv[2]), 3600), "ada"),

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg.adapt import PyFormat
 
-from daybook.eventlog.arrays import (
+from daybook.eventlog.postgres.binary_arrays import (
     PackedArray,
     bigints,
     booleans,
@@ -22,7 +22,7 @@ from daybook.eventlog.arrays import (
     timestamps,
     uuids,
 )
-from daybook.eventlog.database import connect_in_thread
+from daybook.eventlog.postgres.connections import connect_in_thread
 
 moments = st.datetimes(
     min_value=datetime(1900, 1, 1),  # noqa: DTZ001 (Hypothesis wants bounds without a zone)

@@ -16,8 +16,8 @@ from daybook.domain.event import Decider, Event
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.commands import ClaimOrder, CreateOrder
 from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
-from daybook.eventlog.database import owner_conninfo
 from daybook.eventlog.errors import ConflictError, UnavailableError
+from daybook.eventlog.postgres.connections import owner_conninfo
 from tests.kitchen import Kitchen, fold_of_the_log, live_rows, open_kitchen, origin, rows
 
 pytestmark = pytest.mark.anyio

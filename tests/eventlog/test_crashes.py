@@ -18,10 +18,10 @@ from uuid_utils.compat import uuid7
 
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order
-from daybook.eventlog.database import owner_conninfo, writer_conninfo
-from daybook.eventlog.embedded import EmbeddedPostgres
 from daybook.eventlog.errors import OutcomeUnknownError, UnavailableError
-from daybook.eventlog.migrate import migrate
+from daybook.eventlog.postgres.connections import owner_conninfo, writer_conninfo
+from daybook.eventlog.postgres.embedded import EmbeddedPostgres
+from daybook.eventlog.postgres.migrate import migrate
 from daybook.projections.registry import MIGRATIONS
 from tests.conftest import reachable_directory
 from tests.kitchen import eventually, fold_of_the_log, live_rows, open_kitchen, rows

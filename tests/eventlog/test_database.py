@@ -4,7 +4,7 @@ import psycopg
 import pytest
 from psycopg_pool import AsyncConnectionPool
 
-from daybook.eventlog.database import configure, connect, reader_conninfo, still_there
+from daybook.eventlog.postgres.connections import configure, connect, reader_conninfo, still_there
 from tests.kitchen import rows
 
 pytestmark = pytest.mark.anyio

@@ -12,12 +12,12 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
 from daybook.domain.orders.order import Order
-from daybook.eventlog import follower as follower_module
-from daybook.eventlog.database import follower_conninfo, owner_conninfo
+from daybook.eventlog.codec import FollowedEvent
 from daybook.eventlog.errors import CursorAheadError
-from daybook.eventlog.follower import PAUSE_SECONDS, READ_EVENTS_OF_TOPICS, Cursor, Follower
-from daybook.eventlog.mapper import FollowedEvent
-from daybook.eventlog.wakeups import Wakeups
+from daybook.eventlog.notifier import Wakeups
+from daybook.eventlog.postgres.connections import follower_conninfo, owner_conninfo
+from daybook.eventlog.reading import follower as follower_module
+from daybook.eventlog.reading.follower import PAUSE_SECONDS, READ_EVENTS_OF_TOPICS, Cursor, Follower
 from tests.kitchen import MAPPER, eventually, open_kitchen, rows
 from tests.proxy import proxy_to
 

@@ -25,8 +25,8 @@ from daybook.domain.jobs.job import JOB, Job
 from daybook.domain.jobs.work import Outcome
 from daybook.domain.messages.operation import Message, Operation, OperationKind
 from daybook.domain.values import INSTANT_FIRST, INSTANT_LAST
+from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import UnreadableEventError
-from daybook.eventlog.mapper import EventMapper
 from daybook.eventlog.origin import Origin
 from daybook.projections.enqueue import enqueue
 from daybook.projections.registry import DECIDERS

@@ -16,8 +16,13 @@ from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid4, uuid7
 
-from daybook.eventlog.database import connect, connect_in_thread, owner_conninfo, writer_conninfo
-from daybook.eventlog.horizon import READ_LAST_POSITION, Horizon
+from daybook.eventlog.postgres.connections import (
+    connect,
+    connect_in_thread,
+    owner_conninfo,
+    writer_conninfo,
+)
+from daybook.eventlog.reading.horizon import READ_LAST_POSITION, Horizon
 
 WRITERS_COUNT = 10
 STRESS_SECONDS = 3.0

@@ -11,8 +11,8 @@ from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.commands import ClaimOrder, CreateOrder
 from daybook.domain.orders.order import OrderKind
 from daybook.eventlog.errors import KeyReusedError
-from daybook.eventlog.idempotency import IdempotencyKey
 from daybook.eventlog.origin import Receipt, StoredAnswer
+from daybook.eventlog.writing.idempotency import IdempotencyKey
 from tests.kitchen import Kitchen, open_kitchen, origin, rows
 from tests.proxy import Cut, proxy_to
 

@@ -9,8 +9,8 @@ from uuid_utils.compat import uuid7
 from daybook.domain.command import Together
 from daybook.domain.orders.commands import CreateOrder
 from daybook.domain.orders.order import Order, OrderKind
-from daybook.eventlog.appending import PART_EVENTS
 from daybook.eventlog.errors import OutcomeUnknownError, UnavailableError
+from daybook.eventlog.writing.append import PART_EVENTS
 from tests.kitchen import fold_of_the_log, live_rows, open_kitchen, origin, rows
 from tests.proxy import Cut, proxy_to
 

@@ -13,8 +13,8 @@ from msgspec import Struct, ValidationError
 from daybook.domain.event import Decider, Event, events_of
 from daybook.domain.orders.claim import CompletedVia
 from daybook.domain.orders.order import Order
+from daybook.eventlog.codec import DomainEvent, EventMapper
 from daybook.eventlog.errors import UnknownTopicError
-from daybook.eventlog.mapper import DomainEvent, EventMapper
 from daybook.projections.registry import DECIDERS
 from tests.kitchen import MAPPER
 

@@ -14,9 +14,9 @@ from daybook.domain.errors import ClaimLostError, NotFoundError
 from daybook.domain.jobs.job import Job, JobStatus
 from daybook.domain.jobs.manage import CancelJob
 from daybook.domain.jobs.work import ExpireLease, FinishJobs, Outcome
-from daybook.eventlog.caches import drop_caches
-from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
-from daybook.eventlog.memory import Memory
+from daybook.eventlog.postgres.connection_caches import drop_caches
+from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
+from daybook.eventlog.writing.row_cache import Memory
 from daybook.projections.jobs import REMEMBERED_BYTES_MAX, LiveJobs
 from tests.kitchen import rows
 from tests.workshop import Workshop, open_workshop, raw

@@ -11,7 +11,7 @@ from uuid_utils.compat import uuid7
 from daybook.domain.command import Desk, Haste, Reads, Together
 from daybook.domain.orders.commands import ClaimOrder, CreateOrder
 from daybook.domain.orders.order import Order, OrderKind
-from daybook.eventlog.committer import ADDED_WEIGHT_MAX
+from daybook.eventlog.writing.committer import ADDED_WEIGHT_MAX
 from tests.kitchen import Kitchen, open_kitchen, origin, rows
 
 pytestmark = pytest.mark.anyio

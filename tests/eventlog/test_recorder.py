@@ -8,7 +8,7 @@ import pytest
 from eventsourcing.persistence import StoredEvent
 from eventsourcing.tests.persistence import ApplicationRecorderTestCase
 
-from daybook.eventlog.recorder import LogDatastore, LogRecorder
+from daybook.eventlog.eventsourcing_recorder import LogDatastore, LogRecorder
 from tests.kitchen import rows
 
 

@@ -13,9 +13,9 @@ from psycopg.conninfo import make_conninfo
 from uuid_utils.compat import uuid7
 
 import daybook.eventlog.migrations
-from daybook.eventlog.database import owner_conninfo, reader_conninfo, writer_conninfo
 from daybook.eventlog.errors import SetupError
-from daybook.eventlog.migrate import Migration, migrate, migrations_in
+from daybook.eventlog.postgres.connections import owner_conninfo, reader_conninfo, writer_conninfo
+from daybook.eventlog.postgres.migrate import Migration, migrate, migrations_in
 from daybook.projections.registry import MIGRATIONS
 from tests.kitchen import open_kitchen, rows
 from tests.proxy import Cut, proxy_to
@@ -23,7 +23,7 @@ from tests.proxy import Cut, proxy_to
 MIGRATE = """
 import sys
 import daybook.eventlog.migrations, daybook.projections.migrations
-from daybook.eventlog.migrate import migrate
+from daybook.eventlog.postgres.migrate import migrate
 print(len(migrate(sys.argv[1], [daybook.eventlog.migrations, daybook.projections.migrations])))
 """
 
@@ -107,7 +107,7 @@ def test_a_migration_that_fails_leaves_nothing_half_made(
     def with_a_broken_one(packages: list[ModuleType]) -> list[Migration]:
         return [*migrations_in(packages), Migration("eventlog/9999_broken", "SELECT 1 / 0")]
 
-    monkeypatch.setattr("daybook.eventlog.migrate.migrations_in", with_a_broken_one)
+    monkeypatch.setattr("daybook.eventlog.postgres.migrate.migrations_in", with_a_broken_one)
     with pytest.raises(errors.DivisionByZero):
         migrate(empty_database, [daybook.eventlog.migrations])
     query = "SELECT count(*) FROM pg_namespace WHERE nspname = 'daybook'"

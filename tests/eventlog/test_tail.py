@@ -12,17 +12,17 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 from uuid_utils.compat import uuid7
 
-import daybook.eventlog.subscription
-import daybook.eventlog.tail
+import daybook.eventlog.reading.subscription
+import daybook.eventlog.reading.tail
 from daybook.domain.orders.order import Order, OrderKind
-from daybook.eventlog.committer import Committer
-from daybook.eventlog.database import reader_conninfo, writer_conninfo
-from daybook.eventlog.epochs import Place
+from daybook.eventlog.codec import RecordedEvent
 from daybook.eventlog.errors import UnavailableError
-from daybook.eventlog.mapper import RecordedEvent
-from daybook.eventlog.subscription import Subscription, SubscriptionEndedError
-from daybook.eventlog.tail import Tail, TooManySubscriptionsError
-from daybook.eventlog.wakeups import Wakeups
+from daybook.eventlog.notifier import Wakeups
+from daybook.eventlog.postgres.connections import reader_conninfo, writer_conninfo
+from daybook.eventlog.reading.epochs import Place
+from daybook.eventlog.reading.subscription import Subscription, SubscriptionEndedError
+from daybook.eventlog.reading.tail import Tail, TooManySubscriptionsError
+from daybook.eventlog.writing.committer import Committer
 from daybook.projections.registry import DECIDERS, LIVE_TABLES
 from tests.kitchen import MAPPER, Kitchen, open_kitchen, rows
 from tests.proxy import proxy_to
@@ -160,7 +160,7 @@ async def test_a_subscriber_that_knows_more_than_this_process_gets_nothing_twice
 async def test_a_subscriber_that_falls_behind_is_ended_and_reads_on_when_it_comes_back(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daybook.eventlog.subscription, "WAITING_MAX", 50)
+    monkeypatch.setattr(daybook.eventlog.reading.subscription, "WAITING_MAX", 50)
     async with open_tail(database) as (tail, kitchen):
         async with tail.subscription() as slow, tail.subscription() as quick:
             await slow.next(0.01)
@@ -243,7 +243,7 @@ async def test_a_tail_heals_itself_when_its_connections_are_cut(database: str) -
 async def test_there_is_a_limit_to_subscribers(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daybook.eventlog.tail, "SUBSCRIPTIONS_MAX", 1)
+    monkeypatch.setattr(daybook.eventlog.reading.tail, "SUBSCRIPTIONS_MAX", 1)
     async with open_tail(database) as (tail, _):
         async with tail.subscription():
             with pytest.raises(TooManySubscriptionsError):

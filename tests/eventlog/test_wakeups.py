@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from daybook.eventlog.wakeups import RECONNECT_SECONDS, Wake, Wakeups
+from daybook.eventlog.notifier import RECONNECT_SECONDS, Wake, Wakeups
 from tests.kitchen import rows
 
 pytestmark = pytest.mark.anyio

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from daybook.eventlog.follower import Follower
-from daybook.eventlog.reading import read_database, read_export
+from daybook.eventlog.reading.follower import Follower
+from daybook.eventlog.transfer.replay import read_database, read_export
 from examples.busy_hours import BusyHours
 from examples.replay import main, replay
 from tests.daybook.history import fill, run

@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from daybook.eventlog.database import owner_conninfo
+from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.processors import checkpoints
 from daybook.projections.registry import LIVE_TABLES
 from tests.kitchen import open_kitchen, rows

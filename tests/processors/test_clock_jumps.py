@@ -12,7 +12,7 @@ from daybook.domain.jobs.manage import ConfigureQueue
 from daybook.domain.jobs.queue import Rate
 from daybook.domain.jobs.work import Outcome
 from daybook.domain.orders.claim import CompletionMode
-from daybook.eventlog.migrate import migrate
+from daybook.eventlog.postgres.migrate import migrate
 from daybook.processors.clock_jumps import ClockJumps
 from daybook.processors.completions import Completions
 from daybook.processors.dispatch import Dispatch

@@ -12,7 +12,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.api.service import Service
 from daybook.domain.jobs.work import Outcome
-from daybook.eventlog.database import connect, reader_conninfo
+from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors.clock_jumps import ClockJumps
 from daybook.processors.database_clock import DatabaseClock
 from daybook.processors.dispatch import Dispatch

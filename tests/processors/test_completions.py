@@ -11,7 +11,7 @@ from uuid_utils.compat import uuid7
 from daybook.api.service import Service
 from daybook.domain.orders.claim import CompletionMode
 from daybook.domain.orders.commands import ReleaseOrder
-from daybook.eventlog.database import connect, reader_conninfo
+from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors.completions import Completions
 from daybook.processors.duty import PATIENCE_SECONDS, TAKE_DUTY
 from daybook.processors.runtime import STANDARD_KITCHEN, Hears, Processor, Runtime, Session

@@ -22,7 +22,7 @@ from uuid import UUID
 import httpx2
 import pytest
 
-from daybook.eventlog.embedded import running_conninfo
+from daybook.eventlog.postgres.embedded import running_conninfo
 from daybook.processors.scheduling import GRACE_SECONDS
 from tests.conftest import reachable_directory
 from tests.kitchen import rows

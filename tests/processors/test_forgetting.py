@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from daybook.api.service import Service
-from daybook.eventlog.database import connect, reader_conninfo
-from daybook.eventlog.idempotency import FORGET_KEYS, forget_keys
+from daybook.eventlog.postgres.connections import connect, reader_conninfo
+from daybook.eventlog.writing.idempotency import FORGET_KEYS, forget_keys
 from daybook.processors.forgetting import Forgetting
 from daybook.processors.runtime import BATCH_MAX, Kitchen
 from tests.api.http import api_of

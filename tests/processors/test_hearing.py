@@ -13,7 +13,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.api.service import Service
 from daybook.domain.orders.order import ORDER
-from daybook.eventlog.database import connect, reader_conninfo
+from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors import duty
 from daybook.processors.deliveries import Deliveries
 from daybook.processors.notifications import Announcing, Notifications

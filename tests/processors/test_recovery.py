@@ -10,7 +10,7 @@ from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.claim import CompletionMode
 from daybook.domain.orders.commands import CreateBot, RestoreBot
 from daybook.domain.orders.order import Order, OrderStatus
-from daybook.eventlog.database import connect, reader_conninfo
+from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors.recovery import Recovery
 from daybook.projections.doctor import examine
 from daybook.projections.findings import Health

@@ -8,7 +8,7 @@ from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
 from daybook.api.service import Service
-from daybook.eventlog.database import configure, reader_conninfo
+from daybook.eventlog.postgres.connections import configure, reader_conninfo
 from daybook.processors.notifications import Notifications
 from daybook.processors.runtime import STANDARD_KITCHEN, Processor, Runtime, Session
 from tests.kitchen import open_kitchen

@@ -16,7 +16,7 @@ from daybook.domain.orders.commands import (
     RestoreOrder,
 )
 from daybook.domain.orders.order import Order, OrderKind
-from daybook.eventlog.follower import Follower
+from daybook.eventlog.reading.follower import Follower
 from daybook.projections.rebuild.comparison import Comparison
 from daybook.projections.rebuild.rebuild import Rebuilt, rebuilding
 from daybook.projections.rebuild.targets import MAPPER, TARGETS, Target

@@ -14,7 +14,7 @@ from daybook.domain.jobs.manage import CancelJob, RetryJob
 from daybook.domain.jobs.work import Outcome
 from daybook.domain.orders.commands import DeleteOrder, RestoreOrder
 from daybook.domain.orders.order import Order, OrderKind
-from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
+from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.projections.as_of import Past, position_of
 from daybook.projections.checkpoints import take_checkpoints
 from daybook.projections.registry import DECIDERS

@@ -8,8 +8,13 @@ from uuid import UUID
 import pytest
 from psycopg.errors import UndefinedColumn
 
-from daybook.eventlog.database import connect, connect_in_thread, reader_conninfo, writer_conninfo
-from daybook.eventlog.live import LiveTable
+from daybook.eventlog.postgres.connections import (
+    connect,
+    connect_in_thread,
+    reader_conninfo,
+    writer_conninfo,
+)
+from daybook.eventlog.writing.live_table import LiveTable
 from daybook.projections.as_of import Past
 from daybook.projections.checkpoints import due_tables, latest_checkpoint, take_checkpoints
 from daybook.projections.registry import LIVE_TABLES

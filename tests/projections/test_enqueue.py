@@ -11,8 +11,8 @@ from uuid_utils.compat import uuid7
 
 import daybook
 from daybook.domain.jobs.work import Outcome
-from daybook.eventlog.database import owner_conninfo
 from daybook.eventlog.origin import Origin
+from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.projections.enqueue import enqueue, enqueue_async
 from tests.kitchen import fold_of_the_log, live_rows, rows
 from tests.workshop import new_job, open_workshop, raw

@@ -12,8 +12,8 @@ from daybook.domain.jobs.create import CreateJobs
 from daybook.domain.jobs.job import Job, UniqueScope
 from daybook.domain.jobs.manage import CancelJob, RetryJob
 from daybook.domain.jobs.work import Outcome
-from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
-from daybook.eventlog.follower import READ_EVENTS_OF_TOPICS
+from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
+from daybook.eventlog.reading.follower import READ_EVENTS_OF_TOPICS
 from daybook.projections import enqueue, migrations
 from daybook.projections.finished_jobs import FinishedJobs
 from tests.kitchen import MAPPER, origin, rows

@@ -7,8 +7,13 @@ import pytest
 
 from daybook.domain.orders.commands import DeleteOrder, RestoreOrder
 from daybook.domain.orders.order import Order, OrderStatus
-from daybook.eventlog.database import connect, connect_in_thread, owner_conninfo, reader_conninfo
-from daybook.eventlog.follower import READ_EVENTS, Follower
+from daybook.eventlog.postgres.connections import (
+    connect,
+    connect_in_thread,
+    owner_conninfo,
+    reader_conninfo,
+)
+from daybook.eventlog.reading.follower import READ_EVENTS, Follower
 from daybook.projections.finished_orders import READ_FINISHED_ORDERS, FinishedOrders, load_finished
 from daybook.projections.page_cursor import NUMBER_MAX
 from tests.kitchen import MAPPER, Kitchen, open_kitchen, rows

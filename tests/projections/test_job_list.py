@@ -16,7 +16,7 @@ from uuid_utils.compat import uuid7
 from daybook.domain.jobs.job import Job, JobStatus, UniqueScope
 from daybook.domain.jobs.manage import CancelJob, RetryJob
 from daybook.domain.jobs.work import Outcome
-from daybook.eventlog.database import connect, reader_conninfo
+from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.projections.current import one_job
 from daybook.projections.job_list import read_jobs
 from daybook.projections.job_place import JobFilter, Place

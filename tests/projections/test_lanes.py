@@ -17,7 +17,7 @@ from daybook.domain.jobs.job import Job, JobStatus
 from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
 from daybook.domain.jobs.queue import Lanes
 from daybook.domain.jobs.work import ClaimJobs, FinishJobs, Outcome, Selector
-from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
+from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.projections import migrations
 from daybook.projections.doctor import examine
 from daybook.projections.explain import explain

@@ -24,7 +24,7 @@ from daybook.domain.messages.commands import (
 )
 from daybook.domain.messages.message import MESSAGE_TYPE, message_key
 from daybook.domain.messages.operation import Operation
-from daybook.eventlog.database import connect, reader_conninfo
+from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.projections.operations import COUNT_FAILED, FIND_DUE, READ_STANDING, SEE_TIED_LANES
 from daybook.projections.past_lists import queues_as_of
 from daybook.projections.queue_standings import read_standings

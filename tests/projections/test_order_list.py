@@ -22,9 +22,9 @@ from daybook.domain.orders.commands import (
     RestoreOrder,
 )
 from daybook.domain.orders.order import Order, OrderKind, OrderStatus
-from daybook.eventlog.database import connect, reader_conninfo
-from daybook.eventlog.follower import Follower
-from daybook.eventlog.wakeups import Wakeups
+from daybook.eventlog.notifier import Wakeups
+from daybook.eventlog.postgres.connections import connect, reader_conninfo
+from daybook.eventlog.reading.follower import Follower
 from daybook.projections.current import all_bots, one_bot, one_order
 from daybook.projections.finished_orders import FinishedOrders
 from daybook.projections.order_list import find_complete, read_orders

@@ -14,8 +14,8 @@ from psycopg import Connection
 
 import daybook.eventlog
 import daybook.projections
-from daybook.eventlog.database import writer_conninfo
-from daybook.eventlog.lookups import same
+from daybook.eventlog.postgres.connections import writer_conninfo
+from daybook.eventlog.postgres.key_lookup import same
 from daybook.projections.orders import UPDATE_ORDERS
 
 # A placeholder of the packed parameters that only writers' batches have.

@@ -9,8 +9,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 from uuid_utils.compat import uuid7
 
-from daybook.eventlog.database import connect, owner_conninfo, reader_conninfo
-from daybook.eventlog.follower import Follower
+from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
+from daybook.eventlog.reading.follower import Follower
 from daybook.projections.leases import Heartbeat, extend_leases
 from daybook.projections.rebuild import rebuild as rebuild_module
 from daybook.projections.rebuild import replay

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from daybook.eventlog.database import connect
+from daybook.eventlog.postgres.connections import connect
 from daybook.projections.rebuild import replay
 from daybook.projections.rebuild.logbook import Operator
 from daybook.projections.rebuild.rebuild import rebuilding

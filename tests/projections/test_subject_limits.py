@@ -17,7 +17,7 @@ from daybook.domain.jobs.job import Job
 from daybook.domain.jobs.manage import CancelJob, ConfigureQueue
 from daybook.domain.jobs.queue import Limits, Rate
 from daybook.domain.jobs.work import ClaimJobs, Selector
-from daybook.eventlog.database import writer_conninfo
+from daybook.eventlog.postgres.connections import writer_conninfo
 from daybook.projections.limited_picks import PICK_LIMITED
 from tests.conftest import empty
 from tests.projections.test_plans import PACKED, _nodes

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from daybook.eventlog.embedded import EmbeddedPostgres
+from daybook.eventlog.postgres.embedded import EmbeddedPostgres
 from tests.eventlog.embedded.support import (
     ROOT,
     SUPERVISE,

@@ -12,8 +12,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from daybook.eventlog.embedded import EmbeddedPostgres
 from daybook.eventlog.errors import SetupError
+from daybook.eventlog.postgres.embedded import EmbeddedPostgres
 
 ROOT = Path(__file__).parents[3]
 IS_ROOT = os.geteuid() == 0
@@ -29,7 +29,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 SUPERVISE = """
 import sys, time
 from pathlib import Path
-from daybook.eventlog.embedded import EmbeddedPostgres
+from daybook.eventlog.postgres.embedded import EmbeddedPostgres
 print(EmbeddedPostgres(Path(sys.argv[1])).start(), flush=True)
 time.sleep(600)
 """
@@ -38,7 +38,7 @@ time.sleep(600)
 START_AS_NOBODY = """
 import os, sys
 from pathlib import Path
-from daybook.eventlog.embedded import EmbeddedPostgres
+from daybook.eventlog.postgres.embedded import EmbeddedPostgres
 from daybook.eventlog.errors import SetupError
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 try:

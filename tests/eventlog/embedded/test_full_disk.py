@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from daybook.eventlog.embedded import EmbeddedPostgres
+from daybook.eventlog.postgres.embedded import EmbeddedPostgres
 from tests.eventlog.embedded.support import (
     as_root,
     eventually,

@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from daybook.eventlog.embedded import EmbeddedPostgres, running_conninfo
+from daybook.eventlog.postgres.embedded import EmbeddedPostgres, running_conninfo
 from tests.eventlog.embedded.support import (
     IS_ROOT,
     PR_SET_CHILD_SUBREAPER,

@@ -8,8 +8,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from daybook.eventlog.embedded import EmbeddedPostgres, running_conninfo
-from daybook.eventlog.embedded.binaries import choose_binaries
+from daybook.eventlog.postgres.embedded import EmbeddedPostgres, running_conninfo
+from daybook.eventlog.postgres.embedded.binaries import choose_binaries
 from tests.eventlog.embedded.support import (
     NONSENSE,
     ROOT,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from daybook.eventlog.embedded import EmbeddedPostgres
-from daybook.eventlog.embedded.binaries import choose_binaries
+from daybook.eventlog.postgres.embedded import EmbeddedPostgres
+from daybook.eventlog.postgres.embedded.binaries import choose_binaries
 from tests.eventlog.embedded.support import (
     NOBODY,
     ROOT,
@@ -66,7 +66,7 @@ def test_root_copies_binaries_that_the_account_cannot_read_once(place: Path) -> 
         shutil.copytree(source, closed / source.name, symlinks=True, ignore=ignored)
     start = (
         "import sys; from pathlib import Path; sys.path.insert(0, sys.argv[2])\n"
-        "from daybook.eventlog.embedded import EmbeddedPostgres\n"
+        "from daybook.eventlog.postgres.embedded import EmbeddedPostgres\n"
         "EmbeddedPostgres(Path(sys.argv[1]), say=print).start()"
     )
     command = [sys.executable, "-c", start, str(place / "data"), str(closed)]

@@ -1,0 +1,139 @@
+"""The event library's recorder on our log: its interface, our guarantees.
+
+It differs from the library's own in four ways: appending takes no lock on the table and sends no
+NOTIFY inside the transaction, a write whose outcome is unknown is never repeated, and readers
+see the log up to the settled horizon, so that nobody skips what commits late.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from eventsourcing.persistence import (
+    ApplicationRecorder,
+    ListenNotifySubscription,
+    Notification,
+    StoredEvent,
+    Subscription,
+)
+from eventsourcing.postgres import (
+    PostgresApplicationRecorder,
+    PostgresDatastore,
+)
+from psycopg import Connection
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import tuple_row
+from uuid_utils.compat import uuid7
+
+import daybook.eventlog.migrations
+from daybook.eventlog.postgres import binary_arrays
+from daybook.eventlog.postgres.binary_arrays import bigints, byteas, texts, uuids
+from daybook.eventlog.postgres.connections import SCHEMA
+from daybook.eventlog.postgres.migrate import migrate
+from daybook.eventlog.reading.settled_position import settled_position_in_thread
+from daybook.eventlog.writing.append import APPEND_EVENTS
+
+ACTOR = "library"
+POLL_SECONDS = 0.05
+
+
+class LogDatastore(PostgresDatastore):
+    """The library's connection pool, on Daybook's schema."""
+
+    def __init__(self, conninfo: str, *, pool_size: int = 4, max_overflow: int = 16) -> None:
+        self.conninfo = conninfo
+        given = {key: str(value) for key, value in conninfo_to_dict(conninfo).items()}
+        super().__init__(
+            dbname=given.get("dbname", ""),
+            host=given.get("host", ""),
+            port=given.get("port", ""),
+            user=given.get("user", ""),
+            password=given.get("password", ""),
+            schema=SCHEMA,
+            pool_size=pool_size,
+            max_overflow=max_overflow,
+        )
+
+    def after_connect_func(self) -> Callable[[Connection[Any]], None]:
+        configure = super().after_connect_func()
+
+        def after_connect(connection: Connection[Any]) -> None:
+            configure(connection)
+            connection.execute(f"SET search_path = {SCHEMA}".encode())
+            binary_arrays.register(connection)
+
+        return after_connect
+
+
+class LogRecorder(PostgresApplicationRecorder):
+    datastore: LogDatastore
+
+    def __init__(
+        self, datastore: LogDatastore, *, events_table_name: str = "stored_events"
+    ) -> None:
+        super().__init__(datastore, events_table_name=events_table_name)
+
+    def create_table(self) -> None:
+        """The schema is the migrations' business, safe with any number of processes at once."""
+        migrate(self.datastore.conninfo, [daybook.eventlog.migrations])
+
+    def insert_events(self, stored_events: Sequence[StoredEvent], **_: Any) -> Sequence[int] | None:
+        """Appends all or nothing, in one statement that is a transaction of its own."""
+        if not stored_events:
+            return None
+        count = len(stored_events)
+        command_ids = uuids([uuid7()] * count)
+        # The library allows ids of text too; our table, and so our recorder, has only UUIDs.
+        columns = {
+            "ids": uuids([event.originator_id for event in stored_events]),  # type: ignore[misc]
+            "versions": bigints([event.originator_version for event in stored_events]),
+            "topics": texts([event.topic for event in stored_events]),
+            "states": byteas([event.state for event in stored_events]),
+            "commands": command_ids,
+            "actors": texts([ACTOR] * count),
+            "correlations": command_ids,
+            "causations": bigints([None] * count),
+        }
+        with self.datastore.get_connection() as connection:
+            cursor = connection.cursor(row_factory=tuple_row)
+            return [row[0] for row in cursor.execute(APPEND_EVENTS, columns)]
+
+    def select_notifications(
+        self,
+        start: int | None,
+        limit: int,
+        stop: int | None = None,
+        topics: Sequence[str] = (),
+        *,
+        inclusive_of_start: bool = True,
+    ) -> Sequence[Notification]:
+        horizon = self.settled_horizon()
+        settled_stop = horizon if stop is None else min(stop, horizon)
+        settled: Sequence[Notification] = super().select_notifications(
+            start, limit, settled_stop, topics, inclusive_of_start=inclusive_of_start
+        )
+        return settled
+
+    def settled_horizon(self) -> int:
+        """Looks anew each time: the pool gives another connection each time, and a look on one
+        connection says nothing about the next."""
+        with self.datastore.get_connection() as connection:
+            return settled_position_in_thread(connection)
+
+    def subscribe(
+        self, gt: int | None = None, topics: Sequence[str] = ()
+    ) -> Subscription[ApplicationRecorder]:
+        return PollingSubscription(recorder=self, gt=gt, topics=topics)
+
+
+class PollingSubscription(ListenNotifySubscription[ApplicationRecorder]):
+    """Looks at the log every few milliseconds: needs no LISTEN, and so cannot miss a NOTIFY."""
+
+    def _loop_on_pull(self) -> None:
+        try:
+            while not self._has_been_stopped:
+                self._pull()
+                self._has_been_notified.wait(POLL_SECONDS)
+        except BaseException as error:
+            if self._thread_error is None:
+                self._thread_error = error
+            self.stop()

@@ -1,0 +1,1 @@
+"""PostgreSQL: connections, pipelines, binary arrays and migrations."""

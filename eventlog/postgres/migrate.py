@@ -1,0 +1,110 @@
+"""Brings a database's schema up to date: numbered SQL files, applied once, all or nothing.
+
+Any number of processes may start at once on an empty database: the first takes an advisory
+lock and does it all in one transaction, the others wait and then find nothing left to do.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from importlib.resources import files
+from types import ModuleType
+
+import psycopg
+from msgspec import Struct
+from psycopg import Connection, sql
+from psycopg.rows import TupleRow
+
+from daybook.eventlog.errors import SetupError
+from daybook.eventlog.postgres.connections import SCHEMA, connect_in_thread, owner_conninfo
+
+# Any number will do, as long as it is ours: the bytes of "daybook".
+MIGRATION_LOCK = 0x64617962_6F6F6B
+
+FIND_APPLIED = "SELECT name, digest FROM migrations"
+RECORD_APPLIED = "INSERT INTO migrations (name, digest) VALUES (%(name)s, %(digest)s)"
+CREATE_MIGRATIONS = """
+CREATE TABLE IF NOT EXISTS migrations (
+    name       text PRIMARY KEY,
+    digest     text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+)
+"""
+
+_NUMBERED = re.compile(r"\d{4}_\w+\.sql")
+
+
+class Migration(Struct, frozen=True):
+    name: str
+    text: str
+
+    @property
+    def digest(self) -> str:
+        return sha256(self.text.encode()).hexdigest()
+
+
+def migrations_in(packages: Sequence[ModuleType]) -> Iterator[Migration]:
+    """Package by package, in the order of their layers, and by number within each."""
+    for package in packages:
+        layer = package.__name__.split(".")[-2]
+        for file in sorted(files(package).iterdir(), key=lambda entry: entry.name):
+            if _NUMBERED.fullmatch(file.name):
+                yield Migration(f"{layer}/{file.name.removesuffix('.sql')}", file.read_text())
+
+
+def migrate(conninfo: str, packages: Sequence[ModuleType]) -> list[str]:
+    """Applies what is missing and returns the names of what was applied."""
+    wanted = list(migrations_in(packages))
+    try:
+        with connect_in_thread(owner_conninfo(conninfo)) as connection:
+            if not _missing(_applied(connection), wanted):
+                return []
+            with connection.transaction():
+                return _apply_missing(connection, wanted)
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise SetupError(
+            f"The database user may not set Daybook up ({error.diag.message_primary}): grant it "
+            "CREATE on the database and CREATEROLE, or have an administrator run "
+            "'daybook migrate' once and then GRANT daybook_service to that user."
+        ) from error
+
+
+def _apply_missing(connection: Connection[TupleRow], wanted: list[Migration]) -> list[str]:
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", [MIGRATION_LOCK])
+    connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
+    connection.execute(CREATE_MIGRATIONS)
+    missing = _missing(_applied(connection), wanted)
+    for migration in missing:
+        # The text is one of our own files, never anybody's input.
+        connection.execute(migration.text.encode())
+        connection.execute(RECORD_APPLIED, {"name": migration.name, "digest": migration.digest})
+    return [migration.name for migration in missing]
+
+
+def _applied(connection: Connection[TupleRow]) -> dict[str, str]:
+    exists = connection.execute("SELECT to_regclass(%s)", [f"{SCHEMA}.migrations"]).fetchone()
+    if exists is None or exists[0] is None:
+        return {}
+    return dict(connection.execute(FIND_APPLIED).fetchall())
+
+
+def _missing(applied: dict[str, str], wanted: list[Migration]) -> list[Migration]:
+    known = {migration.name: migration.digest for migration in wanted}
+    layers = {_layer(name) for name in known}
+    applied = {name: digest for name, digest in applied.items() if _layer(name) in layers}
+    if newer := sorted(applied.keys() - known.keys()):
+        raise SetupError(
+            f"The database was set up by a newer Daybook (it has {newer[-1]}): "
+            "start that version, or use another database."
+        )
+    for name, digest in applied.items():
+        if known[name] != digest:
+            raise SetupError(
+                f"Migration {name} is not the one this database was set up with: "
+                "restore the file as it was and put the change into a new migration."
+            )
+    return [migration for migration in wanted if migration.name not in applied]
+
+
+def _layer(name: str) -> str:
+    return name.partition("/")[0]

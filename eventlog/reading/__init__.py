@@ -1,0 +1,1 @@
+"""The read path: the settled horizon, followers, subscriptions and folds."""

@@ -1,0 +1,284 @@
+"""Followers: whatever is derived from the log by reading it in order, each event exactly once.
+
+A follower's effects, its cursor and the proof of what it processed are one transaction. The
+proof is a count and a hash chained over the positions: one row shows that nothing was skipped,
+repeated or reordered, however often it was killed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from daybook.domain.event import Event
+from daybook.eventlog.codec import EventMapper, FollowedEvent
+from daybook.eventlog.errors import CursorAheadError, StandbyError
+from daybook.eventlog.notifier import COURTESY_SECONDS, Wake, Wakeups
+from daybook.eventlog.postgres.connections import connect, follower_conninfo
+from daybook.eventlog.reading.epochs import enter_epoch
+from daybook.eventlog.reading.follower_proof import Cursor as Cursor
+from daybook.eventlog.reading.follower_proof import prove
+from daybook.eventlog.reading.horizon import READ_NEWEST_POSITION, Horizon
+from daybook.eventlog.reading.skip_unreadable import apply_readable
+
+_log = logging.getLogger("daybook")
+
+WENT_BACK = "The cursor of %s was ahead of the log and went back from position %d to %d."
+
+BATCH_MAX = 2000
+# Without their states events are small, and larger batches are fewer.
+LEAN_BATCH_MAX = 6000
+POLL_SECONDS = 1.0
+# The usual rest between two looks, when somebody waits for the result.
+PAUSE_SECONDS = 0.015
+# While a writer is still at it, its end is awaited in steps of this length.
+SETTLING_SECONDS = 0.005
+
+ENROL_FOLLOWER = """
+INSERT INTO followers (name, position, count, digest)
+VALUES (%(name)s, 0, 0, '')
+ON CONFLICT (name) DO NOTHING
+"""
+# The row lock is what keeps a second instance from applying the same events at the same time.
+HOLD_CURSOR = "SELECT position, count, digest FROM followers WHERE name = %(name)s FOR UPDATE"
+READ_EVENTS = """
+SELECT notification_id, originator_id, originator_version, topic, state
+FROM stored_events
+WHERE notification_id > %(after)s AND notification_id <= %(horizon)s
+ORDER BY notification_id
+LIMIT %(limit)s
+"""
+READ_EVENTS_OF_TOPICS = READ_EVENTS.replace("ORDER BY", "  AND topic = ANY(%(topics)s)\nORDER BY")
+# Three quarters of what would be sent is what the events say.
+_SAYING_NOTHING = "topic, ''::bytea"
+MOVE_CURSOR = """
+UPDATE followers
+SET position = %(position)s, count = %(count)s, digest = %(digest)s, epoch = %(epoch)s,
+    updated_at = clock_timestamp()
+WHERE name = %(name)s
+"""
+# How old the first event is that a follower has not read, for whoever reads `followers`. Positions
+# say little: one second of jobs is tens of thousands of them, also for those who want no jobs.
+UNREAD_SECONDS = """
+coalesce((
+    SELECT extract(epoch FROM clock_timestamp() - recorded_at)::float8
+    FROM stored_events
+    WHERE notification_id > followers.position
+    ORDER BY notification_id
+    LIMIT 1
+), 0)
+"""
+# Followers that would skip events, since their positions are still to be drawn.
+FIND_AHEAD = """
+SELECT name, position - CASE WHEN is_called THEN last_value ELSE 0 END
+FROM followers, stored_events_notification_id_seq
+WHERE position > CASE WHEN is_called THEN last_value ELSE 0 END
+ORDER BY name
+"""
+READ_CURSOR = "SELECT position, count, digest FROM followers WHERE name = %(name)s"
+
+
+Apply = Callable[[AsyncConnection[TupleRow], Sequence[FollowedEvent]], Awaitable[None]]
+
+
+class Derivable(Protocol):
+    """What can be derived from the log anew. Its name is stored and never changes."""
+
+    name: str
+    kinds: tuple[type[Event], ...] | None
+    """The events it wants; None for all of them."""
+
+    async def apply(
+        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
+    ) -> None:
+        """Runs inside a transaction of whoever derives it."""
+
+
+class Projection(Derivable, Protocol):
+    """What a follower keeps up to date: with a connection of the service's role."""
+
+    looks_inside: bool
+    """Whether it must know what the events say, or only what happened to what: then their states
+    are left out, as far as it follows. Whoever derives it anew may give them all the same."""
+
+    pause_seconds: float
+    """How long it rests between two looks: under load every commit rings, and resting makes
+    larger batches of them, and leaves the processor to those who write."""
+
+
+class Follower:
+    def __init__(
+        self,
+        conninfo: str,
+        projection: Projection,
+        mapper: EventMapper,
+        *,
+        batch_max: int | None = None,
+    ) -> None:
+        self._conninfo = follower_conninfo(conninfo)
+        self._projection = projection
+        self._mapper = mapper
+        usual_max = BATCH_MAX if projection.looks_inside else LEAN_BATCH_MAX
+        self._batch_max = batch_max or usual_max
+        self._horizon = Horizon()
+        self._wanted_position = 0
+        """Where the log ended when it last began to look: so far it goes before it sleeps."""
+
+        self._connection: AsyncConnection[TupleRow] | None = None
+        self._epoch = ""
+        self._stopping = False
+        kinds = projection.kinds
+        self._topics = None if kinds is None else mapper.topics_of(kinds)
+        self._hears = None if self._topics is None else mapper.aggregates_of(self._topics)
+        query = READ_EVENTS if kinds is None else READ_EVENTS_OF_TOPICS
+        if not projection.looks_inside:
+            query = query.replace("topic, state", _SAYING_NOTHING)
+        self._query = query
+
+    async def run(self, wakeups: Wakeups) -> None:
+        """Follows until it is stopped. A lost database is waited for."""
+        with wakeups.listener(COURTESY_SECONDS, hears=self._hears) as wake:
+            while not self._stopping:
+                try:
+                    await self.catch_up()
+                except (psycopg.Error, OSError, StandbyError):
+                    await self.close()
+                await asyncio.sleep(self._projection.pause_seconds)
+                await self.rest(wake)
+
+    async def rest(self, wake: Wake) -> None:
+        """Until there may be more. Whatever rings while a writer is waited for is left in the bell:
+        it is a reason to look anew once what was wanted before is there."""
+        if self.is_settling:
+            await asyncio.sleep(SETTLING_SECONDS)
+        else:
+            await wake.wait(POLL_SECONDS)
+
+    def stop(self) -> None:
+        """For whoever cancels `run`: a cancellation that meets a lost connection in psycopg comes
+        out as the loss, and would be outlived."""
+        self._stopping = True
+
+    async def catch_up(self) -> int:
+        """Processes everything that is settled now; returns how many events that was."""
+        looks_anew = not self.is_settling
+        connection = await self._connected()
+        horizon = await self._horizon.look(connection)
+        if looks_anew:
+            self._wanted_position = self._horizon.last_position
+        total = 0
+        while count := await self._carefully(connection, horizon):
+            total += count
+        return total
+
+    async def _carefully(self, connection: AsyncConnection[TupleRow], horizon: int) -> int:
+        """A batch that cannot be applied as a whole is applied without the events to blame."""
+        try:
+            return await self._step(connection, horizon, self._projection.apply)
+        except (psycopg.OperationalError, OSError):
+            raise
+        except Exception:
+            if connection.closed:
+                raise
+            return await self._step(connection, horizon, self._apply_readable)
+
+    async def _apply_readable(
+        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
+    ) -> None:
+        await apply_readable(connection, self._projection, events, self._mapper)
+
+    @property
+    def is_settling(self) -> bool:
+        """Whether events were there when it began to look that only wait for a writer to end.
+        Those that came later do not count: under load somebody is always writing, and whoever is
+        concerned by them is rung for."""
+        return self._connection is not None and not self._horizon.is_complete(self._wanted_position)
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            with suppress(psycopg.Error, OSError):
+                await self._connection.close()
+            self._connection = None
+
+    async def cursor(self) -> Cursor:
+        found = await (await self._connected()).execute(
+            READ_CURSOR, {"name": self._projection.name}
+        )
+        return Cursor(*(await found.fetchone() or ()))
+
+    async def recompute(self, upto: int) -> Cursor:
+        """What the cursor must say at a position, from the log alone."""
+        proof = await prove(await self._connected(), topics=self._topics, upto=upto)
+        return Cursor(upto, proof.count, proof.digest)
+
+    async def _connected(self) -> AsyncConnection[TupleRow]:
+        if self._connection is None or self._connection.closed:
+            await self._connect()
+        assert self._connection is not None
+        return self._connection
+
+    async def _connect(self) -> None:
+        """Nothing that is known of positions survives: the server may have lost some, or be another
+        one by now."""
+        connection = await connect(self._conninfo)
+        try:
+            self._epoch = await enter_epoch(connection)
+            await connection.execute(ENROL_FOLLOWER, {"name": self._projection.name})
+            await self._rewind(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        self._wanted_position = 0
+        self._connection = connection
+
+    async def _rewind(self, connection: AsyncConnection[TupleRow]) -> None:
+        """A cursor never passes the newest event. A cursor that is ahead is left from before a
+        crash or a failover, or by an earlier version. It goes back to the last event that its proof
+        covers, so every later event is processed once."""
+        name = self._projection.name
+        async with connection.transaction():
+            held = await connection.execute(HOLD_CURSOR, {"name": name}, binary=True)
+            ahead = Cursor(*(await held.fetchone() or ()))
+            ((newest,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
+            if ahead.position <= newest:
+                return
+            proof = await prove(connection, topics=self._topics, upto=newest, count=ahead.count)
+            if (proof.count, proof.digest) != (ahead.count, ahead.digest):
+                raise CursorAheadError(name, ahead.position)
+            await self._move(connection, proof)
+        _log.warning(WENT_BACK, name, ahead.position, proof.position)
+
+    async def _step(self, connection: AsyncConnection[TupleRow], horizon: int, apply: Apply) -> int:
+        name = self._projection.name
+        async with connection.transaction():
+            held = await connection.execute(HOLD_CURSOR, {"name": name}, binary=True)
+            cursor = Cursor(*(await held.fetchone() or ()))
+            if cursor.position >= horizon:
+                return 0
+            events = await self._read(connection, cursor.position, horizon)
+            if events:
+                await apply(connection, events)
+            whole = len(events) < self._batch_max
+            upto = horizon if whole else events[-1].position
+            moved = cursor.past([event.position for event in events], upto=upto)
+            await self._move(connection, moved)
+        return len(events)
+
+    async def _move(self, connection: AsyncConnection[TupleRow], to: Cursor) -> None:
+        name, epoch = self._projection.name, self._epoch
+        where = {"name": name, "position": to.position, "epoch": epoch}
+        await connection.execute(MOVE_CURSOR, {**where, "count": to.count, "digest": to.digest})
+
+    async def _read(
+        self, connection: AsyncConnection[TupleRow], after: int, horizon: int
+    ) -> list[FollowedEvent]:
+        wanted: dict[str, Any] = {"after": after, "horizon": horizon, "limit": self._batch_max}
+        if self._topics is not None:
+            wanted["topics"] = self._topics
+        rows = await connection.execute(self._query, wanted, binary=True)
+        return self._mapper.followed(await rows.fetchall())

@@ -1,0 +1,104 @@
+"""`guest_keys`: the key of each guest, wrapped; `guest_service_key`: what they are wrapped under.
+
+They are not derived from the log, and that is their point: a key that was destroyed cannot be made
+again, and what is sealed under it stays in the log as noise.
+"""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from msgspec import Struct
+from psycopg import AsyncConnection, Connection
+from psycopg.rows import TupleRow
+
+from daybook.eventlog.postgres.binary_arrays import uuids
+
+# The subject that a guest is already, or a new one. A row that another process is just inserting
+# is waited for and then not seen by this statement: it gives nothing then, and is sent again.
+KEEP_GUEST_KEY = """
+WITH made AS (
+    INSERT INTO guest_keys (subject_id, restaurant_id, pseudonym, wrapped)
+    SELECT %(subject_id)s, %(restaurant_id)s, %(pseudonym)s, %(wrapped)s
+    WHERE NOT EXISTS (
+        SELECT FROM guest_keys
+        WHERE restaurant_id = %(restaurant_id)s AND pseudonym = %(pseudonym)s
+    )
+    ON CONFLICT (restaurant_id, pseudonym) DO NOTHING
+    RETURNING subject_id, wrapped
+)
+SELECT subject_id, wrapped FROM made
+UNION ALL
+SELECT subject_id, wrapped FROM guest_keys
+WHERE restaurant_id = %(restaurant_id)s AND pseudonym = %(pseudonym)s
+"""
+
+FIND_GUEST_KEYS = """
+SELECT subject_id, wrapped FROM guest_keys WHERE subject_id = ANY(%(ids)b::uuid[])
+"""
+
+FIND_GUEST_SUBJECT = """
+SELECT subject_id FROM guest_keys
+WHERE restaurant_id = %(restaurant_id)s AND pseudonym = %(pseudonym)s
+"""
+
+FIND_SERVICE_KEY = "SELECT key_id FROM guest_service_key"
+KEEP_SERVICE_KEY = """
+INSERT INTO guest_service_key (key_id) VALUES (%(key_id)s) ON CONFLICT (is_only) DO NOTHING
+"""
+
+
+class GuestKey(Struct, frozen=True, gc=False):
+    subject_id: UUID
+    wrapped: bytes
+
+
+async def keep_guest_key(
+    connection: AsyncConnection[TupleRow],
+    new: GuestKey,
+    *,
+    restaurant_id: UUID,
+    pseudonym: str,
+) -> GuestKey:
+    """The key that the guest has, or the new one from now on."""
+    parameters = {
+        "subject_id": new.subject_id,
+        "wrapped": new.wrapped,
+        "restaurant_id": restaurant_id,
+        "pseudonym": pseudonym,
+    }
+    while True:
+        rows = await connection.execute(KEEP_GUEST_KEY, parameters, binary=True)
+        row = await rows.fetchone()
+        if row is not None:
+            return GuestKey(*row)
+
+
+async def find_guest_keys(
+    connection: AsyncConnection[TupleRow], subject_ids: Sequence[UUID]
+) -> dict[UUID, bytes]:
+    """The wrapped keys of those that have one. The others were erased."""
+    rows = await connection.execute(FIND_GUEST_KEYS, {"ids": uuids(subject_ids)}, binary=True)
+    return dict(await rows.fetchall())
+
+
+async def find_guest_subject(
+    connection: AsyncConnection[TupleRow], *, restaurant_id: UUID, pseudonym: str
+) -> UUID | None:
+    parameters = {"restaurant_id": restaurant_id, "pseudonym": pseudonym}
+    rows = await connection.execute(FIND_GUEST_SUBJECT, parameters, binary=True)
+    row = await rows.fetchone()
+    return None if row is None else row[0]
+
+
+def find_service_key(connection: Connection[TupleRow]) -> str | None:
+    """The id of the key that this database's guests are sealed with, once there is one."""
+    row = connection.execute(FIND_SERVICE_KEY).fetchone()
+    return None if row is None else row[0]
+
+
+def keep_service_key(connection: Connection[TupleRow], key_id: str) -> str:
+    """Notes the key, unless another is noted; returns which one it is."""
+    connection.execute(KEEP_SERVICE_KEY, {"key_id": key_id})
+    kept = find_service_key(connection)
+    assert kept is not None
+    return kept

@@ -1,0 +1,1 @@
+"""Export, import and replay of the log as NDJSON."""

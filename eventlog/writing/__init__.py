@@ -1,0 +1,1 @@
+"""The write path: commands are batched, decided and committed."""

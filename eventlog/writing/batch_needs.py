@@ -1,0 +1,140 @@
+"""A command on its way, and what the commands of a batch need of the database together."""
+
+from collections.abc import Collection, Hashable, Sequence
+from typing import Any
+from uuid import UUID
+
+from daybook.domain.command import Command, Reads
+from daybook.domain.event import State
+from daybook.eventlog.origin import Origin
+from daybook.eventlog.postgres.binary_arrays import uuids
+from daybook.eventlog.postgres.pipeline import Answer, Link
+from daybook.eventlog.writing.idempotency import IdempotencyKey, Scope
+from daybook.eventlog.writing.live_table import LiveTable
+from daybook.eventlog.writing.unit_of_work import Decided
+
+
+class Submission:
+    """A command on its way, until it has its answer."""
+
+    __slots__ = ("answer", "command", "events", "key", "origin", "reads")
+
+    def __init__(
+        self, command: Command[Any], origin: Origin, key: IdempotencyKey | None = None
+    ) -> None:
+        self.command = command
+        self.origin = origin
+        self.key = key
+        self.reads: Reads = command.reads
+        self.events: list[Decided] = []
+        self.answer: Any = None
+
+
+class Needs:
+    """What the commands of a batch need together; ids by their integers, quick to hash."""
+
+    def __init__(self, submissions: Sequence[Submission]) -> None:
+        self._names: dict[str, dict[int, UUID]] = {}
+        self._anew: set[str] = set()
+        self._tied: dict[str, dict[int, UUID]] = {}
+        self._every: set[str] = set()
+        self._seen: dict[str, dict[int, UUID]] = {}
+        self._seen_tied: dict[str, dict[int, UUID]] = {}
+        self.seen_all: set[str] = set()
+        self._ready: dict[str, dict[Hashable, int]] = {}
+        self.draws: dict[str, int] = {}
+        self.keys: list[Scope] = []
+        for submission in submissions:
+            self._add(submission.reads)
+            if submission.key is not None:
+                self.keys.append(submission.key.scope)
+
+    def _add(self, reads: Reads) -> None:
+        for decider, aggregate_id in reads.names:
+            self._names.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
+            if not reads.from_memory:
+                self._anew.add(decider.name)
+        for decider, aggregate_id in reads.tied:
+            self._tied.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
+        for decider in reads.every:
+            self._every.add(decider.name)
+        for decider, aggregate_id in reads.seen:
+            self._seen.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
+        for decider in reads.seen_all:
+            self.seen_all.add(decider.name)
+        if reads.ready is not None:
+            counts = self._ready.setdefault(reads.ready.name, {})
+            counts[reads.among] = counts.get(reads.among, 0) + reads.ready_count
+        for decider, tied_to in reads.seen_tied:
+            self._seen_tied.setdefault(decider.name, {})[tied_to.int] = tied_to
+        for sequence, count in reads.draws:
+            self.draws[sequence] = self.draws.get(sequence, 0) + count
+
+    def recallable(self, name: str) -> Collection[int]:
+        """The integers of the ids that are named, if what is remembered of them will do."""
+        is_anew = name in self._anew or name in self._every or name in self._tied
+        return () if is_anew else self._names.get(name, {}).keys()
+
+    @property
+    def named(self) -> dict[int, UUID]:
+        return {key: one for names in self._names.values() for key, one in names.items()}
+
+    @property
+    def seen(self) -> list[UUID]:
+        return [one for names in self._seen.values() for one in names.values()]
+
+    def see(self, link: Link, table: LiveTable[Any]) -> Answer | None:
+        """Looks without waiting for anybody."""
+        name = table.decider.name
+        if name in self.seen_all:
+            return link.queue(table.select)
+        if seen := self._seen.get(name):
+            return link.queue(table.see, ids=uuids([*seen.values()]))
+        return None
+
+    def see_tied(self, link: Link, table: LiveTable[Any]) -> Answer | None:
+        tied = self._seen_tied.get(table.decider.name)
+        return link.queue(table.see_tied, tied=uuids([*tied.values()])) if tied else None
+
+    def hold(self, link: Link, table: LiveTable[Any]) -> Answer | None:
+        """One statement a table, whatever is wanted of it, so that its rows are locked in order."""
+        name = table.decider.name
+        names = [*self._names.get(name, {}).values()]
+        if name in self._every:
+            return link.queue(table.hold_every)
+        if tied := self._tied.get(name):
+            return link.queue(table.hold_tied, ids=uuids(names), tied=uuids([*tied.values()]))
+        return link.queue(table.hold, ids=uuids(names)) if names else None
+
+    def pick(self, link: Link, table: LiveTable[Any]) -> list["Pick"]:
+        wanted = self._ready.get(table.decider.name, {})
+        return [Pick(link, table, among, limit) for among, limit in wanted.items() if limit]
+
+
+class Pick:
+    """Ready rows of one table that were asked for, in their order once the answers are there."""
+
+    def __init__(self, link: Link, table: LiveTable[Any], among: Hashable, limit: int) -> None:
+        self.table = table
+        self.among = among
+        self._limit = limit
+        self._held = [link.queue(query, **given) for query, given in table.held_first(among)]
+        self._answers = [link.queue(query, **given) for query, given in table.picks(among, limit)]
+        self.states: list[State] = []
+
+    def go_on(self, link: Link) -> bool:
+        """Queues the statements that depend on the rows locked first; false if none were locked."""
+        if not any(answer.rows() for answer in self._held):
+            return False
+        ready = [state for answer in self._answers for state in load(self.table, answer)]
+        more = self.table.picks_held(self.among, self._limit, ready)
+        self._answers += [link.queue(query, **given) for query, given in more]
+        return True
+
+    def load(self) -> None:
+        picked = [load(self.table, answer) for answer in self._answers]
+        self.states = self.table.merged(self.among, picked)
+
+
+def load(table: LiveTable[Any], answer: Answer) -> list[State]:
+    return [table.load(row) for row in answer.rows()]

@@ -1,0 +1,155 @@
+"""Idempotency keys: the same request, sent again, gets the same answer and has no second effect.
+
+A key belongs to a principal and stands for one request. It is stored with that request's
+fingerprint and the answer, in the transaction of the effect itself, so that there is never one
+without the other. Answers are forgotten in time. That a key had an effect is not: it is spent.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+from uuid import UUID
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from daybook.eventlog.origin import StoredAnswer
+from daybook.eventlog.postgres.binary_arrays import (
+    PackedArray,
+    bigints,
+    byteas,
+    smallints,
+    texts,
+    unnested,
+    uuids,
+)
+
+FIND_KEYS = """
+SELECT asked.principal, asked.key, fingerprint, status, body, command_id, (
+           SELECT notification_id
+           FROM stored_events AS event
+           WHERE (event.originator_id, event.originator_version)
+               = (known.originator_id, known.originator_version)
+       )
+FROM unnest(%(principals)b::text[], %(keys)b::text[]) AS asked (principal, key), LATERAL (
+    SELECT *
+    FROM idempotency_keys AS known
+    WHERE (known.principal, known.key) = (asked.principal, asked.key)
+    OFFSET 0
+) AS known
+"""
+
+FIND_SPENT_KEYS = """
+SELECT principal, key, originator_id
+FROM unnest(%(principals)b::text[], %(keys)b::text[]) AS asked (principal, key), LATERAL (
+    SELECT originator_id
+    FROM spent_keys
+    WHERE digest = md5(asked.principal || ' ' || asked.key)::uuid
+    OFFSET 0
+) AS spent
+"""
+
+_INSERTED = unnested(
+    "principals text, keys text, fingerprints bytea, statuses smallint, bodies bytea, "
+    "commands uuid, ids uuid, versions bigint"
+)
+
+INSERT_KEYS = f"""
+INSERT INTO idempotency_keys (principal, key, fingerprint, status, body, command_id,
+                              originator_id, originator_version)
+SELECT {_INSERTED}
+"""
+
+# The oldest first. The time is that of the statement: an index cannot be asked for one that
+# moves on while it is read.
+FORGET_KEYS = """
+WITH forgotten AS (
+    DELETE FROM idempotency_keys
+    WHERE ctid = ANY(ARRAY(
+        SELECT ctid
+        FROM idempotency_keys
+        WHERE created_at < statement_timestamp() - %(days)s * interval '1 day'
+        ORDER BY created_at
+        LIMIT %(limit)s
+    ))
+    RETURNING principal, key, originator_id
+), spent AS (
+    INSERT INTO spent_keys (digest, originator_id)
+    SELECT md5(principal || ' ' || key)::uuid, originator_id
+    FROM forgotten
+    WHERE originator_id IS NOT NULL
+    ON CONFLICT DO NOTHING
+)
+SELECT count(*) FROM forgotten
+"""
+
+Scope = tuple[str, str]
+
+
+class IdempotencyKey(Struct, frozen=True, kw_only=True):
+    principal: str
+    key: str
+    fingerprint: bytes
+    """Tells the request from every other: what it does, to what, with which body."""
+
+    render: Callable[[Any], StoredAnswer]
+    """Makes what is stored from the command's answer or refusal."""
+
+    @property
+    def scope(self) -> Scope:
+        return self.principal, self.key
+
+
+class KnownKey(Struct, frozen=True, kw_only=True):
+    """A key that was used before, or earlier in this batch."""
+
+    scope: Scope
+    fingerprint: bytes
+    answer: StoredAnswer
+    command_id: UUID
+    position: int | None = None
+    last_event: tuple[UUID, int] | None = None
+
+
+def known_key(row: Sequence[Any]) -> KnownKey:
+    return KnownKey(
+        scope=(row[0], row[1]),
+        fingerprint=row[2],
+        answer=StoredAnswer(row[3], row[4]),
+        command_id=row[5],
+        position=row[6],
+    )
+
+
+def scopes(keys: Sequence[Scope]) -> dict[str, PackedArray]:
+    return {
+        "principals": texts([principal for principal, _ in keys]),
+        "keys": texts([key for _, key in keys]),
+    }
+
+
+def columns(keys: Sequence[KnownKey]) -> dict[str, PackedArray]:
+    last = [key.last_event or (None, None) for key in keys]
+    return {
+        **scopes([key.scope for key in keys]),
+        "fingerprints": byteas([key.fingerprint for key in keys]),
+        "statuses": smallints([key.answer.status for key in keys]),
+        "bodies": byteas([key.answer.body for key in keys]),
+        "commands": uuids([key.command_id for key in keys]),
+        "ids": uuids([aggregate_id for aggregate_id, _ in last]),
+        "versions": bigints([version for _, version in last]),
+    }
+
+
+async def find_key(connection: AsyncConnection[TupleRow], scope: Scope) -> KnownKey | None:
+    """For whoever wants to know before there is a command at all."""
+    rows = await connection.execute(FIND_KEYS, scopes([scope]), binary=True)
+    row = await rows.fetchone()
+    return None if row is None else known_key(row)
+
+
+async def forget_keys(connection: AsyncConnection[TupleRow], *, days: int, limit: int) -> int:
+    """Forgets some of the keys that are older than that; returns how many."""
+    forgotten = await connection.execute(FORGET_KEYS, {"days": days, "limit": limit})
+    ((count,),) = await forgotten.fetchall()
+    return int(count)

@@ -1,0 +1,64 @@
+"""The rows of one live table in one batch: which are new, which change, and which go."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from daybook.domain.event import State
+from daybook.eventlog.postgres.binary_arrays import bigints, uuids
+from daybook.eventlog.postgres.pipeline import Link
+from daybook.eventlog.writing.live_table import LiveTable
+from daybook.eventlog.writing.unit_of_work import Entry
+
+
+def _by_id(state: State) -> int:
+    return state.id.int
+
+
+class Rows:
+    def __init__(self, table: LiveTable[Any], changes: Sequence[Entry]) -> None:
+        self._table = table
+        self._new: list[State] = []
+        self._kept: list[Entry] = []
+        self._gone: list[State] = []
+        finished = table.decider.finished
+        for change in changes:
+            before, after = change.before, change.state
+            assert after is not None
+            was_live = before is not None and not finished(before)
+            is_live = not finished(after)
+            if was_live and is_live and not change.is_anew:
+                self._kept.append(change)
+                continue
+            if before is not None and was_live:
+                self._gone.append(before)
+            if is_live:
+                self._new.append(after)
+
+    def hold_known(self, link: Link, states: Sequence[State]) -> None:
+        """Those that were recalled, whatever was decided about them. If all of them are deleted and
+        nothing else is done, one statement holds them, makes sure of their versions and deletes
+        them."""
+        known = sorted(states, key=_by_id)
+        ids, versions = uuids([one.id for one in known]), [one.version for one in known]
+        claims = uuids([self._table.claim_id(one) for one in known])
+        if self._new or self._kept or len(self._gone) != len(known):
+            given = {"ids": ids, "claims": claims, "versions": bigints(versions)}
+            link.queue(self._table.hold_known, **given)
+        else:
+            counts = {"count": len(known), "versions": sum(versions)}
+            link.queue(self._table.delete_known, ids=ids, claims=claims, **counts)
+            self._gone = []
+
+    def write(self, link: Link) -> None:
+        """What goes into a unique index is inserted sorted: two batches that insert the same keys
+        in opposite order would wait for each other."""
+        table = self._table
+        if self._gone:
+            link.queue(table.delete, ids=uuids([state.id for state in self._gone]))
+        if self._new:
+            self._new.sort(key=_by_id)
+            query, given = table.insertion(self._new)
+            link.queue(query, **given)
+        if self._kept:
+            query, given = table.updating(self._kept)
+            link.queue(query, **given)
