@@ -23,7 +23,7 @@ from daybook.domain.messages.operation import ATTEMPTS_MAX
 from daybook.eventlog.async_tasks import end
 from daybook.eventlog.reading.tail import Readers
 from daybook.eventlog.writing.committer import Committer
-from daybook.projections.operations import Numbers, read_numbers
+from daybook.projections.messages.operations import Numbers, read_numbers
 
 _log = logging.getLogger("daybook")
 

@@ -13,8 +13,8 @@ from daybook.api.shapes import Moment as MomentText
 from daybook.api.shapes import moment
 from daybook.domain.errors import BadValueError
 from daybook.domain.values import read_instant
-from daybook.projections.as_of import READ_BOUNDS, position_of
-from daybook.projections.past_lists import Moment, moment_of
+from daybook.projections.time_travel.lists import Moment, moment_of
+from daybook.projections.time_travel.state_as_of import READ_BOUNDS, position_of
 
 POSITION_DIGITS_MAX = 18
 TEXT_CHARACTERS_MAX = 40

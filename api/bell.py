@@ -16,7 +16,7 @@ from daybook.domain.jobs.work import Selector
 from daybook.eventlog.async_tasks import end
 from daybook.eventlog.notifier import Wakeups
 from daybook.eventlog.reading.tail import Readers
-from daybook.projections.job_picks import Ready, find_ready
+from daybook.projections.jobs.claim_sql import Ready, find_ready
 
 _log = logging.getLogger("daybook")
 

@@ -11,7 +11,7 @@ from daybook.api.queries import DatabaseRead
 from daybook.api.service import Service
 from daybook.api.shapes import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
 from daybook.domain.orders.order import OrderStatus
-from daybook.projections.board import read_board
+from daybook.projections.orders.board import read_board
 
 
 class BoardAnswer(TypedDict):

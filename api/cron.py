@@ -24,7 +24,7 @@ from daybook.api.settings import Settings
 from daybook.api.shapes import Moment, moment
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.origin import StoredAnswer
-from daybook.projections.pending_jobs import Pending, count_pending
+from daybook.projections.jobs.pending_jobs import Pending, count_pending
 
 JOBS_USUAL = 10
 JOBS_MAX = 100

@@ -23,9 +23,9 @@ from daybook.api.requests import bad_request
 from daybook.api.service import Service
 from daybook.domain.jobs.job import Job, JobStatus
 from daybook.domain.values import ERROR_CHARACTERS_MAX
-from daybook.projections.dead_jobs import DeadFilter
-from daybook.projections.dead_search import search_dead
-from daybook.projections.job_place import JobFilter
+from daybook.projections.jobs.dead_job_search import search_dead
+from daybook.projections.jobs.dead_jobs import DeadFilter
+from daybook.projections.jobs.job_filter import JobFilter
 from daybook.projections.page_cursor import BadCursorError
 
 

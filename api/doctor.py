@@ -17,7 +17,7 @@ from daybook.api.queries import Read
 from daybook.api.service import Service
 from daybook.api.shapes import Moment, moment
 from daybook.eventlog.origin import StoredAnswer
-from daybook.projections.findings import Finding, Health
+from daybook.projections.doctor.finding import Finding, Health
 
 
 class FindingJSON(TypedDict):

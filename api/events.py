@@ -34,8 +34,14 @@ from daybook.eventlog.transfer.ndjson import (
     read_line,
     read_page,
 )
-from daybook.projections.log_search import BadRangeError, BadSearchError, Span, find_span, wanted_of
 from daybook.projections.registry import DECIDERS
+from daybook.projections.time_travel.log_search import (
+    BadRangeError,
+    BadSearchError,
+    Span,
+    find_span,
+    wanted_of,
+)
 
 PAGE_USUAL = 1000
 PAGE_MAX = 10_000

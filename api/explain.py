@@ -15,8 +15,8 @@ from daybook.api.requests import read_id
 from daybook.api.shapes import Moment, moment
 from daybook.domain.errors import NotFoundError
 from daybook.eventlog.codec import RecordedEvent
-from daybook.projections.explain import Explanation, explain
-from daybook.projections.reasons import Reason, said_why
+from daybook.projections.explain.explain import Explanation, explain
+from daybook.projections.explain.reasons import Reason, said_why
 
 KINDS = {"orders": "order", "bots": "bot", "jobs": "job", "tickets": "ticket"}
 

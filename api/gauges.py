@@ -25,7 +25,7 @@ from daybook.api.service import Service
 from daybook.api.traffic import Traffic
 from daybook.eventlog.errors import UnavailableError
 from daybook.eventlog.writing.histogram import Meter
-from daybook.projections.readings import Readings, take_readings
+from daybook.projections.gauge_readings import Readings, take_readings
 from daybook.projections.registry import DECIDERS
 
 KEEP_SECONDS = 5.0

@@ -13,7 +13,7 @@ from daybook.api.queries import DatabaseRead
 from daybook.api.service import Service
 from daybook.api.shapes import Moment, moment
 from daybook.domain.values import KEY_CHARACTERS_MAX
-from daybook.projections.held import Held, Holder, read_in_hand
+from daybook.projections.jobs.leases import Held, Holder, read_in_hand
 
 LISTED_USUAL = 200
 LISTED_MAX = 1000

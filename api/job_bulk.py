@@ -31,8 +31,8 @@ from daybook.domain.version_check import AsCounted
 from daybook.eventlog.errors import UnavailableError
 from daybook.eventlog.origin import StoredAnswer
 from daybook.eventlog.writing.idempotency import IdempotencyKey
-from daybook.projections.job_list import JobPage, read_jobs
-from daybook.projections.job_place import JobFilter
+from daybook.projections.jobs.job_filter import JobFilter
+from daybook.projections.jobs.job_list import JobPage, read_jobs
 from daybook.projections.page_cursor import BadCursorError
 from daybook.projections.snapshot import ListBehindError
 

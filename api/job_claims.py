@@ -38,7 +38,7 @@ from daybook.domain.jobs.work import ClaimJobs, FinishJobs, Outcome, Result, Sel
 from daybook.domain.values import LeaseSeconds, Name, Text
 from daybook.eventlog.origin import StoredAnswer
 from daybook.eventlog.writing.idempotency import IdempotencyKey
-from daybook.projections.leases import Extended, Heartbeat, extend_leases
+from daybook.projections.jobs.heartbeats import Extended, Heartbeat, extend_leases
 
 NAMES_MAX = 100
 # Whoever was woken and got nothing is not woken again before this time has passed.

@@ -19,11 +19,11 @@ from daybook.api.shapes import Moment, moment
 from daybook.domain.errors import NotFoundError
 from daybook.domain.jobs.job import JobStatus
 from daybook.domain.values import Name, Text
-from daybook.projections.current import one_job
-from daybook.projections.job_list import JobPage, read_jobs
-from daybook.projections.job_place import JobFilter
+from daybook.projections.by_id import one_job
+from daybook.projections.jobs.job_filter import JobFilter
+from daybook.projections.jobs.job_list import JobPage, read_jobs
 from daybook.projections.page_cursor import CURSOR_LENGTH_MAX, BadCursorError
-from daybook.projections.past_lists import jobs_as_of
+from daybook.projections.time_travel.lists import jobs_as_of
 
 PAGE_USUAL = 100
 PAGE_MAX = 1000

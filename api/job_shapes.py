@@ -11,7 +11,7 @@ from msgspec.json import Encoder
 from daybook.api.shapes import Moment, moment
 from daybook.domain.jobs.job import Job, JobStatus, UniqueScope
 from daybook.domain.jobs.queue import Lanes, Limits, Queue
-from daybook.projections.queue_standings import QueueStanding
+from daybook.projections.jobs.queue_stats import QueueStanding
 
 
 class JobJSON(TypedDict):

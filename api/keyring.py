@@ -29,7 +29,7 @@ from daybook.domain.api_keys.key import Key
 from daybook.domain.api_keys.scope import NAMES, Scope
 from daybook.eventlog.async_tasks import end
 from daybook.eventlog.postgres.connections import connect, cut_off, reader_conninfo
-from daybook.projections.keys import all_keys, changed_keys, read_edition
+from daybook.projections.api_keys.api_keys import all_keys, changed_keys, read_edition
 from daybook.projections.snapshot import begin_snapshot
 
 _log = logging.getLogger("daybook")

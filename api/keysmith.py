@@ -12,7 +12,7 @@ from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.eventlog.writing.committer import Committer
-from daybook.projections.keys import all_keys
+from daybook.projections.api_keys.api_keys import all_keys
 from daybook.projections.registry import DECIDERS, LIVE_TABLES
 
 

@@ -15,8 +15,8 @@ from daybook.api.queries import DatabaseRead
 from daybook.api.service import Service
 from daybook.api.shapes import Moment, moment
 from daybook.domain.messages.operation import OperationKind, OperationStatus
-from daybook.projections.ended_operations import Ended, EndedLately, read_ended
-from daybook.projections.operations import Failed, count_failed
+from daybook.projections.messages.ended_operations import Ended, EndedLately, read_ended
+from daybook.projections.messages.operations import Failed, count_failed
 
 STATS_MINUTES = 5
 FAILED_MAX = 10_000

@@ -39,7 +39,7 @@ from daybook.domain.orders.commands import (
 from daybook.domain.orders.order import Order, OrderKind, OrderStatus
 from daybook.domain.values import Error
 from daybook.eventlog.origin import StoredAnswer
-from daybook.projections.order_list import find_complete
+from daybook.projections.orders.order_list import find_complete
 from daybook.projections.snapshot import ListBehindError
 
 COMPLETE = "daybook.complete_orders"

@@ -29,7 +29,7 @@ from daybook.domain.jobs.work import ClaimJobs, Selector
 from daybook.domain.messages.message import MESSAGE_TYPE, message_id
 from daybook.domain.values import LeaseSeconds, Text
 from daybook.eventlog.origin import StoredAnswer
-from daybook.projections.leases import Extended, extend_claim
+from daybook.projections.jobs.heartbeats import Extended, extend_claim
 
 CONSUMER = "consumer"
 TIMEOUT_MILLISECONDS_MAX = WAIT_SECONDS_MAX * 1000

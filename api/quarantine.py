@@ -18,8 +18,8 @@ from daybook.domain.command import Command
 from daybook.domain.quarantine import Fault, Quarantine, SetAside
 from daybook.eventlog.origin import Origin, StoredAnswer
 from daybook.eventlog.writing.idempotency import IdempotencyKey
-from daybook.projections.examination import fault_to_set_aside
-from daybook.projections.quarantines import all_quarantines
+from daybook.projections.quarantine.first_fault import fault_to_set_aside
+from daybook.projections.quarantine.quarantines import all_quarantines
 
 
 class QuarantineJSON(TypedDict):

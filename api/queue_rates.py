@@ -12,7 +12,7 @@ from daybook.api.queries import DatabaseRead
 from daybook.api.service import Service
 from daybook.api.shapes import Moment, moment
 from daybook.eventlog.transfer.ndjson import POSITION_MAX
-from daybook.projections.queue_rates import SLICE_SECONDS, Slice, read_rates
+from daybook.projections.jobs.queue_rates import SLICE_SECONDS, Slice, read_rates
 
 
 class SliceJSON(TypedDict):

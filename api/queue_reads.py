@@ -14,8 +14,8 @@ from daybook.api.queries import DatabaseRead
 from daybook.api.queues import read_name
 from daybook.api.service import Service
 from daybook.domain.errors import NotFoundError
-from daybook.projections.past_lists import queues_as_of
-from daybook.projections.queue_standings import QueueStanding, read_standings
+from daybook.projections.jobs.queue_stats import QueueStanding, read_standings
+from daybook.projections.time_travel.lists import queues_as_of
 
 # Of each type in a queue. To count a million takes a tenth of a second when the table has just
 # been vacuumed, and five seconds when it has not.

@@ -20,7 +20,7 @@ from daybook.api.problems import RETRY_AFTER, BadInputError
 from daybook.domain.jobs.create import NewJob
 from daybook.eventlog.origin import Origin, StoredAnswer
 from daybook.eventlog.writing.idempotency import IdempotencyKey, find_key
-from daybook.projections.queue_standings import QueueStanding, read_standings
+from daybook.projections.jobs.queue_stats import QueueStanding, read_standings
 
 # For so long what was counted is believed, less what was let in since: to count takes its time.
 LOOK_SECONDS = 0.5

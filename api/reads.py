@@ -16,10 +16,10 @@ from daybook.api.service import Service
 from daybook.api.shapes import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
 from daybook.domain.errors import NotFoundError
 from daybook.domain.orders.order import OrderStatus
-from daybook.projections.current import all_bots, one_bot, one_order
-from daybook.projections.order_list import read_orders
+from daybook.projections.by_id import all_bots, one_bot, one_order
+from daybook.projections.orders.order_list import read_orders
 from daybook.projections.page_cursor import CURSOR_LENGTH_MAX, BadCursorError
-from daybook.projections.past_lists import bots_as_of, orders_as_of
+from daybook.projections.time_travel.lists import bots_as_of, orders_as_of
 
 PAGE_USUAL = 500
 PAGE_MAX = 5000

@@ -48,7 +48,7 @@ from daybook.domain.version_check import AsCounted
 from daybook.eventlog.errors import OutcomeUnknownError
 from daybook.eventlog.origin import Receipt, StoredAnswer
 from daybook.eventlog.writing.idempotency import IdempotencyKey
-from daybook.projections.dead_jobs import DeadFilter, Stretch, count_dead, find_dead
+from daybook.projections.jobs.dead_jobs import DeadFilter, Stretch, count_dead, find_dead
 from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
 
 # Whoever else has something to do waits for one chunk at most: with 500 that was 50 ms, with 100 it

@@ -24,8 +24,8 @@ from daybook.domain.tickets.commands import ChangeRestaurant, OpenedRestaurant, 
 from daybook.domain.tickets.restaurant import Profile, Reset, Restaurant
 from daybook.eventlog.origin import StoredAnswer
 from daybook.projections.page_cursor import BadCursorError, read_cursor, write_cursor
-from daybook.projections.restaurants import one_restaurant, read_restaurants
-from daybook.projections.ticket_list import next_tokens
+from daybook.projections.tickets.restaurants import one_restaurant, read_restaurants
+from daybook.projections.tickets.ticket_list import next_tokens
 
 SLUG_CHARACTERS_MAX = 60
 PREFIX_CHARACTERS_MAX = 12

@@ -27,7 +27,7 @@ from daybook.domain.schedules.schedule import MissedRuns, Plan, Schedule
 from daybook.domain.values import Attempts, LeaseSeconds, Name, Priority, Text
 from daybook.eventlog.origin import StoredAnswer
 from daybook.projections.page_cursor import BadCursorError, read_cursor, write_cursor
-from daybook.projections.schedules import one_schedule, read_schedules
+from daybook.projections.schedules.schedules import one_schedule, read_schedules
 
 DAY_SECONDS = 24 * 3600
 PAGE_USUAL = 100

@@ -9,7 +9,7 @@ from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.eventlog.writing.committer import Committer
-from daybook.projections.examination import fault_to_set_aside
+from daybook.projections.quarantine.first_fault import fault_to_set_aside
 from daybook.projections.registry import DECIDERS, LIVE_TABLES
 
 

@@ -45,7 +45,7 @@ from daybook.eventlog.notifier import Wakeups
 from daybook.eventlog.reading.epochs import Place, epoch_of
 from daybook.eventlog.reading.subscription import Subscription, SubscriptionEndedError
 from daybook.eventlog.reading.tail import Tail, TooManySubscriptionsError
-from daybook.projections.job_labels import JobLabel, read_labels
+from daybook.projections.jobs.job_labels import JobLabel, read_labels
 
 HEARTBEAT_SECONDS = 15.0
 # A client that takes nothing for so long is gone, even if its connection is not.

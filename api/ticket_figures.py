@@ -16,7 +16,7 @@ from daybook.api.service import Service
 from daybook.domain.errors import NotFoundError
 from daybook.domain.patterns import whole
 from daybook.domain.tickets.ticket import TicketStatus
-from daybook.projections.ticket_figures import Figures, figures_of
+from daybook.projections.tickets.ticket_stats import Figures, figures_of
 
 DAY_PATTERN = whole("20[0-9]{2}-[0-9]{2}-[0-9]{2}")
 DAY_CHARACTERS = 10

@@ -26,8 +26,8 @@ from daybook.domain.errors import NotFoundError
 from daybook.domain.tickets.restaurant import restaurant_id
 from daybook.domain.tickets.ticket import Ticket, TicketStatus
 from daybook.projections.page_cursor import BadCursorError
-from daybook.projections.past_tickets import tickets_as_of
-from daybook.projections.ticket_list import Standing, TicketPage, one_ticket, read_tickets
+from daybook.projections.tickets.ticket_list import Standing, TicketPage, one_ticket, read_tickets
+from daybook.projections.time_travel.tickets import tickets_as_of
 
 
 class TicketAnswer(TypedDict):

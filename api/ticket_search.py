@@ -18,8 +18,8 @@ from daybook.api.ticket_shapes import StaffTicketJSON
 from daybook.domain.errors import NotFoundError
 from daybook.domain.tickets.restaurant import Restaurant
 from daybook.eventlog.origin import StoredAnswer
-from daybook.projections.restaurants import one_restaurant
-from daybook.projections.ticket_list import Standing, tickets_of_guest
+from daybook.projections.tickets.restaurants import one_restaurant
+from daybook.projections.tickets.ticket_list import Standing, tickets_of_guest
 
 
 class SearchBody(Body, frozen=True):

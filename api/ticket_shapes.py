@@ -13,7 +13,7 @@ from daybook.api.shapes import Moment, moment
 from daybook.domain.tickets.commands import Served
 from daybook.domain.tickets.restaurant import Call, Reset, Restaurant, Wait, wait_at
 from daybook.domain.tickets.ticket import Ticket, TicketStatus
-from daybook.projections.ticket_list import Standing
+from daybook.projections.tickets.ticket_list import Standing
 
 
 class WaitJSON(TypedDict):

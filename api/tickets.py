@@ -42,7 +42,7 @@ from daybook.domain.tickets.ticket import ID_VERSION, TicketStatus
 from daybook.eventlog.errors import NoGuestKeyError, UnavailableError
 from daybook.eventlog.origin import Origin, StoredAnswer
 from daybook.eventlog.writing.idempotency import IdempotencyKey
-from daybook.projections.ticket_list import one_ticket
+from daybook.projections.tickets.ticket_list import one_ticket
 
 DeskText = Annotated[str, Meta(min_length=1, max_length=40, pattern=PLAIN_PATTERN)]
 TokenText = Annotated[str, Meta(min_length=1, max_length=40)]

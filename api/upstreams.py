@@ -22,8 +22,8 @@ from daybook.domain.errors import NotFoundError
 from daybook.domain.upstreams.record import UpstreamRecord
 from daybook.domain.upstreams.upstream import Upstream
 from daybook.projections.page_cursor import BadCursorError, read_cursor, write_cursor
-from daybook.projections.upstream_records import one_record, read_records
-from daybook.projections.upstreams import all_upstreams, one_upstream
+from daybook.projections.upstreams.upstream_records import one_record, read_records
+from daybook.projections.upstreams.upstreams import all_upstreams, one_upstream
 
 PAGE_USUAL = 100
 PAGE_MAX = 1000

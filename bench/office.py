@@ -27,9 +27,9 @@ from daybook.domain.jobs.job import JobStatus
 from daybook.domain.jobs.manage import CancelJob
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.postgres.connections import owner_conninfo
-from daybook.projections.job_list import read_jobs
-from daybook.projections.job_place import JobFilter
-from daybook.projections.queue_rates import read_rates
+from daybook.projections.jobs.job_filter import JobFilter
+from daybook.projections.jobs.job_list import read_jobs
+from daybook.projections.jobs.queue_rates import read_rates
 
 PAGE = 100
 AT_ONCE = 6

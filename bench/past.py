@@ -21,11 +21,11 @@ from bench.synthetic import EVENTS_PER_TICK, OPENING, TICK, Loader
 from bench.write import DatabaseChoice
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.progress import bar
-from daybook.projections.as_of import position_of
-from daybook.projections.checkpoints import EVENTS_BETWEEN, take_checkpoints
-from daybook.projections.job_place import SECTIONS
-from daybook.projections.past_lists import bots_as_of, jobs_as_of, orders_as_of, queues_as_of
+from daybook.projections.jobs.job_filter import SECTIONS
 from daybook.projections.registry import LIVE_TABLES
+from daybook.projections.time_travel.checkpoints import EVENTS_BETWEEN, take_checkpoints
+from daybook.projections.time_travel.lists import bots_as_of, jobs_as_of, orders_as_of, queues_as_of
+from daybook.projections.time_travel.state_as_of import position_of
 
 EVENTS = 10_000_000
 LOOKS = 30

@@ -146,7 +146,7 @@ async def _derive(conninfo: str, wanted: "Derivation") -> "TupleRow":
     from daybook.eventlog.postgres.connections import connect
     from daybook.eventlog.reading.follower import READ_EVENTS, READ_EVENTS_OF_TOPICS
     from daybook.eventlog.reading.skip_unreadable import apply_readable
-    from daybook.projections.quarantines import set_aside_ids
+    from daybook.projections.quarantine.quarantines import set_aside_ids
     from daybook.projections.registry import DECIDERS, READ_MODELS, WRITTEN_MODELS
 
     mapper = EventMapper(DECIDERS)

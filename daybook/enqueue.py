@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daybook.domain.errors import BadValueError
     from daybook.domain.jobs.create import NewJob
     from daybook.eventlog.origin import Origin
-    from daybook.projections.enqueue import EnqueueError
+    from daybook.projections.transactional_enqueue import EnqueueError
 
 ACTOR = "enqueue"
 
@@ -54,7 +54,7 @@ def enqueue(
 
     Raises BadValue for a value that no job may have, and EnqueueFailed for a connection that cannot
     write the job. The log has the actor behind `enqueue:`, so that it cannot be taken for a key."""
-    from daybook.projections import enqueue as service
+    from daybook.projections import transactional_enqueue as service
 
     new, origin = [_new_job(queue, type, fields)], _origin(actor)
     try:
@@ -73,7 +73,7 @@ async def enqueue_async(
     **fields: Unpack[JobFields],
 ) -> UUID:
     """The same on an async connection."""
-    from daybook.projections import enqueue as service
+    from daybook.projections import transactional_enqueue as service
 
     new, origin = [_new_job(queue, type, fields)], _origin(actor)
     try:

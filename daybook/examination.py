@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from daybook.projections.findings import Finding
+from daybook.projections.doctor.finding import Finding
 
 # Sentences in a narrower column are hard to read; the terminal breaks those lines itself.
 SENTENCE_WIDTH_MIN = 24

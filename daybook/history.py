@@ -44,7 +44,7 @@ def log_command(
     """Show the log: what happened, to what, when and by whom, one line for each event."""
     from daybook.eventlog.errors import SetupError
     from daybook.log import show_log
-    from daybook.projections.log_search import BadSearchError, wanted_of
+    from daybook.projections.time_travel.log_search import BadSearchError, wanted_of
 
     if options["follow"] and until is not None:
         raise click.UsageError("--follow and --to exclude each other.")

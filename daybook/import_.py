@@ -18,7 +18,7 @@ from daybook.eventlog.transfer.import_log import Import, Progress, privileges_se
 from daybook.eventlog.transfer.import_reader import BadLineError, Checker, open_lines
 from daybook.progress import bar
 from daybook.projections.rebuild.errors import RebuildError
-from daybook.projections.refill import DERIVED_TABLES, refill
+from daybook.projections.rebuild.refill import DERIVED_TABLES, refill
 from daybook.projections.registry import DECIDERS
 from daybook.terminal import say
 

@@ -22,7 +22,7 @@ from daybook.eventlog.reading.follower import POLL_SECONDS, SETTLING_SECONDS
 from daybook.eventlog.reading.horizon import Horizon
 from daybook.eventlog.transfer.ndjson import PAGE_ROWS_MAX, Walk, Wanted, read_page
 from daybook.pretty import Pretty
-from daybook.projections.log_search import find_span
+from daybook.projections.time_travel.log_search import find_span
 from daybook.terminal import say, write_lines
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ def _look(choice: "Choice", query: Look[T]) -> T:
 @click.pass_obj
 def explain_command(choice: "Choice", wanted: Any, as_json: bool) -> None:
     """Why an order, a bot, a job or a ticket is where it is, and what comes next."""
-    from daybook.projections.explain import explain
+    from daybook.projections.explain.explain import explain
 
     told = _look(choice, lambda connection: explain(connection, wanted))
     if told is None:
@@ -148,7 +148,7 @@ def doctor_command(choice: "Choice", as_json: bool) -> None:
 
 
 async def _findings(connection: "AsyncConnection[TupleRow]", is_notifying: bool) -> list[Any]:
-    from daybook.projections.doctor import examine
+    from daybook.projections.doctor.doctor import examine
     from daybook.projections.registry import NOTIFICATIONS
 
     off = () if is_notifying else (NOTIFICATIONS,)
@@ -158,7 +158,7 @@ async def _findings(connection: "AsyncConnection[TupleRow]", is_notifying: bool)
 
 async def _clock(connection: "AsyncConnection[TupleRow]") -> Any:
     from daybook.api.clock import now
-    from daybook.projections.findings import Finding, Health
+    from daybook.projections.doctor.finding import Finding, Health
 
     before = now()
     ((theirs,),) = await (await connection.execute("SELECT clock_timestamp()")).fetchall()
@@ -170,7 +170,7 @@ async def _clock(connection: "AsyncConnection[TupleRow]") -> Any:
 
 
 def _local_findings(choice: "Choice") -> list[Any]:
-    from daybook.projections.findings import Finding, Health
+    from daybook.projections.doctor.finding import Finding, Health
 
     settings = choice.settings()
     if settings.database_url is not None or not settings.data_dir.exists():

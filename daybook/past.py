@@ -20,17 +20,17 @@ from daybook.domain.orders.order import Order
 from daybook.domain.tickets.ticket import Ticket
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.reading.fold import fold_histories
-from daybook.projections.as_of import Past
-from daybook.projections.job_place import SECTIONS
-from daybook.projections.past_lists import (
+from daybook.projections.jobs.job_filter import SECTIONS
+from daybook.projections.registry import DECIDERS
+from daybook.projections.time_travel.lists import (
     bots_as_of,
     jobs_as_of,
     moment_of,
     orders_as_of,
     queues_as_of,
 )
-from daybook.projections.past_tickets import restaurants_as_of, tickets_as_of
-from daybook.projections.registry import DECIDERS
+from daybook.projections.time_travel.state_as_of import Past
+from daybook.projections.time_travel.tickets import restaurants_as_of, tickets_as_of
 
 READ_TOUCHED = """
 SELECT originator_id, count(*)

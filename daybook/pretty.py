@@ -11,7 +11,7 @@ from rich.console import Console
 
 from daybook.eventlog.transfer.ndjson import read_line
 from daybook.printable import printable
-from daybook.projections.log_search import TOPICS
+from daybook.projections.time_travel.log_search import TOPICS
 
 SUMMARY_WIDTH = 120
 SUMMARY_WIDTH_MIN = 30

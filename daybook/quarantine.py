@@ -25,7 +25,7 @@ def quarantine_group() -> None:
 @click.pass_obj
 def list_command(choice: "Choice", as_json: bool) -> None:
     """List every order, job, ticket … with an event that cannot be read."""
-    from daybook.projections.quarantines import all_quarantines
+    from daybook.projections.quarantine.quarantines import all_quarantines
 
     async def ask(conninfo: str) -> Any:
         from daybook.eventlog.postgres.connections import connect, reader_conninfo

@@ -115,8 +115,8 @@ def _run(choice: "Choice", reason: str | None, act: "Callable[[Rebuild], Awaitab
     from daybook.api.database import clear_sentences, prepare
     from daybook.eventlog.errors import SetupError
     from daybook.eventlog.gc_tuning import spare_the_collector
+    from daybook.projections.rebuild.audit_log import Operator
     from daybook.projections.rebuild.errors import RebuildError
-    from daybook.projections.rebuild.logbook import Operator
     from daybook.projections.rebuild.rebuild import rebuilding
 
     async def work(conninfo: str) -> T:

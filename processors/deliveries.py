@@ -24,8 +24,8 @@ from daybook.eventlog.errors import UnavailableError
 from daybook.processors.notifications import QUEUE, Notice
 from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
 from daybook.processors.webhook import DeliveryError, Webhook
-from daybook.projections.job_picks import find_ready
-from daybook.projections.ticket_list import Standing, one_ticket
+from daybook.projections.jobs.claim_sql import find_ready
+from daybook.projections.tickets.ticket_list import Standing, one_ticket
 
 _log = logging.getLogger("daybook")
 

@@ -21,8 +21,8 @@ from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.reading.follower import SETTLING_SECONDS, Follower
 from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
-from daybook.projections.enqueue import enqueue_async
 from daybook.projections.registry import DECIDERS
+from daybook.projections.transactional_enqueue import enqueue_async
 
 ACTOR = "system:notifications"
 QUEUE = "notifications"

@@ -19,7 +19,7 @@ from daybook.domain.messages.operation import OPERATION, Operation, OperationSta
 from daybook.eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
 from daybook.eventlog.origin import Receipt
 from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
-from daybook.projections.operations import Due, find_due
+from daybook.projections.messages.operations import Due, find_due
 
 _log = logging.getLogger("daybook.operations")
 

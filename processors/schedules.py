@@ -26,7 +26,7 @@ from daybook.processors.runtime import (
     Runtime,
     Session,
 )
-from daybook.projections.schedules import DueSchedule, find_due_schedules
+from daybook.projections.schedules.schedules import DueSchedule, find_due_schedules
 
 ACTOR = "system:schedules"
 DEED = "fire"

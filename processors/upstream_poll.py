@@ -26,7 +26,7 @@ from daybook.processors.runtime import BATCH_MAX, Runtime
 from daybook.processors.upstream_client import FeedClient, FeedError
 from daybook.processors.upstream_feeds import Feed
 from daybook.processors.upstream_pages import Page
-from daybook.projections.upstream_records import (
+from daybook.projections.upstreams.upstream_records import (
     Known,
     check_records,
     count_vanished,

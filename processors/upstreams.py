@@ -13,7 +13,7 @@ from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, 
 from daybook.processors.upstream_client import FeedClient
 from daybook.processors.upstream_feeds import Feeds
 from daybook.processors.upstream_poll import FeedPoll
-from daybook.projections.upstreams import all_upstreams
+from daybook.projections.upstreams.upstreams import all_upstreams
 
 # Who stands by leaves a poll to the other for so long after the other's last sign of life.
 STANDBY_SECONDS = 60.0

@@ -26,24 +26,24 @@ from daybook.domain.upstreams.record import UPSTREAM_RECORD
 from daybook.domain.upstreams.upstream import UPSTREAM
 from daybook.eventlog.reading.follower import Derivable, Projection
 from daybook.eventlog.writing.live_table import LiveTable
-from daybook.projections.bots import LiveBots
-from daybook.projections.ended_operations import EndedOperations
-from daybook.projections.erased_subjects import ErasedSubjects
-from daybook.projections.finished_jobs import FinishedJobs
-from daybook.projections.finished_orders import FinishedOrders
-from daybook.projections.finished_tickets import FinishedTickets
-from daybook.projections.jobs import LiveJobs
-from daybook.projections.keys import LiveKeys
-from daybook.projections.operations import LiveOperations
-from daybook.projections.orders import LiveOrders
-from daybook.projections.quarantines import LiveQuarantines
-from daybook.projections.queues import LiveQueues
-from daybook.projections.restaurants import LiveRestaurants
+from daybook.projections.api_keys.api_keys import LiveKeys
+from daybook.projections.jobs.finished_jobs import FinishedJobs
+from daybook.projections.jobs.jobs import LiveJobs
+from daybook.projections.jobs.queues import LiveQueues
+from daybook.projections.messages.ended_operations import EndedOperations
+from daybook.projections.messages.operations import LiveOperations
+from daybook.projections.orders.bots import LiveBots
+from daybook.projections.orders.finished_orders import FinishedOrders
+from daybook.projections.orders.orders import LiveOrders
+from daybook.projections.quarantine.quarantines import LiveQuarantines
 from daybook.projections.running_rebuilds import RunningRebuilds
-from daybook.projections.schedules import LiveSchedules
-from daybook.projections.tickets import LiveTickets
-from daybook.projections.upstream_records import LiveUpstreamRecords
-from daybook.projections.upstreams import LiveUpstreams
+from daybook.projections.schedules.schedules import LiveSchedules
+from daybook.projections.tickets.erased_subjects import ErasedSubjects
+from daybook.projections.tickets.finished_tickets import FinishedTickets
+from daybook.projections.tickets.restaurants import LiveRestaurants
+from daybook.projections.tickets.tickets import LiveTickets
+from daybook.projections.upstreams.upstream_records import LiveUpstreamRecords
+from daybook.projections.upstreams.upstreams import LiveUpstreams
 
 DECIDERS: tuple[Decider[Any], ...] = (
     ORDER,
@@ -65,7 +65,7 @@ DECIDERS: tuple[Decider[Any], ...] = (
 
 # This order is the order in which every batch of every process locks rows. Two processes with
 # different orders would deadlock: append, and never swap while old processes still run. Lanes are
-# held after all of them, in the second round trip: see `projections/lanes.py`.
+# held after all of them, in the second round trip: see `projections/jobs/lanes.py`.
 _READABLE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveOrders(),
     LiveBots(),

@@ -13,8 +13,8 @@ from daybook.domain.tickets.restaurant import Profile, Reset, Restaurant, restau
 from daybook.domain.tickets.ticket import Guest, Ticket
 from daybook.eventlog.reading.follower import Follower
 from daybook.eventlog.writing.committer import Committer
-from daybook.projections.finished_tickets import FinishedTickets
 from daybook.projections.registry import LIVE_TABLES
+from daybook.projections.tickets.finished_tickets import FinishedTickets
 from tests.kitchen import MAPPER, origin, rows
 
 SLUG = "trattoria"

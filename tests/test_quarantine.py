@@ -20,10 +20,10 @@ from daybook.audit.world import World
 from daybook.auditing import derive_anew
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.reading.epochs import Place
-from daybook.projections.as_of import Past
-from daybook.projections.doctor import examine
-from daybook.projections.findings import Finding, Health
+from daybook.projections.doctor.doctor import examine
+from daybook.projections.doctor.finding import Finding, Health
 from daybook.projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
+from daybook.projections.time_travel.state_as_of import Past
 from tests.api.http import GUEST_KEY, Api, open_api, some_settings
 from tests.api.working import enqueue
 from tests.poison import JOB_POISONS, POISONS, append, spoil

@@ -18,10 +18,10 @@ from daybook.api.errands.words import Began, Compared, Found, Reached, Task, Tro
 from daybook.eventlog.errors import SetupError, UnknownTopicError
 from daybook.eventlog.gc_tuning import spare_the_collector
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
-from daybook.projections.doctor import examine
+from daybook.projections.doctor.doctor import examine
+from daybook.projections.rebuild.audit_log import Operator
 from daybook.projections.rebuild.comparison import NAMED_MAX, Comparison
 from daybook.projections.rebuild.errors import RebuildError
-from daybook.projections.rebuild.logbook import Operator
 from daybook.projections.rebuild.rebuild import rebuilding
 from daybook.projections.rebuild.targets import TARGETS, Target
 

@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from daybook.projections.findings import Health
+from daybook.projections.doctor.finding import Health
 
 Work = Literal["rebuild", "verify", "examine"]
 

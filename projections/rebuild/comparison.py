@@ -8,7 +8,7 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from daybook.eventlog.postgres.connections import SCHEMA
 from daybook.eventlog.reading.follower import Cursor
-from daybook.projections.rebuild.copies import Copy
+from daybook.projections.rebuild.shadow_tables import Copy
 from daybook.projections.rebuild.targets import Connection
 
 NAMED_MAX = 20

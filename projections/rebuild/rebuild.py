@@ -16,8 +16,19 @@ from daybook.eventlog.postgres.connections import connect, owner_conninfo
 from daybook.eventlog.reading.epochs import enter_epoch
 from daybook.eventlog.reading.follower import SETTLING_SECONDS
 from daybook.eventlog.reading.horizon import READ_LAST_POSITION, Horizon
+from daybook.projections.rebuild.audit_log import OPERATOR, Logbook, Operator, found_by
 from daybook.projections.rebuild.comparison import Comparison, compare
-from daybook.projections.rebuild.copies import (
+from daybook.projections.rebuild.errors import RebuildError
+from daybook.projections.rebuild.replay import (
+    END_OF_LOG,
+    Goals,
+    goals_at,
+    is_behind,
+    replay_all,
+    replay_chunk,
+    running_cursors,
+)
+from daybook.projections.rebuild.shadow_tables import (
     BEFORE,
     SHADOW,
     Copy,
@@ -27,17 +38,6 @@ from daybook.projections.rebuild.copies import (
     make_copy,
     make_indexes,
     refuse_dependents,
-)
-from daybook.projections.rebuild.errors import RebuildError
-from daybook.projections.rebuild.logbook import OPERATOR, Logbook, Operator, found_by
-from daybook.projections.rebuild.replay import (
-    END_OF_LOG,
-    Goals,
-    goals_at,
-    is_behind,
-    replay_all,
-    replay_chunk,
-    running_cursors,
 )
 from daybook.projections.rebuild.switch import describe_holders, try_switch
 from daybook.projections.rebuild.targets import Connection, Target

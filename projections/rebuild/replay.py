@@ -18,8 +18,8 @@ from daybook.eventlog.reading.follower import (
     READ_EVENTS_OF_TOPICS,
     Cursor,
 )
-from daybook.projections.quarantines import set_aside_ids
-from daybook.projections.rebuild.copies import Copy, store_cursor
+from daybook.projections.quarantine.quarantines import set_aside_ids
+from daybook.projections.rebuild.shadow_tables import Copy, store_cursor
 from daybook.projections.rebuild.targets import MAPPER, TARGETS, Connection, Events, Target
 
 CHUNK = 20_000

@@ -15,7 +15,8 @@ from daybook.eventlog.postgres.connections import SCHEMA
 from daybook.eventlog.reading.epochs import epoch_of
 from daybook.eventlog.reading.follower import ENROL_FOLLOWER, HOLD_CURSOR, MOVE_CURSOR, Cursor
 from daybook.projections.rebuild.comparison import Comparison, compare
-from daybook.projections.rebuild.copies import (
+from daybook.projections.rebuild.replay import END_OF_LOG, goals_at, replay_all
+from daybook.projections.rebuild.shadow_tables import (
     BEFORE,
     SHADOW,
     Copy,
@@ -23,7 +24,6 @@ from daybook.projections.rebuild.copies import (
     forget_cursor,
     store_cursor,
 )
-from daybook.projections.rebuild.replay import END_OF_LOG, goals_at, replay_all
 from daybook.projections.rebuild.targets import Connection, Target
 
 # Somebody who was stopped in the middle of it holds the writers up no longer than this.

@@ -6,7 +6,7 @@ import pytest
 from msgspec import Struct
 
 from daybook.api.admission import DRAINED, Admission, Thresholds, Verdict
-from daybook.projections.operations import Numbers
+from daybook.projections.messages.operations import Numbers
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from daybook.projections import dead_search, queue_rates
+from daybook.projections.jobs import dead_job_search, queue_rates
 from tests.api.counter import act, call_next, join, open_restaurant
 from tests.api.http import Api
 from tests.api.working import bury, claim, complete, enqueue, enqueue_many
@@ -123,7 +123,7 @@ async def test_a_search_among_many_looks_at_a_stretch_and_goes_on_behind_it(
 ) -> None:
     (rare,) = await bury(api, 1, "rare")
     await bury(api, 5, "usual")
-    monkeypatch.setattr(dead_search, "LOOKED_AT_MAX", 2)
+    monkeypatch.setattr(dead_job_search, "LOOKED_AT_MAX", 2)
     pages, cursor = list[list[str]](), ""
     while True:
         told = (await api.get(f"/api/dlq?error=rare{cursor}")).json

@@ -3,7 +3,7 @@
 import pytest
 
 from daybook.domain.orders.order import OrderStatus
-from daybook.projections import board as boards
+from daybook.projections.orders import board as boards
 from tests.api.http import Api
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ from daybook.domain.jobs.job import JobStatus
 from daybook.domain.jobs.manage import RetryJobs
 from daybook.eventlog.errors import OutcomeUnknownError, UnavailableError
 from daybook.eventlog.writing.committer import Committer
-from daybook.projections.dead_jobs import count_dead
+from daybook.projections.jobs.dead_jobs import count_dead
 from tests.api.http import Answer, Api
 from tests.api.working import bury, claim, enqueue, fail
 from tests.kitchen import origin, rows

@@ -13,7 +13,7 @@ import pytest
 
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors.operations import Operations
-from daybook.projections.doctor import examine
+from daybook.projections.doctor.doctor import examine
 from tests.api.http import Answer, Api
 from tests.api.test_messages import item, pop
 from tests.api.test_operations import (

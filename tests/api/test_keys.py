@@ -21,7 +21,7 @@ from daybook.api.door import Door
 from daybook.api.hosts import KnownHosts
 from daybook.api.key_text import KEY_PATTERN, new_key_text, new_name, read_key_text
 from daybook.api.keyring import ANSWER_SECONDS_MAX, STALE_SECONDS_MAX, Keyring
-from daybook.projections.keys import changed_keys
+from daybook.projections.api_keys.api_keys import changed_keys
 from tests.api.holding import Holder, holder, issue, name_of, refresh, revoke, rotate
 from tests.api.http import Answer, Api, open_api, some_settings
 from tests.kitchen import eventually, rows

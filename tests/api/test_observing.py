@@ -18,7 +18,7 @@ from daybook.api.happenings import logger, written
 from daybook.api.key_text import read_key_text
 from daybook.api.tracing import Traced, exporting, trace_of
 from daybook.eventlog.errors import SetupError
-from daybook.projections.readings import BOT_STATUSES
+from daybook.projections.gauge_readings import BOT_STATUSES
 from tests.api.counter import LINE, join, open_counter_api, open_restaurant, party
 from tests.api.holding import Holder, holder, issue, name_of, refresh
 from tests.api.http import Api

@@ -16,7 +16,7 @@ from daybook.domain.jobs.create import RESTARTED_BECAUSE
 from daybook.eventlog.reading.follower import Projection
 from daybook.processors.operations import Operations
 from daybook.processors.runtime import Processor
-from daybook.projections.ended_operations import EndedOperations
+from daybook.projections.messages.ended_operations import EndedOperations
 from daybook.projections.rebuild.rebuild import rebuilding
 from daybook.projections.rebuild.targets import TARGETS
 from tests.api.http import Answer, Api, api_of

@@ -7,7 +7,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.api.service import Service
 from daybook.eventlog.reading.follower import Follower
-from daybook.projections.finished_orders import FinishedOrders
+from daybook.projections.orders.finished_orders import FinishedOrders
 from tests.api.http import Api, api_of, open_api
 from tests.kitchen import MAPPER, rows
 from tests.proxy import proxy_to

@@ -19,9 +19,9 @@ from daybook.audit.world import World
 from daybook.auditing import derive_anew
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.reading.follower import Follower
-from daybook.projections.checkpoints import take_checkpoints
-from daybook.projections.leases import Heartbeat, extend_leases
+from daybook.projections.jobs.heartbeats import Heartbeat, extend_leases
 from daybook.projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
+from daybook.projections.time_travel.checkpoints import take_checkpoints
 from tests.json_copies import copy_as_json
 from tests.kitchen import MAPPER, Kitchen, open_kitchen
 from tests.workshop import Workshop

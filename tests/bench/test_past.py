@@ -9,8 +9,8 @@ import pytest
 from bench.past import LISTS, fill
 from bench.synthetic import Loader
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
-from daybook.projections.as_of import Past
 from daybook.projections.registry import LIVE_TABLES
+from daybook.projections.time_travel.state_as_of import Past
 from tests.kitchen import fold_of_the_log, live_rows, rows
 
 pytestmark = pytest.mark.anyio

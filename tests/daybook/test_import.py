@@ -16,8 +16,7 @@ import daybook.eventlog.transfer.import_log
 import daybook.eventlog.transfer.import_reader
 from daybook.eventlog.postgres.connections import connect_in_thread, writer_conninfo
 from daybook.eventlog.transfer.import_reader import numbered
-from daybook.projections import refill
-from daybook.projections.rebuild import replay
+from daybook.projections.rebuild import refill, replay
 from daybook.projections.registry import READ_MODELS
 from tests.api.http import open_api
 from tests.daybook.history import fill, fill_many, log_size, run, table

@@ -13,7 +13,7 @@ import pytest
 from msgspec import Raw
 
 from daybook.pretty import Pretty, summary
-from daybook.projections.log_search import TOPICS
+from daybook.projections.time_travel.log_search import TOPICS
 from tests.daybook.conftest import Serving
 from tests.daybook.history import fill, fill_many, run
 from tests.kitchen import open_kitchen, rows

@@ -28,8 +28,8 @@ from daybook.domain.values import INSTANT_FIRST, INSTANT_LAST
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import UnreadableEventError
 from daybook.eventlog.origin import Origin
-from daybook.projections.enqueue import enqueue
 from daybook.projections.registry import DECIDERS
+from daybook.projections.transactional_enqueue import enqueue
 from tests.kitchen import fold_of_the_log, live_rows, rows
 from tests.workshop import new_job, open_workshop
 

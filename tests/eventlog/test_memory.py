@@ -17,7 +17,7 @@ from daybook.domain.jobs.work import ExpireLease, FinishJobs, Outcome
 from daybook.eventlog.postgres.connection_caches import drop_caches
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.writing.row_cache import Memory
-from daybook.projections.jobs import REMEMBERED_BYTES_MAX, LiveJobs
+from daybook.projections.jobs.jobs import REMEMBERED_BYTES_MAX, LiveJobs
 from tests.kitchen import rows
 from tests.workshop import Workshop, open_workshop, raw
 

@@ -19,7 +19,7 @@ from daybook.processors.dispatch import Dispatch
 from daybook.processors.leases import Leases
 from daybook.processors.recovery import Recovery
 from daybook.processors.runtime import Kitchen as Rules
-from daybook.projections.leases import Heartbeat, extend_leases
+from daybook.projections.jobs.heartbeats import Heartbeat, extend_leases
 from daybook.projections.registry import MIGRATIONS
 from tests.conftest import empty, fresh_database, reachable_directory
 from tests.faketime import FakeClock, needs_faketime, server_with_fake_clock

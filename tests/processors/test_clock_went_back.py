@@ -18,7 +18,7 @@ from daybook.processors.database_clock import DatabaseClock
 from daybook.processors.dispatch import Dispatch
 from daybook.processors.leases import Leases
 from daybook.processors.runtime import STANDARD_KITCHEN, Runtime, Session
-from daybook.projections.operations import find_due
+from daybook.projections.messages.operations import find_due
 from tests.kitchen import Kitchen, eventually, open_kitchen, rows
 from tests.processors.feed import serving_feed
 from tests.processors.scene import auto_bot

@@ -12,7 +12,7 @@ from daybook.api.service import Service
 from daybook.domain.messages.commands import _message
 from daybook.processors import duty, operations
 from daybook.processors.operations import Operations
-from daybook.projections.operations import Due
+from daybook.projections.messages.operations import Due
 from tests.api.http import Api
 from tests.api.test_messages import item
 from tests.api.test_operations import BUSY, CALM, make_busy, opened, push, until_done

@@ -15,9 +15,9 @@ from daybook.domain.jobs.work import Outcome
 from daybook.domain.orders.commands import DeleteOrder, RestoreOrder
 from daybook.domain.orders.order import Order, OrderKind
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
-from daybook.projections.as_of import Past, position_of
-from daybook.projections.checkpoints import take_checkpoints
 from daybook.projections.registry import DECIDERS
+from daybook.projections.time_travel.checkpoints import take_checkpoints
+from daybook.projections.time_travel.state_as_of import Past, position_of
 from tests.json_copies import copy_as_json
 from tests.kitchen import MAPPER, open_kitchen, rows
 from tests.workshop import Workshop

@@ -15,9 +15,13 @@ from daybook.eventlog.postgres.connections import (
     writer_conninfo,
 )
 from daybook.eventlog.writing.live_table import LiveTable
-from daybook.projections.as_of import Past
-from daybook.projections.checkpoints import due_tables, latest_checkpoint, take_checkpoints
 from daybook.projections.registry import LIVE_TABLES
+from daybook.projections.time_travel.checkpoints import (
+    due_tables,
+    latest_checkpoint,
+    take_checkpoints,
+)
+from daybook.projections.time_travel.state_as_of import Past
 from tests.json_copies import copy_as_json
 from tests.kitchen import MAPPER, fold_of_the_log, live_rows, open_kitchen, rows
 from tests.projections.rebuilds import make_anew

@@ -13,7 +13,7 @@ import daybook
 from daybook.domain.jobs.work import Outcome
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.postgres.connections import owner_conninfo
-from daybook.projections.enqueue import enqueue, enqueue_async
+from daybook.projections.transactional_enqueue import enqueue, enqueue_async
 from tests.kitchen import fold_of_the_log, live_rows, rows
 from tests.workshop import new_job, open_workshop, raw
 

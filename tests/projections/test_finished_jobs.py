@@ -14,8 +14,8 @@ from daybook.domain.jobs.manage import CancelJob, RetryJob
 from daybook.domain.jobs.work import Outcome
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.reading.follower import READ_EVENTS_OF_TOPICS
-from daybook.projections import enqueue, migrations
-from daybook.projections.finished_jobs import FinishedJobs
+from daybook.projections import migrations, transactional_enqueue
+from daybook.projections.jobs.finished_jobs import FinishedJobs
 from tests.kitchen import MAPPER, origin, rows
 from tests.workshop import Workshop, new_job, open_workshop
 
@@ -124,7 +124,7 @@ async def test_one_whose_key_is_used_again_in_somebody_elses_transaction_leaves_
         await workshop.job(**KEYED)
         await do_all(workshop)
     with psycopg.connect(owner_conninfo(database)) as theirs:
-        enqueue.enqueue(theirs, [new_job(**KEYED)], origin())
+        transactional_enqueue.enqueue(theirs, [new_job(**KEYED)], origin())
         assert numbers(database) == [1]
         theirs.commit()
 

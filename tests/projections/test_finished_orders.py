@@ -14,7 +14,11 @@ from daybook.eventlog.postgres.connections import (
     reader_conninfo,
 )
 from daybook.eventlog.reading.follower import READ_EVENTS, Follower
-from daybook.projections.finished_orders import READ_FINISHED_ORDERS, FinishedOrders, load_finished
+from daybook.projections.orders.finished_orders import (
+    READ_FINISHED_ORDERS,
+    FinishedOrders,
+    load_finished,
+)
 from daybook.projections.page_cursor import NUMBER_MAX
 from tests.kitchen import MAPPER, Kitchen, open_kitchen, rows
 

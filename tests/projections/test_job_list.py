@@ -17,9 +17,9 @@ from daybook.domain.jobs.job import Job, JobStatus, UniqueScope
 from daybook.domain.jobs.manage import CancelJob, RetryJob
 from daybook.domain.jobs.work import Outcome
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
-from daybook.projections.current import one_job
-from daybook.projections.job_list import read_jobs
-from daybook.projections.job_place import JobFilter, Place
+from daybook.projections.by_id import one_job
+from daybook.projections.jobs.job_filter import JobFilter, Place
+from daybook.projections.jobs.job_list import read_jobs
 from daybook.projections.page_cursor import BadCursorError
 from tests.workshop import Workshop, new_job, open_workshop
 

@@ -7,8 +7,8 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.job import JobStatus
-from daybook.projections.job_place import JobFilter, Place
-from daybook.projections.job_walks import OF_SOURCES, OF_SUBJECT
+from daybook.projections.jobs.job_filter import JobFilter, Place
+from daybook.projections.jobs.job_list_sql import OF_SOURCES, OF_SUBJECT
 from daybook.projections.snapshot import PLAN_BY_INDEX
 from tests.projections.test_job_list import open_reader
 

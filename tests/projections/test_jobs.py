@@ -14,8 +14,8 @@ from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
 from daybook.domain.jobs.queue import Limits, Rate
 from daybook.domain.jobs.work import FinishJobs, Outcome, Selector
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
-from daybook.projections.job_picks import COLUMNS, find_ready
-from daybook.projections.jobs import LiveJobs
+from daybook.projections.jobs.claim_sql import COLUMNS, find_ready
+from daybook.projections.jobs.jobs import LiveJobs
 from tests.kitchen import fold_of_the_log, live_rows, rows
 from tests.workshop import Workshop, new_job, open_workshop, raw
 

@@ -31,7 +31,7 @@ from daybook.domain.orders.commands import (
 )
 from daybook.domain.orders.order import Order, OrderKind, OrderStatus
 from daybook.eventlog.postgres.connections import owner_conninfo, writer_conninfo
-from daybook.projections.orders import PICK_AGED_ORDERS
+from daybook.projections.orders.orders import PICK_AGED_ORDERS
 from tests.kitchen import Kitchen, fold_of_the_log, live_rows, open_kitchen, rows
 from tests.projections.test_plans import _nodes
 

@@ -19,8 +19,8 @@ from daybook.domain.jobs.queue import Lanes
 from daybook.domain.jobs.work import ClaimJobs, FinishJobs, Outcome, Selector
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.projections import migrations
-from daybook.projections.doctor import examine
-from daybook.projections.explain import explain
+from daybook.projections.doctor.doctor import examine
+from daybook.projections.explain.explain import explain
 from daybook.projections.rebuild.rebuild import rebuilding
 from daybook.projections.rebuild.targets import TARGETS
 from tests.kitchen import fold_of_the_log, live_rows, rows

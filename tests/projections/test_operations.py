@@ -25,10 +25,15 @@ from daybook.domain.messages.commands import (
 from daybook.domain.messages.message import MESSAGE_TYPE, message_key
 from daybook.domain.messages.operation import Operation
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
-from daybook.projections.operations import COUNT_FAILED, FIND_DUE, READ_STANDING, SEE_TIED_LANES
-from daybook.projections.past_lists import queues_as_of
-from daybook.projections.queue_standings import read_standings
+from daybook.projections.jobs.queue_stats import read_standings
+from daybook.projections.messages.operations import (
+    COUNT_FAILED,
+    FIND_DUE,
+    READ_STANDING,
+    SEE_TIED_LANES,
+)
 from daybook.projections.rebuild import replay
+from daybook.projections.time_travel.lists import queues_as_of
 from tests.kitchen import MAPPER, fold_of_the_log, live_rows, rows
 from tests.processes import daybook
 from tests.projections.rebuilds import follow, make_anew, verify, wrong

@@ -13,7 +13,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-import daybook.projections.order_list
+import daybook.projections.orders.order_list
 from daybook.domain.orders.commands import (
     AssignOrder,
     ClearOrders,
@@ -25,10 +25,10 @@ from daybook.domain.orders.order import Order, OrderKind, OrderStatus
 from daybook.eventlog.notifier import Wakeups
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.eventlog.reading.follower import Follower
-from daybook.projections.current import all_bots, one_bot, one_order
-from daybook.projections.finished_orders import FinishedOrders
-from daybook.projections.order_list import find_complete, read_orders
-from daybook.projections.order_place import Place
+from daybook.projections.by_id import all_bots, one_bot, one_order
+from daybook.projections.orders.finished_orders import FinishedOrders
+from daybook.projections.orders.order_cursor import Place
+from daybook.projections.orders.order_list import find_complete, read_orders
 from daybook.projections.page_cursor import BadCursorError
 from daybook.projections.snapshot import ListBehindError
 from tests.kitchen import MAPPER, Kitchen, open_kitchen
@@ -294,7 +294,7 @@ async def test_a_cursor_serves_the_list_of_its_own_status_only(database: str) ->
 async def test_a_list_gives_up_when_the_read_model_is_hopelessly_behind(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daybook.projections.order_list, "TAIL_MAX", 2)
+    monkeypatch.setattr(daybook.projections.orders.order_list, "TAIL_MAX", 2)
     async with open_kitchen(database) as kitchen, read_model(database) as follower:
         for _ in range(3):
             await cook(kitchen, await kitchen.order())

@@ -16,7 +16,7 @@ import daybook.eventlog
 import daybook.projections
 from daybook.eventlog.postgres.connections import writer_conninfo
 from daybook.eventlog.postgres.key_lookup import same
-from daybook.projections.orders import UPDATE_ORDERS
+from daybook.projections.orders.orders import UPDATE_ORDERS
 
 # A placeholder of the packed parameters that only writers' batches have.
 PACKED = re.compile(r"%\((\w+)\)[bs]")

@@ -11,7 +11,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.reading.follower import Follower
-from daybook.projections.leases import Heartbeat, extend_leases
+from daybook.projections.jobs.heartbeats import Heartbeat, extend_leases
 from daybook.projections.rebuild import rebuild as rebuild_module
 from daybook.projections.rebuild import replay
 from daybook.projections.rebuild.errors import RebuildError

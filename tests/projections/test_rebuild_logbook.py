@@ -6,7 +6,7 @@ import pytest
 
 from daybook.eventlog.postgres.connections import connect
 from daybook.projections.rebuild import replay
-from daybook.projections.rebuild.logbook import Operator
+from daybook.projections.rebuild.audit_log import Operator
 from daybook.projections.rebuild.rebuild import rebuilding
 from daybook.projections.rebuild.targets import TARGETS
 from daybook.projections.running_rebuilds import REBUILD_LOCK
@@ -114,7 +114,7 @@ async def test_one_that_was_killed_is_said_to_be_over_by_the_next(
 
     class Killing(Unwatched):
         def begin(self, what: str) -> None:  # noqa: ARG002 (the protocol)
-            monkeypatch.setattr("daybook.projections.rebuild.logbook.Committer", None)
+            monkeypatch.setattr("daybook.projections.rebuild.audit_log.Committer", None)
             raise Killed
 
     # Without a committer the end cannot be written either: the error is that of the attempt.

@@ -18,7 +18,7 @@ from daybook.domain.jobs.manage import CancelJob, ConfigureQueue
 from daybook.domain.jobs.queue import Limits, Rate
 from daybook.domain.jobs.work import ClaimJobs, Selector
 from daybook.eventlog.postgres.connections import writer_conninfo
-from daybook.projections.limited_picks import PICK_LIMITED
+from daybook.projections.jobs.limited_claim_sql import PICK_LIMITED
 from tests.conftest import empty
 from tests.projections.test_plans import PACKED, _nodes
 from tests.workshop import Workshop, new_job, open_workshop

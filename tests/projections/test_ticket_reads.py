@@ -12,9 +12,12 @@ from uuid_utils.compat import uuid7
 from daybook.domain.tickets.commands import CancelTicket
 from daybook.domain.tickets.ticket import Ticket
 from daybook.eventlog.postgres.connections import reader_conninfo
-from daybook.projections.finished_tickets import READ_FINISHED_TICKETS, READ_GUESTS_FINISHED_TICKETS
 from daybook.projections.snapshot import PLAN_BY_INDEX
-from daybook.projections.ticket_list import READ_GUESTS_TICKETS, READ_LINE, READ_TICKET
+from daybook.projections.tickets.finished_tickets import (
+    READ_FINISHED_TICKETS,
+    READ_GUESTS_FINISHED_TICKETS,
+)
+from daybook.projections.tickets.ticket_list import READ_GUESTS_TICKETS, READ_LINE, READ_TICKET
 from tests.counter import SLUG, fold_finished_tickets, open_counter
 from tests.kitchen import rows
 

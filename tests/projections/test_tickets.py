@@ -15,7 +15,7 @@ from daybook.domain.tickets.commands import (
 )
 from daybook.domain.tickets.ticket import Ticket, TicketStatus
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
-from daybook.projections.ticket_list import one_ticket
+from daybook.projections.tickets.ticket_list import one_ticket
 from tests.counter import SLUG, counts, line_of, open_counter
 from tests.kitchen import fold_of_the_log, live_rows, rows
 

@@ -1,0 +1,67 @@
+"""Orders, bots and jobs as they are now: asked for by id, and the bots there are.
+
+Whoever is in a live table is there as of this moment; whoever is not has finished, or never was,
+and the log tells which. The live table is asked first, so that what leaves it in between is found
+in the log.
+"""
+
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from daybook.domain.jobs.job import Job
+from daybook.domain.orders.bot import Bot
+from daybook.domain.orders.order import Order
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.reading.fold import fold_histories, refuse_unreadable
+from daybook.eventlog.writing.live_table import LiveTable
+from daybook.projections.jobs.jobs import SELECT_JOBS, LiveJobs
+from daybook.projections.orders.bots import SELECT_BOTS, LiveBots
+from daybook.projections.orders.orders import SELECT_ORDERS, LiveOrders
+from daybook.projections.registry import DECIDERS
+
+READ_ORDER = f"{SELECT_ORDERS} WHERE id = %(id)s"
+READ_BOT = f"{SELECT_BOTS} WHERE id = %(id)s"
+READ_JOB = f"{SELECT_JOBS} WHERE id = %(id)s"
+READ_BOTS = f"{SELECT_BOTS} ORDER BY created_at DESC, id DESC"
+
+_ORDERS, _BOTS, _JOBS = LiveOrders(), LiveBots(), LiveJobs()
+_MAPPER = EventMapper(DECIDERS)
+
+
+async def one_order(connection: AsyncConnection[TupleRow], order_id: UUID) -> Order | None:
+    """Complete and deleted ones too; None when there never was such an order."""
+    found: Order | None = await _one(connection, _ORDERS, READ_ORDER, order_id)
+    return found
+
+
+async def one_bot(connection: AsyncConnection[TupleRow], bot_id: UUID) -> Bot | None:
+    """Deleted ones too; None when there never was such a bot."""
+    found: Bot | None = await _one(connection, _BOTS, READ_BOT, bot_id)
+    return found
+
+
+async def one_job(connection: AsyncConnection[TupleRow], job_id: UUID) -> Job | None:
+    """One that is over, too; None when there never was such a job."""
+    found: Job | None = await _one(connection, _JOBS, READ_JOB, job_id)
+    return found
+
+
+async def all_bots(connection: AsyncConnection[TupleRow]) -> list[Bot]:
+    """Every bot that is not deleted, newest first."""
+    rows = await connection.execute(READ_BOTS, binary=True)
+    return [_BOTS.load(row) for row in await rows.fetchall()]
+
+
+async def _one(
+    connection: AsyncConnection[TupleRow], table: LiveTable[Any], query: str, wanted: UUID
+) -> Any:
+    row = await (await connection.execute(query, {"id": wanted}, binary=True)).fetchone()
+    if row is not None:
+        return table.load(row)
+    folded = await fold_histories(connection, _MAPPER, [wanted], on_unreadable=refuse_unreadable)
+    found = folded.get(wanted)
+    # A bot that is asked for as an order is no order.
+    return found if isinstance(found, table.decider.state) else None

@@ -1,0 +1,129 @@
+"""What may be wrong, and what to do next: everything that can be seen from the database."""
+
+import random
+from collections.abc import AsyncIterator, Collection, Sequence
+from typing import Any
+from uuid import UUID
+
+from msgspec.structs import asdict, replace
+
+from daybook.domain.jobs.job import Job
+from daybook.domain.quarantine import Quarantine, QuarantineStatus
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.reading.fold import fold_histories
+from daybook.eventlog.writing.live_table import LiveTable
+from daybook.eventlog.writing.unreadable_rows import find_unreadable_rows
+from daybook.projections.doctor.backlog_checks import OF_THE_WORK
+from daybook.projections.doctor.database_checks import OF_THE_HOUSE, examine_followers
+from daybook.projections.doctor.finding import NAMED_MAX, Connection, Finding, Health
+from daybook.projections.quarantine.quarantines import all_quarantines
+from daybook.projections.registry import DECIDERS, LIVE_TABLES
+from daybook.projections.snapshot import begin_snapshot
+
+# So many rows of a live table are compared with the log: all of them as a rule.
+COMPARED_MAX = 20_000
+# A restaurant has an event for every guest; whoever asks a doctor does not wait for a million.
+HISTORY_MAX = 50_000
+CHUNK = 500
+UNREADABLE = "has an event that cannot be read"
+
+_MAPPER = EventMapper(DECIDERS)
+
+
+async def examine(
+    connection: Connection, *, followers_off: Collection[str] = ()
+) -> AsyncIterator[Finding]:
+    for examination in OF_THE_HOUSE:
+        yield await examination(connection)
+    yield await examine_followers(connection, off=followers_off)
+    for examination in OF_THE_WORK:
+        yield await examination(connection)
+    yield await _quarantine(connection)
+    for table in LIVE_TABLES:
+        yield await _compare(connection, table)
+
+
+async def _quarantine(connection: Connection) -> Finding:
+    """Aggregates that cannot be read: a reason to act until an operator has set them aside."""
+    found = await all_quarantines(connection)
+    detected = [one for one in found if one.status is QuarantineStatus.DETECTED]
+    if detected:
+        step = f"daybook quarantine set-aside {detected[0].fault.aggregate_id} --reason TEXT."
+        sentence = f"Unreadable: {_named(detected)}. All others go on."
+        return Finding("quarantine", Health.BAD, sentence, step)
+    if found:
+        return Finding("quarantine", Health.GOOD, f"Set aside: {_named(found)}.")
+    return Finding("quarantine", Health.GOOD, "Every event that was looked at can be read.")
+
+
+def _named(quarantines: Sequence[Quarantine]) -> str:
+    named = [
+        f"{one.fault.kind} {one.fault.aggregate_id} ({one.fault.topic} at position "
+        f"{one.fault.position}: {one.reason or one.fault.error})"
+        for one in quarantines[:NAMED_MAX]
+    ]
+    more = len(quarantines) - len(named)
+    return "; ".join([*named, *([f"{more} more"] if more else [])])
+
+
+async def _compare(connection: Connection, table: LiveTable[Any]) -> Finding:
+    """Each row against the fold of its own events, both as one snapshot shows them."""
+    wrong: list[str] = []
+    async with connection.transaction():
+        await begin_snapshot(connection)
+        unreadable = {*await find_unreadable_rows(connection, table.name)}
+        wrong += [f"{table.decider.name} {one} cannot be loaded" for one in sorted(unreadable)]
+        found = await connection.execute(
+            f"SELECT id, version <= %(most)s FROM {table.name}".encode(), {"most": HISTORY_MAX}
+        )
+        listed = await found.fetchall()
+        ids = [row[0] for row in listed if row[1] and row[0] not in unreadable]
+        compared = ids if len(ids) <= COMPARED_MAX else random.sample(ids, COMPARED_MAX)
+        for start in range(0, len(compared), CHUNK):
+            wrong += await _differing(connection, table, compared[start : start + CHUNK])
+    if wrong:
+        step = f"Rebuild it from the log: daybook rebuild {table.name}."
+        if any(UNREADABLE in one or "cannot be loaded" in one for one in wrong):
+            step = "Set it aside: daybook quarantine set-aside ID --reason TEXT."
+        return Finding(f"table {table.name}", Health.BAD, f"{'; '.join(wrong[:NAMED_MAX])}.", step)
+    part = "" if len(compared) == len(ids) else f" (a sample of {len(compared)})"
+    long = len(listed) - len(ids)
+    rest = f" {long} with long histories: daybook rebuild --all --verify-only." if long else ""
+    sentence = f"{len(ids)} rows{part} are what the log says.{rest}"
+    return Finding(f"table {table.name}", Health.GOOD, sentence)
+
+
+async def _differing(
+    connection: Connection, table: LiveTable[Any], ids: Sequence[UUID]
+) -> list[str]:
+    query = f"{table.select} WHERE id = ANY(%(ids)s)".encode()
+    rows = await (await connection.execute(query, {"ids": list(ids)}, binary=True)).fetchall()
+    unreadable: dict[UUID, Exception] = {}
+    folded = await fold_histories(
+        connection, _MAPPER, ids, on_unreadable=lambda one, error: unreadable.update({one: error})
+    )
+    wrong: list[str] = []
+    for row in rows:
+        live = table.load(row)
+        if live.id in unreadable:
+            wrong.append(f"{table.decider.name} {live.id} {UNREADABLE}: {unreadable[live.id]}")
+            continue
+        expected = _comparable(folded.get(live.id))
+        if _comparable(live) != expected:
+            wrong.append(f"{table.decider.name} {live.id} {_difference(live, expected)}")
+    return wrong
+
+
+def _comparable(state: Any) -> Any:
+    """Heartbeats, which are no events, have moved the end of a lease."""
+    if isinstance(state, Job) and state.lease is not None:
+        return replace(state, lease=replace(state.lease, until=state.lease.started_at))
+    return state
+
+
+def _difference(live: Any, expected: Any) -> str:
+    if expected is None:
+        return "is not in the log"
+    live = _comparable(live)
+    names = [name for name, value in asdict(live).items() if value != asdict(expected)[name]]
+    return f"differs in {', '.join(names)}"

@@ -1,0 +1,1 @@
+"""Why an order, a bot, a job or a ticket is where it is."""

@@ -1,0 +1,110 @@
+"""How the service stands, in numbers, for whoever watches it. Counting stops at a limit: however
+much there is, a look takes a few milliseconds."""
+
+from collections.abc import Collection
+from datetime import datetime
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from daybook.eventlog.reading.epochs import READ_LAST_EPOCH
+from daybook.eventlog.reading.follower import UNREAD_SECONDS
+from daybook.eventlog.reading.horizon import (
+    READ_HORIZON_AGE,
+    READ_LAST_POSITION,
+    READ_NEWEST_POSITION,
+)
+from daybook.projections.jobs.queue_stats import QueueStanding, read_standings
+from daybook.projections.messages.operations import Failed, Numbers, count_failed, read_numbers
+from daybook.projections.quarantine.quarantines import COUNT_QUARANTINES
+from daybook.projections.registry import FOLLOWERS
+
+COUNT_MAX = 1000
+
+READ_FOLLOWERS = f"""
+SELECT name, position, {UNREAD_SECONDS}, greatest(0, position - ({READ_LAST_POSITION}))
+FROM followers
+ORDER BY name
+"""
+# Orders are taken by rank and number, and of each rank the lowest has waited longest.
+READ_ORDERS = """
+SELECT (SELECT count(*) FROM (
+            SELECT FROM orders WHERE status = 'PENDING' LIMIT %(limit)s
+        ) AS walked),
+       (SELECT min(created_at) FROM (
+            SELECT created_at FROM orders WHERE status = 'PENDING'
+            ORDER BY rank, number LIMIT %(limit)s
+        ) AS walked)
+"""
+
+# Bots are few: they are counted all.
+COUNT_BOTS = """
+SELECT count(*) FILTER (WHERE dead_at IS NULL AND order_id IS NULL),
+       count(*) FILTER (WHERE order_id IS NOT NULL),
+       count(*) FILTER (WHERE dead_at IS NOT NULL)
+FROM bots
+"""
+BOT_STATUSES = ("idle", "processing", "dead")
+
+
+class Readings(Struct, frozen=True, kw_only=True):
+    position: int
+    followers: dict[str, int]
+    """The position up to which each has read."""
+
+    unread_seconds: dict[str, float]
+    """How old the first event is that each has not read."""
+
+    ahead: dict[str, int]
+    """By how many positions each is ahead of the log, which it never should be."""
+
+    epoch: int
+    """How many epochs the log has begun."""
+
+    horizon_age_seconds: float
+    orders_pending: int
+    orders_oldest_at: datetime | None
+    bots: dict[str, int]
+    """How many there are of each status."""
+
+    queues: list[QueueStanding]
+    operations: Numbers
+    failed_operations: Failed
+    detected_count: int
+    """Aggregates that cannot be read, and are not set aside."""
+
+    set_aside_count: int
+
+
+async def take_readings(
+    connection: AsyncConnection[TupleRow], *, followers_off: Collection[str] = ()
+) -> Readings:
+    # Before the end of the log: nobody can then be ahead of it.
+    rows = await (await connection.execute(READ_FOLLOWERS)).fetchall()
+    # One that is turned off, or that this version has no more, is behind and no reason to ring.
+    followers = [row for row in rows if row[0] in FOLLOWERS and row[0] not in followers_off]
+    ((position,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
+    epoch = await (await connection.execute(READ_LAST_EPOCH)).fetchone()
+    ((age,),) = await (await connection.execute(READ_HORIZON_AGE)).fetchall()
+    quarantined = await connection.execute(COUNT_QUARANTINES)
+    ((detected, set_aside),) = await quarantined.fetchall()
+    orders = await connection.execute(READ_ORDERS, {"limit": COUNT_MAX})
+    ((pending, oldest_at),) = await orders.fetchall()
+    (bots,) = await (await connection.execute(COUNT_BOTS)).fetchall()
+    return Readings(
+        position=position,
+        followers={name: position for name, position, _, _ in followers},
+        unread_seconds={name: seconds for name, _, seconds, _ in followers},
+        ahead={name: ahead for name, _, _, ahead in followers},
+        epoch=epoch[0] if epoch else 0,
+        horizon_age_seconds=age,
+        orders_pending=pending,
+        orders_oldest_at=oldest_at,
+        bots=dict(zip(BOT_STATUSES, bots, strict=True)),
+        queues=await read_standings(connection, count_max=COUNT_MAX),
+        operations=await read_numbers(connection),
+        failed_operations=await count_failed(connection, limit=COUNT_MAX),
+        detected_count=detected,
+        set_aside_count=set_aside,
+    )

@@ -1,0 +1,1 @@
+"""Tables, claim statements and lists of jobs and queues."""

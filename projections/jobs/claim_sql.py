@@ -1,0 +1,216 @@
+"""How ready jobs are found: the statements that workers' claims stand on.
+
+A claim names queues and types. Each pair of them is one short walk along an index, so neither a
+million other jobs nor an unknown type slows it down. Queues with limits stand apart: see
+`projections/jobs/limited_claim_sql.py`.
+"""
+
+from collections.abc import Iterable
+from itertools import product
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from daybook.domain.jobs.work import Selector
+from daybook.eventlog.postgres.binary_arrays import PackedArray, texts
+
+# More than one worker asks for at a time need not be counted.
+READY_COUNT_MAX = 1000
+
+# As `LiveJobs.load` takes them.
+COLUMNS = """id, version, number, queue, type, priority, payload, status, attempts, attempts_max,
+       lease_seconds, created_at, updated_at, life, failures, crashes, interruptions, run_at,
+       claim_id, worker, started_at, lease_until, subject, unique_key, unique_scope, partition,
+       error, skips, entered, operation_id"""
+
+SOURCES = """
+wanted (queue, type) AS (
+    SELECT * FROM unnest(%(queues)b::text[], %(types)b::text[])
+    UNION ALL
+    SELECT queue, type FROM job_types WHERE queue = ANY(%(any)b::text[])
+)"""
+
+# Of a lane, only the first can be taken.
+OF_SOURCE = """jobs.queue = wanted.queue AND jobs.type = wanted.type
+          AND jobs.status = 'PENDING' AND NOT jobs.behind"""
+
+# The time is that of the statement: an index cannot be asked for one that moves on while it is
+# read, and a claim would step over every job whose time has not come.
+IS_DUE = "run_at <= statement_timestamp()"
+
+# Jobs without a subject and jobs with one have an index each. The first is ordered by the subject
+# too: only then does the planner know that the index gives them in order.
+_WALKS = f"""
+    SELECT * FROM (
+        SELECT {COLUMNS} FROM jobs
+        WHERE {OF_SOURCE} AND run_at IS NULL AND subject IS NULL
+        ORDER BY subject, priority, number
+        LIMIT %(limit)b::bigint
+        FOR UPDATE SKIP LOCKED
+    ) AS at_once
+    UNION ALL
+    SELECT * FROM (
+        SELECT {COLUMNS} FROM jobs
+        WHERE {OF_SOURCE} AND run_at IS NULL AND subject IS NOT NULL
+        ORDER BY priority, number
+        LIMIT %(limit)b::bigint
+        FOR UPDATE SKIP LOCKED
+    ) AS of_subjects
+    UNION ALL
+    SELECT * FROM (
+        SELECT {COLUMNS} FROM jobs
+        WHERE {OF_SOURCE} AND {IS_DUE}
+        ORDER BY run_at
+        LIMIT %(limit)b::bigint
+        FOR UPDATE SKIP LOCKED
+    ) AS delayed"""
+
+# The head of one lane, if it can be taken.
+HEAD = f"""
+    SELECT {COLUMNS} FROM jobs
+    WHERE id = (
+        SELECT head.id FROM jobs AS head
+        WHERE head.queue = wanted.queue AND head.partition = %(partition)b::text
+          AND head.entered IS NOT NULL
+        ORDER BY head.place, head.number
+        LIMIT 1
+    ) AND {OF_SOURCE} AND (run_at IS NULL OR {IS_DUE})
+    FOR UPDATE SKIP LOCKED"""
+
+_PICK_READY = f"""
+WITH {SOURCES}
+SELECT ready.*
+FROM wanted, LATERAL (<walks>
+) AS ready
+WHERE NOT EXISTS (
+    SELECT FROM queues
+    WHERE queues.name = wanted.queue AND (queues.paused OR queues.limited)
+    OFFSET 0)
+"""
+_IN_ORDER = """ORDER BY priority, number
+LIMIT %(limit)b::bigint
+"""
+
+# Of one source, each walk is in order already, and there is rarely more than one of them: whoever
+# asks puts them in order if need be, which spares the server a copy of every row.
+PICK_SOURCE = _PICK_READY.replace("<walks>", _WALKS)
+PICK_READY = PICK_SOURCE + _IN_ORDER
+PICK_HEAD = _PICK_READY.replace("<walks>", HEAD) + _IN_ORDER
+
+# Whoever wants one lane alone gets its head or nothing, and is not told to look again.
+OVERLOOKED = f"""
+WITH {SOURCES}
+SELECT %(partition)b::text = '' AND EXISTS (
+    SELECT
+    FROM wanted, LATERAL (
+        (SELECT id FROM jobs WHERE {OF_SOURCE} AND run_at IS NULL
+           AND id <> ALL(%(ids)b::uuid[]) LIMIT 1)
+        UNION ALL
+        (SELECT id FROM jobs WHERE {OF_SOURCE} AND {IS_DUE}
+           AND id <> ALL(%(ids)b::uuid[]) LIMIT 1)
+    ) AS ready
+    WHERE NOT EXISTS (
+        SELECT FROM queues
+        WHERE queues.name = wanted.queue AND (queues.paused OR queues.limited)
+        OFFSET 0)
+)
+"""
+
+# For each source how many jobs could be taken now, and after how long the next one is due.
+FIND_READY = f"""
+WITH {SOURCES}
+SELECT wanted.queue, wanted.type,
+       least(at_once.count + delayed.count,
+             job_room(wanted.queue, NULL, concurrency),
+             job_pace(wanted.queue, '', rate_count, rate_seconds)),
+       (SELECT extract(epoch FROM run_at - statement_timestamp())::float8
+        FROM jobs WHERE {OF_SOURCE} AND run_at > statement_timestamp() ORDER BY run_at LIMIT 1)
+FROM wanted
+LEFT JOIN queues ON queues.name = wanted.queue,
+LATERAL (
+    SELECT count(*) FROM (
+        SELECT FROM jobs WHERE {OF_SOURCE} AND run_at IS NULL LIMIT {READY_COUNT_MAX}
+    ) AS several
+) AS at_once,
+LATERAL (
+    SELECT count(*) FROM (
+        SELECT FROM jobs
+        WHERE {OF_SOURCE} AND {IS_DUE} LIMIT {READY_COUNT_MAX}
+    ) AS several
+) AS delayed
+WHERE queues.paused IS NOT TRUE
+"""
+
+
+# Of each lane that somebody wants by name, whether its head could be taken, or when.
+FIND_READY_HEADS = """
+SELECT lane.queue, head.type,
+       least((head.run_at IS NULL OR head.run_at <= statement_timestamp())::integer,
+             job_room(lane.queue, NULL, concurrency),
+             job_pace(lane.queue, '', rate_count, rate_seconds)),
+       CASE WHEN head.run_at > statement_timestamp()
+            THEN extract(epoch FROM head.run_at - statement_timestamp())::float8 END,
+       lane.partition
+FROM unnest(%(queues)b::text[], %(partitions)b::text[]) AS lane (queue, partition)
+LEFT JOIN queues ON queues.name = lane.queue,
+LATERAL (
+    SELECT type, status, run_at, behind
+    FROM jobs
+    WHERE (jobs.queue, jobs.partition) = (lane.queue, lane.partition) AND entered IS NOT NULL
+    ORDER BY place, number
+    LIMIT 1
+) AS head
+WHERE head.status = 'PENDING' AND NOT head.behind AND queues.paused IS NOT TRUE
+"""
+
+
+class Ready(Struct, frozen=True, gc=False):
+    """How many jobs of one kind could be taken now, and when the next one is due."""
+
+    queue: str
+    type: str
+    count: int
+    next_seconds: float | None
+    partition: str | None = None
+    """Of this lane alone."""
+
+
+def selection(selectors: Iterable[Selector]) -> dict[str, PackedArray]:
+    """Queues of which all types are wanted, and pairs of a queue and a type."""
+    any_type: set[str] = set()
+    pairs: set[tuple[str, str]] = set()
+    for selector in selectors:
+        if selector.types is None:
+            any_type.update(selector.queues)
+        else:
+            pairs.update(product(selector.queues, selector.types))
+    return {
+        "any": texts([*any_type]),
+        "queues": texts([queue for queue, _ in pairs]),
+        "types": texts([type_ for _, type_ in pairs]),
+    }
+
+
+async def find_ready(
+    connection: AsyncConnection[TupleRow], selectors: Iterable[Selector]
+) -> list[Ready]:
+    plain: list[Selector] = []
+    lanes: set[tuple[str, str]] = set()
+    for selector in selectors:
+        if selector.partition is None:
+            plain.append(selector)
+        else:
+            lanes.update(product(selector.queues, (selector.partition,)))
+    found: list[TupleRow] = []
+    if plain:
+        rows = await connection.execute(FIND_READY, selection(plain), binary=True)
+        found += await rows.fetchall()
+    if lanes:
+        wanted = {
+            "queues": texts([queue for queue, _ in lanes]),
+            "partitions": texts([partition for _, partition in lanes]),
+        }
+        rows = await connection.execute(FIND_READY_HEADS, wanted, binary=True)
+        found += await rows.fetchall()
+    return [Ready(*row) for row in found]

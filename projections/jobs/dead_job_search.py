@@ -1,0 +1,90 @@
+"""Dead jobs with a text in their error, newest first.
+
+No index knows errors, so a search looks at a stretch of dead jobs and says where it ended: a page
+may have few jobs, or none, and there may be more behind it.
+"""
+
+from hashlib import blake2s
+from typing import Annotated
+
+from msgspec import Meta, Struct, json
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from daybook.domain.jobs.job import Job
+from daybook.projections.jobs.claim_sql import COLUMNS
+from daybook.projections.jobs.dead_jobs import DeadFilter
+from daybook.projections.jobs.job_list_sql import OF_SOURCE, SOURCES
+from daybook.projections.jobs.jobs import load_jobs
+from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
+from daybook.projections.snapshot import PLAN_BY_INDEX
+
+LOOKED_AT_MAX = 5000
+
+SEARCH_DEAD_JOBS = f"""{SOURCES}
+SELECT number, id, strpos(error, %(error)s) > 0
+FROM sources, LATERAL (
+    SELECT number, id, error
+    FROM jobs
+    WHERE {OF_SOURCE} AND status = 'DEAD' AND number < %(before)s
+    ORDER BY number DESC
+    LIMIT %(limit)s
+) AS dead
+ORDER BY number DESC
+LIMIT %(limit)s
+"""
+
+READ_DEAD_JOBS = f"""
+SELECT {COLUMNS}
+FROM jobs
+WHERE id = ANY(%(ids)s) AND status = 'DEAD'
+ORDER BY number DESC
+"""
+
+
+class Found(Struct, frozen=True):
+    jobs: list[Job]
+    next_cursor: str | None
+
+
+class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    mark: str
+    number: Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
+
+
+async def search_dead(
+    connection: AsyncConnection[TupleRow],
+    wanted: DeadFilter,
+    *,
+    limit: int,
+    cursor: str | None = None,
+) -> Found:
+    mark = blake2s(json.encode(wanted), digest_size=8).hexdigest()
+    given = {
+        "queue": wanted.queue,
+        "type": wanted.type,
+        "error": wanted.error,
+        "before": NUMBER_MAX if cursor is None else _number(cursor, mark),
+        # One more than is looked at shows whether there is another stretch.
+        "limit": LOOKED_AT_MAX + 1,
+    }
+    async with connection.transaction():
+        await connection.execute(PLAN_BY_INDEX)
+        rows = await connection.execute(SEARCH_DEAD_JOBS, given, binary=True)
+        walked = await rows.fetchall()
+        matches = [row for row in walked[:LOOKED_AT_MAX] if row[2]]
+        ids = [row[1] for row in matches[:limit]]
+        jobs = await connection.execute(READ_DEAD_JOBS, {"ids": ids}, binary=True)
+        loaded = load_jobs(await jobs.fetchall())
+    if len(matches) > limit:
+        return Found(loaded, write_cursor(Place(mark, matches[limit - 1][0])))
+    is_more = len(walked) > LOOKED_AT_MAX
+    end = write_cursor(Place(mark, walked[LOOKED_AT_MAX - 1][0])) if is_more else None
+    return Found(loaded, end)
+
+
+def _number(cursor: str, mark: str) -> int:
+    place = read_cursor(cursor, Place)
+    if place.mark != mark:
+        raise BadCursorError
+    return place.number

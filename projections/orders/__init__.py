@@ -1,0 +1,1 @@
+"""Tables and lists of orders and bots."""

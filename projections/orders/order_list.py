@@ -1,0 +1,214 @@
+"""The list of orders, page by page, as it is at one moment.
+
+VIP before NORMAL orders that wait, both by number; then what is being cooked, what is complete
+and what is dead, each newest first, which is by number too, because numbers rise with creation.
+Deleted orders are in no list.
+
+A complete order leaves the live table at once and comes into `finished_orders` a moment later.
+In between it is in the tail of the log, behind that read model's cursor: all three are read in
+one snapshot, so every order is in every list, and once.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from heapq import nlargest
+from itertools import islice
+from uuid import UUID
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.eventlog.codec import EventMapper
+from daybook.projections.orders.finished_orders import (
+    FIND_FINISHED_ORDERS,
+    READ_FINISHED_ORDERS,
+    READ_OWN_FINISHED_ORDERS,
+    FinishedOrders,
+    fold_finished,
+    load_finished,
+)
+from daybook.projections.orders.order_cursor import SECTIONS, Place
+from daybook.projections.orders.orders import SELECT_ORDERS, LiveOrders
+from daybook.projections.snapshot import FOLD_MAX, TAIL_MAX, ListBehindError, enter_snapshot
+
+READ_PENDING_ORDERS = f"""{SELECT_ORDERS}
+WHERE status = 'PENDING' AND (rank, number) > (%(rank)s, %(number)s)
+ORDER BY rank, number
+LIMIT %(limit)s
+"""
+
+READ_PROCESSING_ORDERS = f"""{SELECT_ORDERS}
+WHERE bot_id IS NOT NULL AND number < %(number)s
+ORDER BY number DESC
+LIMIT %(limit)s
+"""
+
+FIND_PROCESSING_ORDERS = "SELECT id FROM orders WHERE bot_id IS NOT NULL"
+
+READ_DEAD_ORDERS = f"""{SELECT_ORDERS}
+WHERE status = 'DEAD' AND number < %(number)s
+ORDER BY number DESC
+LIMIT %(limit)s
+"""
+
+# The same of one owner, along an index of its own.
+READ_OWN_PENDING_ORDERS = f"""{SELECT_ORDERS}
+WHERE owner = %(owner)s AND status = 'PENDING' AND (rank, number) > (%(rank)s, %(number)s)
+ORDER BY rank, number
+LIMIT %(limit)s
+"""
+
+READ_OWN_OTHER_ORDERS = f"""{SELECT_ORDERS}
+WHERE owner = %(owner)s AND status = %(status)s AND number < %(number)s
+ORDER BY number DESC
+LIMIT %(limit)s
+"""
+
+# Orders that were completed after the cursor, or deleted or restored when they were complete.
+READ_TAIL = """
+SELECT originator_id
+FROM stored_events AS tail
+WHERE notification_id > %(after)s AND topic = ANY(%(topics)s)
+  AND EXISTS (
+      SELECT FROM stored_events AS history
+      WHERE history.originator_id = tail.originator_id AND history.topic = ANY(%(completed)s))
+ORDER BY notification_id
+LIMIT %(limit)s
+"""
+
+_LIVE_STATEMENTS = {
+    OrderStatus.PENDING: READ_PENDING_ORDERS,
+    OrderStatus.PROCESSING: READ_PROCESSING_ORDERS,
+    OrderStatus.DEAD: READ_DEAD_ORDERS,
+}
+_OWN_STATEMENTS = {
+    OrderStatus.PENDING: READ_OWN_PENDING_ORDERS,
+    OrderStatus.PROCESSING: READ_OWN_OTHER_ORDERS,
+    OrderStatus.DEAD: READ_OWN_OTHER_ORDERS,
+}
+_load_live = LiveOrders().load
+_mapper = EventMapper((ORDER,))
+_TAIL = {
+    "topics": _mapper.topics_of(FinishedOrders.kinds or ()),
+    "completed": _mapper.topics_of([Order.Completed]),
+}
+_RANKS = {OrderKind.VIP: 0, OrderKind.NORMAL: 1}
+
+
+class OrderPage(Struct, frozen=True):
+    orders: list[Order]
+    next_cursor: str | None
+    now: datetime
+
+
+async def read_orders(
+    connection: AsyncConnection[TupleRow],
+    *,
+    limit: int,
+    only: OrderStatus | None = None,
+    cursor: str | None = None,
+    owner: str | None = None,
+) -> OrderPage:
+    """One page: of all orders or of those of one status, from the beginning or from a cursor; of
+    everybody or of one owner."""
+    place = Place.beginning(only) if cursor is None else Place.parse(cursor, only)
+    async with connection.transaction():
+        now, position = await enter_snapshot(connection, FinishedOrders.name)
+        # One more than asked for shows whether there is another page.
+        orders = await _read_sections(connection, place, limit + 1, position, owner)
+    if len(orders) <= limit:
+        return OrderPage(orders, None, now)
+    return OrderPage(orders[:limit], _place_of(orders[limit - 1], only).cursor(), now)
+
+
+async def read_section(
+    connection: AsyncConnection[TupleRow], section: OrderStatus, limit: int, position: int
+) -> list[Order]:
+    """The first orders of one status, in a snapshot in which the read model is at `position`."""
+    return await _read_sections(connection, Place.beginning(section), limit, position, None)
+
+
+async def find_complete(connection: AsyncConnection[TupleRow]) -> list[UUID]:
+    """The ids of all complete orders that are in lists; before them those of orders that are being
+    cooked, which may be complete by the time the caller's command decides about them."""
+    async with connection.transaction():
+        _, position = await enter_snapshot(connection, FinishedOrders.name)
+        tail = await _fold_tail(connection, position)
+        known = [order.number for order in tail]
+        rows = await connection.execute(FIND_FINISHED_ORDERS, {"except": known}, binary=True)
+        finished = [order_id for (order_id,) in await rows.fetchall()]
+        rows = await connection.execute(FIND_PROCESSING_ORDERS, binary=True)
+        processing = [order_id for (order_id,) in await rows.fetchall()]
+    return processing + finished + [order.id for order in tail if order.deleted_at is None]
+
+
+def _place_of(order: Order, only: OrderStatus | None) -> Place:
+    rank = _RANKS[order.kind] if order.status is OrderStatus.PENDING else 0
+    return Place(only, order.status, rank, order.number)
+
+
+async def _read_sections(
+    connection: AsyncConnection[TupleRow],
+    place: Place,
+    limit: int,
+    position: int,
+    owner: str | None,
+) -> list[Order]:
+    orders: list[Order] = []
+    sections = SECTIONS if place.only is None else (place.only,)
+    for section in sections[sections.index(place.section) :]:
+        here = place if section is place.section else Place.beginning(place.only, section)
+        missing = limit - len(orders)
+        if section is OrderStatus.COMPLETE:
+            orders += await _read_complete(connection, here.number, missing, position, owner)
+        elif missing:
+            orders += await _read_live(connection, here, missing, owner)
+    return orders
+
+
+async def _read_live(
+    connection: AsyncConnection[TupleRow], place: Place, limit: int, owner: str | None
+) -> Iterable[Order]:
+    wanted = {"rank": place.rank, "number": place.number, "limit": limit}
+    own = {"owner": owner, "status": place.section.value}
+    statements = _LIVE_STATEMENTS if owner is None else _OWN_STATEMENTS
+    rows = await connection.execute(statements[place.section], {**wanted, **own}, binary=True)
+    return map(_load_live, await rows.fetchall())
+
+
+async def _read_complete(
+    connection: AsyncConnection[TupleRow],
+    before: int,
+    limit: int,
+    position: int,
+    owner: str | None,
+) -> Sequence[Order]:
+    """Of read model and tail together, the newest below a number."""
+    if not limit:
+        return ()
+    tail = await _fold_tail(connection, position)
+    known = [order.number for order in tail]
+    wanted = {"before": before, "except": known, "limit": limit, "owner": owner}
+    statement = READ_FINISHED_ORDERS if owner is None else READ_OWN_FINISHED_ORDERS
+    rows = await connection.execute(statement, wanted, binary=True)
+    orders = [load_finished(row) for row in await rows.fetchall()]
+    shown = [order for order in tail if owner is None or order.owner == owner]
+    orders += [order for order in shown if order.deleted_at is None and order.number < before]
+    return nlargest(limit, orders, key=lambda order: order.number)
+
+
+async def _fold_tail(connection: AsyncConnection[TupleRow], position: int) -> list[Order]:
+    """The complete orders, deleted or not, of which the read model does not know the latest."""
+    wanted = {**_TAIL, "after": position, "limit": TAIL_MAX + 1}
+    rows = await (await connection.execute(READ_TAIL, wanted, binary=True)).fetchall()
+    if len(rows) > TAIL_MAX:
+        raise ListBehindError
+    ids: Iterator[UUID] = iter({row[0] for row in rows})
+    tail: list[Order] = []
+    while chunk := list(islice(ids, FOLD_MAX)):
+        tail += await fold_finished(connection, chunk)
+        await asyncio.sleep(0)
+    return tail

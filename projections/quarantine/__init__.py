@@ -1,0 +1,1 @@
+"""Aggregates with an unreadable event."""

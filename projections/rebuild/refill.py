@@ -1,0 +1,81 @@
+"""After an import: everything that is derived from the log, into the running tables themselves.
+
+They are empty, and nobody else uses the database until the import is complete, so nothing needs to
+be built beside them and exchanged. How far they are is noted as for a rebuild.
+"""
+
+from collections.abc import Callable, Sequence
+
+from psycopg.sql import SQL, Identifier
+
+from daybook.eventlog.postgres.connections import SCHEMA
+from daybook.eventlog.reading.epochs import enter_epoch
+from daybook.eventlog.reading.follower import ENROL_FOLLOWER, MOVE_CURSOR
+from daybook.eventlog.transfer.import_log import end_import
+from daybook.projections.quarantine.quarantines import set_aside_ids
+from daybook.projections.rebuild.errors import RebuildError
+from daybook.projections.rebuild.replay import replay_chunk, settle
+from daybook.projections.rebuild.shadow_tables import Copy, find_copies, forget_cursor
+from daybook.projections.rebuild.targets import TARGETS, Connection
+
+LEARN_TABLE = SQL("ANALYZE {table}")
+
+# Where the notes of how far they are stand, and all that is written here.
+NOTES = "rebuilds"
+DERIVED_TABLES = (*(table for target in TARGETS for table in target.tables), NOTES)
+
+
+async def refill(connection: Connection, upto: int, tick: Callable[[int], None]) -> None:
+    """From the beginning of the log, or from where an earlier one was interrupted; then the import
+    is complete."""
+    copies = await _copies(connection)
+    goals = dict.fromkeys([copy.target.name for copy in copies], upto)
+    while (reached := min(copy.position for copy in copies)) < upto:
+        tick(reached)
+        copies = await replay_chunk(connection, copies, goals)
+    await settle(connection, copies)
+    await _refuse_unreadable(connection, copies)
+    async with connection.transaction():
+        for copy in copies:
+            await _hand_over(connection, copy)
+        await end_import(connection)
+    await _learn(connection, copies)
+
+
+async def _refuse_unreadable(connection: Connection, copies: Sequence[Copy]) -> None:
+    """An import brings nothing into a log that cannot be read, unless an operator has set it aside
+    there."""
+    set_aside = [str(one) for one in await set_aside_ids(connection)]
+    left_out = [
+        one
+        for copy in copies
+        for one in copy.left_out
+        if not any(aggregate in one for aggregate in set_aside)
+    ]
+    if left_out:
+        raise RebuildError(
+            f"The import holds what does not follow from the events before it: {left_out[0]}. "
+            "'daybook audit check --export FILE' says more."
+        )
+
+
+async def _copies(connection: Connection) -> list[Copy]:
+    begun = {copy.target.name: copy for copy in await find_copies(connection, SCHEMA, TARGETS)}
+    return [begun.get(target.name, Copy(SCHEMA, target)) for target in TARGETS]
+
+
+async def _hand_over(connection: Connection, copy: Copy) -> None:
+    """A follower goes on where this ends."""
+    name, cursor = copy.target.name, copy.cursor
+    if copy.target.is_followed:
+        await connection.execute(ENROL_FOLLOWER, {"name": name})
+        where = {"position": cursor.position, "count": cursor.count, "digest": cursor.digest}
+        epoch = await enter_epoch(connection)
+        await connection.execute(MOVE_CURSOR, {"name": name, "epoch": epoch, **where})
+    await forget_cursor(connection, copy)
+
+
+async def _learn(connection: Connection, copies: Sequence[Copy]) -> None:
+    """The planner knows what it is about to see."""
+    for table in ("stored_events", *(table for copy in copies for table in copy.target.tables)):
+        await connection.execute(LEARN_TABLE.format(table=Identifier(table)))

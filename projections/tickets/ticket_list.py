@@ -1,0 +1,254 @@
+"""Tickets as they are now: one with its position in the line, or a restaurant's, page by page.
+
+Who was called comes first and then who waits, both in the order of the line. Tickets that are over
+are listed by themselves, newest first: those leave the live table at once and come into
+`finished_tickets` a moment later, and are in the tail of the log in between. All is read in one
+snapshot, so every ticket is in its list, and once.
+"""
+
+from collections.abc import Sequence
+from heapq import nlargest
+from uuid import UUID
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from daybook.domain.tickets.restaurant import Restaurant, Wait, wait_at
+from daybook.domain.tickets.ticket import ID_VERSION, Ticket, TicketStatus
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.reading.fold import fold_histories, refuse_unreadable
+from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
+from daybook.projections.registry import DECIDERS
+from daybook.projections.snapshot import TAIL_MAX, ListBehindError, enter_snapshot
+from daybook.projections.tickets.finished_tickets import (
+    READ_FINISHED_TICKETS,
+    READ_GUESTS_FINISHED_TICKETS,
+    READ_TAIL,
+    FinishedTickets,
+    fold_tickets,
+    load_finished,
+    tail_topics,
+)
+from daybook.projections.tickets.restaurants import one_restaurant
+from daybook.projections.tickets.ticket_counts import AHEAD
+from daybook.projections.tickets.tickets import SELECT_TICKETS, LiveTickets
+
+# The ticket's own row, and how many wait before it: the same work however long the line is.
+READ_TICKET = f"""
+SELECT asked.*, CASE WHEN asked.status = 'WAITING' THEN {AHEAD} + 1 END,
+       restaurants.slug, restaurants.minutes_per_party
+FROM ({SELECT_TICKETS} WHERE id = %(id)s) AS asked
+JOIN restaurants ON restaurants.id = asked.restaurant_id
+"""
+
+READ_ITS_RESTAURANT = "SELECT slug, minutes_per_party FROM restaurants WHERE id = %(id)s"
+
+COUNT_AHEAD = f"""
+SELECT {AHEAD}
+FROM (SELECT %(restaurant)s::uuid AS restaurant_id, %(place)s::bigint AS place) AS asked
+"""
+
+READ_LINE = f"""{SELECT_TICKETS}
+WHERE restaurant_id = %(restaurant)s AND status = %(status)s AND place > %(after)s
+ORDER BY place
+LIMIT %(limit)s
+"""
+
+READ_GUESTS_TICKETS = f"""
+SELECT asked.*, CASE WHEN asked.status = 'WAITING' THEN {AHEAD} + 1 END
+FROM (
+    {SELECT_TICKETS}
+    WHERE restaurant_id = %(restaurant)s AND subject_id = %(subject)s
+    ORDER BY place DESC
+    LIMIT %(limit)s
+) AS asked
+"""
+
+READ_NEXT_TOKENS = """
+SELECT token_number
+FROM tickets
+WHERE restaurant_id = %(restaurant)s AND status = 'WAITING'
+ORDER BY place
+LIMIT %(limit)s
+"""
+
+IN_THE_LINE = (TicketStatus.CALLED, TicketStatus.WAITING)
+
+_MAPPER = EventMapper(DECIDERS)
+
+Connection = AsyncConnection[TupleRow]
+_load = LiveTickets().load
+
+
+class Standing(Struct, frozen=True, gc=False):
+    """A ticket, and where it stands."""
+
+    ticket: Ticket
+    slug: str
+    minutes_per_party: float
+    position: int | None = None
+    """In the line; None when it does not wait."""
+
+    @property
+    def wait(self) -> Wait | None:
+        return None if self.position is None else wait_at(self.position, self.minutes_per_party)
+
+
+class Place(Struct, frozen=True, gc=False):
+    """Where a page begins: behind this place of this section."""
+
+    only: TicketStatus | None
+    section: TicketStatus
+    place: int
+
+
+class TicketPage(Struct, frozen=True):
+    tickets: list[Standing]
+    next_cursor: str | None
+    restaurant: Restaurant
+
+
+async def one_ticket(connection: Connection, ticket_id: UUID) -> Standing | None:
+    """One that is over, too; None when there never was such a ticket."""
+    if ticket_id.version != ID_VERSION:
+        return None
+    rows = await connection.execute(READ_TICKET, {"id": ticket_id}, binary=True)
+    row = await rows.fetchone()
+    if row is not None:
+        *_, position, slug, minutes_per_party = row
+        return Standing(_load(row), slug, minutes_per_party, position)
+    folded = await fold_histories(connection, _MAPPER, [ticket_id], on_unreadable=refuse_unreadable)
+    found = folded.get(ticket_id)
+    # An order that is asked for as a ticket is no ticket.
+    if not isinstance(found, Ticket):
+        return None
+    wanted = {"id": found.restaurant_id}
+    ((slug, minutes_per_party),) = await (
+        await connection.execute(READ_ITS_RESTAURANT, wanted)
+    ).fetchall()
+    return Standing(found, slug, minutes_per_party)
+
+
+async def next_tokens(connection: Connection, restaurant_id: UUID, limit: int) -> list[str]:
+    """Of those who are to be called next: what anybody may see of them."""
+    wanted = {"restaurant": restaurant_id, "limit": limit}
+    rows = await connection.execute(READ_NEXT_TOKENS, wanted)
+    return [token for (token,) in await rows.fetchall()]
+
+
+async def read_tickets(
+    connection: Connection,
+    slug: str,
+    *,
+    limit: int,
+    only: TicketStatus | None = None,
+    cursor: str | None = None,
+) -> TicketPage | None:
+    """None when there is no such restaurant."""
+    begin = _beginning(only) if cursor is None else _parsed(cursor, only)
+    async with connection.transaction():
+        _, position = await enter_snapshot(connection, FinishedTickets.name)
+        restaurant = await one_restaurant(connection, slug)
+        if restaurant is None:
+            return None
+        if begin.section.is_over:
+            found = await _read_over(connection, restaurant, begin, limit + 1, position)
+        else:
+            found = await _read_line(connection, restaurant, begin, limit + 1)
+    page = found[:limit]
+    if len(found) <= limit:
+        return TicketPage(page, None, restaurant)
+    last = page[-1].ticket
+    return TicketPage(page, write_cursor(Place(only, last.status, last.token.place)), restaurant)
+
+
+async def tickets_of_guest(
+    connection: Connection, restaurant: Restaurant, subject_id: UUID, *, limit: int
+) -> list[Standing]:
+    """All that this guest ever had here, newest first: in the line or over."""
+    wanted = {"restaurant": restaurant.id, "subject": subject_id, "limit": limit}
+    async with connection.transaction():
+        _, position = await enter_snapshot(connection, FinishedTickets.name)
+        rows = await connection.execute(READ_GUESTS_TICKETS, wanted, binary=True)
+        found = [_stands(restaurant, _load(row), row[-1]) for row in await rows.fetchall()]
+        tail = [one for one in await fold_tail(connection, position) if one.status.is_over]
+        wanted["except"] = [one.id for one in tail]
+        rows = await connection.execute(READ_GUESTS_FINISHED_TICKETS, wanted, binary=True)
+        over = [load_finished(row) for row in await rows.fetchall()]
+    asked = (restaurant.id, subject_id)
+    over += [one for one in tail if (one.restaurant_id, one.guest.subject_id) == asked]
+    found += [_stands(restaurant, one) for one in over]
+    return nlargest(limit, found, key=lambda one: one.ticket.token.place)
+
+
+def _beginning(only: TicketStatus | None) -> Place:
+    section = only or IN_THE_LINE[0]
+    return Place(only, section, NUMBER_MAX if section.is_over else 0)
+
+
+def _parsed(cursor: str, only: TicketStatus | None) -> Place:
+    place = read_cursor(cursor, Place)
+    if place.only is not only or not 0 <= place.place <= NUMBER_MAX:
+        raise BadCursorError
+    return place
+
+
+async def _read_line(
+    connection: Connection, restaurant: Restaurant, begin: Place, limit: int
+) -> list[Standing]:
+    sections = IN_THE_LINE if begin.only is None else (begin.only,)
+    found: list[Standing] = []
+    for section in sections[sections.index(begin.section) :]:
+        after = begin.place if section is begin.section else 0
+        wanted = {"restaurant": restaurant.id, "status": section.value, "after": after}
+        wanted["limit"] = limit - len(found)
+        rows = await connection.execute(READ_LINE, wanted, binary=True)
+        tickets = [_load(row) for row in await rows.fetchall()]
+        found += await _standing(connection, restaurant, tickets)
+    return found
+
+
+async def _standing(
+    connection: Connection, restaurant: Restaurant, tickets: Sequence[Ticket]
+) -> list[Standing]:
+    """Those of one section, one behind the other: only the first has to be looked for."""
+    if not tickets or not tickets[0].is_waiting:
+        return [_stands(restaurant, ticket) for ticket in tickets]
+    asked = {"restaurant": restaurant.id, "place": tickets[0].token.place}
+    ((ahead,),) = await (await connection.execute(COUNT_AHEAD, asked, binary=True)).fetchall()
+    return [_stands(restaurant, ticket, ahead + n) for n, ticket in enumerate(tickets, start=1)]
+
+
+def _stands(restaurant: Restaurant, ticket: Ticket, position: int | None = None) -> Standing:
+    return Standing(ticket, restaurant.slug, restaurant.profile.minutes_per_party, position)
+
+
+async def _read_over(
+    connection: Connection, restaurant: Restaurant, begin: Place, limit: int, position: int
+) -> list[Standing]:
+    """Of read model and tail together, the newest behind a place."""
+    tail = await fold_tail(connection, position)
+    wanted = {
+        "restaurant": restaurant.id,
+        "status": begin.section.value,
+        "before": begin.place,
+        "except": [ticket.id for ticket in tail],
+        "limit": limit,
+    }
+    rows = await connection.execute(READ_FINISHED_TICKETS, wanted, binary=True)
+    tickets = [load_finished(row) for row in await rows.fetchall()]
+    of_line = [one for one in tail if one.restaurant_id == restaurant.id]
+    tickets += [
+        one for one in of_line if one.status is begin.section and one.token.place < begin.place
+    ]
+    newest = nlargest(limit, tickets, key=lambda one: one.token.place)
+    return [_stands(restaurant, one) for one in newest]
+
+
+async def fold_tail(connection: Connection, position: int) -> list[Ticket]:
+    wanted = {"after": position, "topics": tail_topics(), "limit": TAIL_MAX + 1}
+    rows = await (await connection.execute(READ_TAIL, wanted, binary=True)).fetchall()
+    if len(rows) > TAIL_MAX:
+        raise ListBehindError
+    return await fold_tickets(connection, [row[0] for row in rows])

@@ -1,0 +1,1 @@
+"""State and lists as of a position or an instant."""

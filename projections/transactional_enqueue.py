@@ -1,0 +1,237 @@
+"""Jobs that are created in somebody else's transaction: they exist once that commits, and a
+booking and its jobs are there together or not at all.
+
+The decision and the statements are those of the committer. What it holds and checks beforehand,
+the log's own primary key decides here.
+"""
+
+from collections.abc import Collection, Generator, Sequence
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import AsyncConnection, Connection, ConnectionInfo, errors
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from daybook.domain.jobs.create import JOB_NUMBERS, CreateJobs, Enqueued, NewJob
+from daybook.domain.jobs.job import JOB, Job
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.notifier import NOTIFY
+from daybook.eventlog.origin import Origin
+from daybook.eventlog.postgres import binary_arrays
+from daybook.eventlog.postgres.binary_arrays import uuids
+from daybook.eventlog.postgres.connections import SCHEMA, SERVICE_ROLE
+from daybook.eventlog.writing.append import APPEND_EVENTS, appended
+from daybook.eventlog.writing.batch import DRAW_NUMBERS, READ_CLOCK
+from daybook.eventlog.writing.fold_finished import READ_AGGREGATES, fold_aggregates
+from daybook.eventlog.writing.live_table import Change, Parameters
+from daybook.eventlog.writing.unit_of_work import BatchDesk
+from daybook.projections.jobs.jobs import LiveJobs
+from daybook.projections.jobs.queues import LiveQueues
+from daybook.projections.registry import DECIDERS
+
+# Who is quicker with a unique key has it: the other waits until that is certain.
+APPEND_NEW_EVENTS = APPEND_EVENTS.replace(
+    "RETURNING notification_id", "ON CONFLICT DO NOTHING RETURNING notification_id, originator_id"
+)
+# Null where there is no such schema: without the right to look into it, every table would seem to
+# be missing.
+ENTER_SCHEMA = """
+SELECT current_setting('search_path'), set_config('search_path', %(schema)s, true),
+       current_user::text, current_database()::text,
+       (SELECT has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = %(schema)s)
+"""
+# An event that is visible before it is flushed may be told and then be lost with a crash, and its
+# position be given to another.
+FLUSH_AT_COMMIT = """
+SELECT set_config('synchronous_commit', 'on', true)
+WHERE current_setting('synchronous_commit') = 'off'
+"""
+LEAVE_SCHEMA = "SELECT set_config('search_path', %(path)s, true)"
+
+# Errors on a connection without the schema, or without the rights.
+REFUSED = (errors.InsufficientPrivilege, errors.UndefinedTable)
+
+Rows = list[tuple[Any, ...]]
+Query = tuple[str, dict[str, Any]]
+Steps = Generator[Query, Rows, list[Enqueued]]
+
+_MAPPER = EventMapper(DECIDERS)
+_TABLE = LiveJobs()
+
+
+class EnqueueError(Exception):
+    """The connection cannot write; str(error) says why, and what helps."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+def enqueue(
+    connection: "Connection[Any]", new: Sequence[NewJob], origin: Origin, *, wake: bool = True
+) -> list[Enqueued]:
+    """`wake` tells the service at once when the caller commits; else it looks within a second."""
+    _check_connection(connection, Connection)
+    binary_arrays.register(connection)
+    cursor = connection.cursor(row_factory=tuple_row)
+    steps = _steps(new, origin, wake)
+    rows: Any = None
+    while True:
+        try:
+            query, parameters = steps.send(rows)
+        except StopIteration as done:
+            return list(done.value)
+        try:
+            cursor.execute(query.encode(), parameters, binary=True)
+        except REFUSED as error:
+            raise _explained(error, connection.info) from error
+        rows = cursor.fetchall() if cursor.description else []
+
+
+async def enqueue_async(
+    connection: "AsyncConnection[Any]", new: Sequence[NewJob], origin: Origin, *, wake: bool = True
+) -> list[Enqueued]:
+    _check_connection(connection, AsyncConnection)
+    binary_arrays.register(connection)
+    cursor = connection.cursor(row_factory=tuple_row)
+    steps = _steps(new, origin, wake)
+    rows: Any = None
+    while True:
+        try:
+            query, parameters = steps.send(rows)
+        except StopIteration as done:
+            return list(done.value)
+        try:
+            await cursor.execute(query.encode(), parameters, binary=True)
+        except REFUSED as error:
+            raise _explained(error, connection.info) from error
+        rows = await cursor.fetchall() if cursor.description else []
+
+
+def _check_connection(connection: Any, wanted: type[Any]) -> None:
+    """Checks before any statement is sent: a later failure would show the driver's message."""
+    if not isinstance(connection, wanted):
+        given = f"{type(connection).__module__}.{type(connection).__qualname__}"
+        raise EnqueueError(
+            "not_a_connection",
+            f"Jobs are enqueued on a {wanted.__module__}.{wanted.__qualname__}, not on a {given}: "
+            "of a SQLAlchemy session, pass session.connection().connection.driver_connection, with "
+            "an engine of postgresql+psycopg.",
+        )
+    if connection.autocommit and connection.info.transaction_status is TransactionStatus.IDLE:
+        raise EnqueueError(
+            "autocommit",
+            "The connection is in autocommit mode and no transaction is open, so there is nothing "
+            "for the job to commit with: enqueue inside `with connection.transaction():`.",
+        )
+
+
+def _explained(error: psycopg.Error, info: ConnectionInfo) -> EnqueueError:
+    if isinstance(error, errors.UndefinedTable):
+        return _no_daybook(info.dbname)
+    return _not_granted(info.user, str(error.diag.message_primary))
+
+
+def _no_daybook(database: str) -> EnqueueError:
+    return EnqueueError(
+        "no_daybook",
+        f"There is no Daybook in the database {database!r}, or one of an older version: connect to "
+        "the database of its DATABASE_URL, or set it up there with `daybook migrate`.",
+    )
+
+
+def _not_granted(user: str, reason: str) -> EnqueueError:
+    quoted = '"{}"'.format(user.replace('"', '""'))
+    return EnqueueError(
+        "not_granted",
+        f"The database user {user!r} may not enqueue ({reason}): as the owner of Daybook's tables, "
+        f"say GRANT {SERVICE_ROLE} TO {quoted};",
+    )
+
+
+def _steps(new: Sequence[NewJob], origin: Origin, wake: bool) -> Steps:
+    """The statements one after another, each sent the rows of the one before."""
+    ((path, _, user, database, may_use),) = yield ENTER_SCHEMA, {"schema": SCHEMA}
+    try:
+        if may_use is None:
+            raise _no_daybook(database)
+        if not may_use:
+            raise _not_granted(user, f"permission denied for schema {SCHEMA}")
+        yield FLUSH_AT_COMMIT, {}
+        enqueued = yield from _create(new, origin)
+    except Exception:
+        # The transaction is the caller's and may go on, so its search_path is restored.
+        yield LEAVE_SCHEMA, {"path": path}
+        raise
+    if wake:
+        yield NOTIFY, {}
+    yield LEAVE_SCHEMA, {"path": path}
+    return enqueued
+
+
+def _create(new: Sequence[NewJob], origin: Origin) -> Steps:
+    desk = yield from _desk(new)
+    enqueued = CreateJobs(new).decide(desk)
+    changes = desk.changes.get(JOB.name, [])
+    events = desk.accept()
+    for holding in _TABLE.around({JOB.name: changes}).first:
+        yield _sent(holding)
+    written = yield APPEND_NEW_EVENTS, appended(events, [origin] * len(events))
+    taken = {event.originator_id for event in events} - {row[1] for row in written}
+    ours = [change for change in changes if change.state and change.state.id not in taken]
+    if ours:
+        yield from _write(ours)
+        for settling in _TABLE.around({JOB.name: ours}).last:
+            yield _sent(settling)
+    if taken:
+        # Somebody else was quicker with the same unique key.
+        others = yield from _fold(taken)
+        enqueued = [
+            Enqueued(others[one.job.id], is_new=False) if one.job.id in taken else one
+            for one in enqueued
+        ]
+    return enqueued
+
+
+def _write(changes: Sequence[Change]) -> Generator[Query, Rows, None]:
+    """A job that is over has left the table, a dead one has not: it is started over there."""
+    restarted = [one for one in changes if one.before is not None and not one.before.is_over]
+    created = [one.state for one in changes if one.before is None or one.before.is_over]
+    if created:
+        yield _sent(_TABLE.insertion(sorted(created, key=lambda job: job.id.int)))
+    if restarted:
+        yield _sent(_TABLE.updating(restarted))
+
+
+def _sent(statement: tuple[str, Parameters]) -> Query:
+    query, given = statement
+    return query, dict(given)
+
+
+def _desk(new: Sequence[NewJob]) -> Generator[Query, Rows, BatchDesk]:
+    keyed = [job_id for _, job_id in CreateJobs(new).reads.names]
+    existing: dict[UUID, Job] = {}
+    if keyed:
+        existing = yield from _fold(keyed)
+    queues = [queue for _, queue in CreateJobs(new).reads.seen]
+    seen = (yield LiveQueues.see, {"ids": uuids(queues)}) if queues else []
+    drawn = yield DRAW_NUMBERS, {"sequence": JOB_NUMBERS, "count": len(new)}
+    ((now,),) = yield READ_CLOCK, {}
+    return BatchDesk(
+        now=now,
+        seal=_MAPPER.seal,
+        held=existing.values(),
+        absent=[*queues, *(one for one in keyed if one not in existing)],
+        ready={},
+        drawn={JOB_NUMBERS: iter([row[0] for row in drawn])},
+        seen=map(LiveQueues().load, seen),
+    )
+
+
+def _fold(
+    ids: Collection[UUID],
+) -> Generator[Query, Rows, dict[UUID, Job]]:
+    rows = yield READ_AGGREGATES, {"ids": uuids([*ids])}
+    return fold_aggregates(_MAPPER, rows)
