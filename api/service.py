@@ -48,14 +48,14 @@ from daybook.eventlog.reading.horizon import READ_NEWEST_POSITION
 from daybook.eventlog.reading.tail import Readers
 from daybook.eventlog.writing.committer import Committer
 from daybook.eventlog.writing.unreadable_rows import is_unloadable
-from daybook.processors.deliveries import Deliveries
-from daybook.processors.duty import Duty
-from daybook.processors.qstash import QStash
+from daybook.processors.leader import Duty
+from daybook.processors.processor import STANDARD_KITCHEN, Kitchen, Processor, Runtime
+from daybook.processors.qstash.client import QStash
+from daybook.processors.qstash.publisher import GRACE_SECONDS
 from daybook.processors.registry import all_processors
-from daybook.processors.runtime import STANDARD_KITCHEN, Kitchen, Processor, Runtime
-from daybook.processors.scheduling import GRACE_SECONDS
-from daybook.processors.upstreams import Upstreams
-from daybook.processors.webhook import Webhook
+from daybook.processors.upstreams.poller import Upstreams
+from daybook.processors.webhooks.deliveries import Deliveries
+from daybook.processors.webhooks.webhook import Webhook
 from daybook.projections.registry import DECIDERS, LIVE_TABLES, NOTIFICATIONS, READ_MODELS
 
 _log = logging.getLogger("daybook")

@@ -34,13 +34,13 @@ from daybook.eventlog.errors import DiskFullSetupError
 from daybook.eventlog.gc_tuning import spare_the_collector
 from daybook.eventlog.transfer.import_log import refuse_unfinished_import
 from daybook.eventlog.writing.committer import DEADLINE_SECONDS
-from daybook.processors.outbound import Outbound
-from daybook.processors.public_addresses import read_private
-from daybook.processors.qstash import QStash
-from daybook.processors.runtime import Kitchen
-from daybook.processors.upstream_feeds import read_feeds
-from daybook.processors.upstreams import Upstreams
-from daybook.processors.webhook import Webhook
+from daybook.processors.outbound.http import Outbound
+from daybook.processors.outbound.ssrf_guard import read_private
+from daybook.processors.processor import Kitchen
+from daybook.processors.qstash.client import QStash
+from daybook.processors.upstreams.feeds import read_feeds
+from daybook.processors.upstreams.poller import Upstreams
+from daybook.processors.webhooks.webhook import Webhook
 
 # How long a start waits for space on a full disk, before it is tried again.
 DISK_FULL_SECONDS = 3.0

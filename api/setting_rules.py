@@ -7,7 +7,7 @@ from daybook.api.addresses import read_networks
 from daybook.api.hosts import read_hosts
 from daybook.api.settings import Settings
 from daybook.eventlog.errors import SetupError
-from daybook.processors.public_addresses import read_private
+from daybook.processors.outbound.ssrf_guard import read_private
 
 # Shorter ones can be guessed.
 KIOSK_KEY_CHARACTERS_MIN = 16

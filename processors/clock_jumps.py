@@ -18,7 +18,7 @@ from daybook.domain.jobs.job import JOB
 from daybook.domain.jobs.work import RescheduleRetry
 from daybook.eventlog.origin import Origin
 from daybook.processors.database_clock import Jump
-from daybook.processors.runtime import (
+from daybook.processors.processor import (
     AGAIN_SECONDS,
     BATCH_MAX,
     POLL_SECONDS,

@@ -14,7 +14,7 @@ from typing import Any, LiteralString
 from msgspec import Struct
 
 from daybook.processors.database_clock import JUMP_SECONDS_MIN, DatabaseClock, Look
-from daybook.processors.runtime import BATCH_MAX, POLL_SECONDS, Session
+from daybook.processors.processor import BATCH_MAX, POLL_SECONDS, Session
 
 
 class Deadline(Struct, frozen=True, gc=False):

@@ -18,7 +18,7 @@ from daybook.domain.quarantine import QUARANTINE, Detect, Fault
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.event_faults import examine, fault_in_event
 from daybook.eventlog.reading.horizon import READ_LAST_POSITION, Horizon
-from daybook.processors.runtime import (
+from daybook.processors.processor import (
     AGAIN_SECONDS,
     POLL_SECONDS,
     Hears,

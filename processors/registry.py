@@ -1,22 +1,22 @@
 """The process managers, listed once. A new one is one line here."""
 
-from daybook.processors.checkpoints import Checkpoints
+from daybook.processors.checkpointer import Checkpoints
 from daybook.processors.clock_jumps import ClockJumps
-from daybook.processors.completions import Completions
-from daybook.processors.deliveries import Deliveries
-from daybook.processors.dispatch import Dispatch
-from daybook.processors.forgetting import Forgetting
-from daybook.processors.leases import Leases
-from daybook.processors.no_shows import NoShows
-from daybook.processors.notifications import Notifications
-from daybook.processors.operations import Operations
-from daybook.processors.qstash import QStash
+from daybook.processors.job_lease_expiry import Leases
+from daybook.processors.operation_executor import Operations
+from daybook.processors.order_dispatch import Dispatch
+from daybook.processors.order_recovery import Recovery
+from daybook.processors.order_timers import Completions
+from daybook.processors.processor import Processor
+from daybook.processors.qstash.client import QStash
+from daybook.processors.qstash.publisher import GRACE_SECONDS, Scheduling
 from daybook.processors.quarantine import QuarantineScan
-from daybook.processors.recovery import Recovery
-from daybook.processors.runtime import Processor
-from daybook.processors.schedules import Schedules
-from daybook.processors.scheduling import GRACE_SECONDS, Scheduling
-from daybook.processors.upstreams import Upstreams
+from daybook.processors.retention import Forgetting
+from daybook.processors.schedule_runner import Schedules
+from daybook.processors.ticket_no_shows import NoShows
+from daybook.processors.upstreams.poller import Upstreams
+from daybook.processors.webhooks.deliveries import Deliveries
+from daybook.processors.webhooks.notifications import Notifications
 
 
 def all_processors(

@@ -30,9 +30,9 @@ from daybook.errors import DaybookError
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.writing.committer import Committer
 from daybook.processors.registry import all_processors
-from daybook.processors.upstream_feeds import Feed, FeedJob
-from daybook.processors.upstream_feeds import Mapping as FieldMapping
-from daybook.processors.upstreams import Upstreams
+from daybook.processors.upstreams.feeds import Feed, FeedJob
+from daybook.processors.upstreams.feeds import Mapping as FieldMapping
+from daybook.processors.upstreams.poller import Upstreams
 from tests.api.http import GUEST_KEY, Api, some_settings
 from tests.api.live import listening
 from tests.described_values import INSTANTS, NUMBERS, PAYLOADS, TEXTS, DescribedValues

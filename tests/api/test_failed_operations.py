@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
-from daybook.processors.operations import Operations
+from daybook.processors.operation_executor import Operations
 from daybook.projections.doctor.doctor import examine
 from tests.api.http import Answer, Api
 from tests.api.test_messages import item, pop

@@ -8,7 +8,7 @@ import pytest
 
 from daybook.api.app import App
 from daybook.api.service import Service
-from daybook.processors.runtime import Kitchen
+from daybook.processors.processor import Kitchen
 from tests.api.http import Api, some_settings
 from tests.kitchen import eventually
 from tests.processors.scene import completed

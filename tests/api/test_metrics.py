@@ -9,7 +9,7 @@ import pytest
 from daybook.api.admission import Thresholds
 from daybook.api.metrics import read_count
 from daybook.api.service import Service
-from daybook.processors.webhook import Webhook
+from daybook.processors.webhooks.webhook import Webhook
 from tests.api.http import Api, api_of, open_api
 from tests.api.test_errands import ended
 from tests.api.test_messages import item

@@ -14,8 +14,8 @@ from daybook.api.service import Service
 from daybook.audit.invariant import Verdict
 from daybook.domain.jobs.create import RESTARTED_BECAUSE
 from daybook.eventlog.reading.follower import Projection
-from daybook.processors.operations import Operations
-from daybook.processors.runtime import Processor
+from daybook.processors.operation_executor import Operations
+from daybook.processors.processor import Processor
 from daybook.projections.messages.ended_operations import EndedOperations
 from daybook.projections.rebuild.rebuild import rebuilding
 from daybook.projections.rebuild.targets import TARGETS

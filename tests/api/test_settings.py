@@ -12,7 +12,7 @@ from daybook.api.environment import help_of, load
 from daybook.api.serving import kitchen_of, thresholds_of
 from daybook.api.settings import Settings
 from daybook.eventlog.errors import SetupError
-from daybook.processors.runtime import STANDARD_KITCHEN, Kitchen
+from daybook.processors.processor import STANDARD_KITCHEN, Kitchen
 
 ROOMY = {"DAYBOOK_DATA_DIR": "/somewhere"}
 OPEN = {"DAYBOOK_AUTH": "open"}

@@ -10,7 +10,7 @@ import pytest
 from daybook.api.admission import Thresholds
 from daybook.eventlog.async_tasks import end
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
-from daybook.processors.operations import Operations
+from daybook.processors.operation_executor import Operations
 from tests.api.http import Api
 from tests.api.test_messages import item
 from tests.api.test_operations import drained, make_busy, opened, push

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from daybook.api.service import Service
-from daybook.processors.upstreams import Upstreams
+from daybook.processors.upstreams.poller import Upstreams
 from tests.api.http import Api, api_of
 from tests.kitchen import eventually
 from tests.processors.feed import Upstream, serving_feed

@@ -5,8 +5,8 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from daybook.processors.outbound import Outbound
-from daybook.processors.public_addresses import read_private
+from daybook.processors.outbound.http import Outbound
+from daybook.processors.outbound.ssrf_guard import read_private
 
 THIS_MACHINE = "127.0.0.1, ::1"
 NEARBY = Outbound(read_private(THIS_MACHINE))

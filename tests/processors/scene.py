@@ -12,10 +12,10 @@ from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.claim import CompletionMode
 from daybook.domain.orders.commands import CreateBot
 from daybook.domain.orders.order import Order
-from daybook.processors import runtime
-from daybook.processors.qstash import QStash
-from daybook.processors.runtime import Processor
-from daybook.processors.scheduling import GRACE_SECONDS
+from daybook.processors import processor
+from daybook.processors.processor import Processor
+from daybook.processors.qstash.client import QStash
+from daybook.processors.qstash.publisher import GRACE_SECONDS
 from tests.kitchen import Kitchen, fold_of_the_log, live_rows, rows
 
 READ_EVENTS = """
@@ -42,7 +42,7 @@ async def running(
     processors: Sequence[Processor] | None = None,
     callback_grace_seconds: float = GRACE_SECONDS,
 ) -> AsyncIterator[Kitchen]:
-    kitchen = runtime.Kitchen(delay_seconds=delay_seconds)
+    kitchen = processor.Kitchen(delay_seconds=delay_seconds)
     service = Service(
         conninfo,
         kitchen=kitchen,

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from daybook.eventlog.postgres.connections import owner_conninfo
-from daybook.processors import checkpoints
+from daybook.processors import checkpointer
 from daybook.projections.registry import LIVE_TABLES
 from tests.kitchen import open_kitchen, rows
 
@@ -25,14 +25,14 @@ async def test_a_checkpoint_under_load_does_not_look_through_the_whole_log(
     async def note(_connection: Any, position: int, _tables: Any) -> None:
         settled.append(position)
 
-    monkeypatch.setattr(checkpoints, "take_checkpoints", note)
+    monkeypatch.setattr(checkpointer, "take_checkpoints", note)
     async with open_kitchen(own_database) as kitchen:
         for _ in range(3):
             await kitchen.order()
     ((head,),) = rows(own_database, READ_HEAD)
     async with await psycopg.AsyncConnection.connect(owner_conninfo(own_database)) as writer:
         await writer.execute(LOCK_AS_A_WRITER)
-        taking = asyncio.create_task(checkpoints.take_when_settled(own_database, LIVE_TABLES))
+        taking = asyncio.create_task(checkpointer.take_when_settled(own_database, LIVE_TABLES))
         await asyncio.sleep(0.1)
         await writer.rollback()
         await taking

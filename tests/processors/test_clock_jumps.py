@@ -14,11 +14,11 @@ from daybook.domain.jobs.work import Outcome
 from daybook.domain.orders.claim import CompletionMode
 from daybook.eventlog.postgres.migrate import migrate
 from daybook.processors.clock_jumps import ClockJumps
-from daybook.processors.completions import Completions
-from daybook.processors.dispatch import Dispatch
-from daybook.processors.leases import Leases
-from daybook.processors.recovery import Recovery
-from daybook.processors.runtime import Kitchen as Rules
+from daybook.processors.job_lease_expiry import Leases
+from daybook.processors.order_dispatch import Dispatch
+from daybook.processors.order_recovery import Recovery
+from daybook.processors.order_timers import Completions
+from daybook.processors.processor import Kitchen as Rules
 from daybook.projections.jobs.heartbeats import Heartbeat, extend_leases
 from daybook.projections.registry import MIGRATIONS
 from tests.conftest import empty, fresh_database, reachable_directory

@@ -15,9 +15,9 @@ from daybook.domain.jobs.work import Outcome
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors.clock_jumps import ClockJumps
 from daybook.processors.database_clock import DatabaseClock
-from daybook.processors.dispatch import Dispatch
-from daybook.processors.leases import Leases
-from daybook.processors.runtime import STANDARD_KITCHEN, Runtime, Session
+from daybook.processors.job_lease_expiry import Leases
+from daybook.processors.order_dispatch import Dispatch
+from daybook.processors.processor import STANDARD_KITCHEN, Runtime, Session
 from daybook.projections.messages.operations import find_due
 from tests.kitchen import Kitchen, eventually, open_kitchen, rows
 from tests.processors.feed import serving_feed

@@ -12,9 +12,9 @@ from daybook.api.service import Service
 from daybook.domain.orders.claim import CompletionMode
 from daybook.domain.orders.commands import ReleaseOrder
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
-from daybook.processors.completions import Completions
-from daybook.processors.duty import PATIENCE_SECONDS, TAKE_DUTY
-from daybook.processors.runtime import STANDARD_KITCHEN, Hears, Processor, Runtime, Session
+from daybook.processors.leader import PATIENCE_SECONDS, TAKE_DUTY
+from daybook.processors.order_timers import Completions
+from daybook.processors.processor import STANDARD_KITCHEN, Hears, Processor, Runtime, Session
 from tests.kitchen import Kitchen, eventually, open_kitchen, rows
 from tests.processors.scene import (
     PROMPT_SECONDS,
@@ -219,7 +219,7 @@ async def test_a_lock_that_cannot_be_asked_for_is_told_of_once_and_that_it_is_ba
     database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # D-05
-    monkeypatch.setattr("daybook.processors.duty.ALARM_SECONDS", 0.3)
+    monkeypatch.setattr("daybook.processors.leader.ALARM_SECONDS", 0.3)
     async with proxy_to(database) as proxy, running(proxy.conninfo):
         proxy.refusing = True
         proxy.drop_all()

@@ -12,8 +12,8 @@ from daybook.domain.command import Command
 from daybook.domain.orders.commands import DeleteBot
 from daybook.domain.orders.order import OrderKind
 from daybook.eventlog.origin import Origin
-from daybook.processors.dispatch import Dispatch
-from daybook.processors.runtime import Runtime, Session
+from daybook.processors.order_dispatch import Dispatch
+from daybook.processors.processor import Runtime, Session
 from tests.kitchen import Kitchen, eventually, rows
 from tests.processors.scene import (
     assert_consistent,

@@ -23,7 +23,7 @@ import httpx2
 import pytest
 
 from daybook.eventlog.postgres.embedded import running_conninfo
-from daybook.processors.scheduling import GRACE_SECONDS
+from daybook.processors.qstash.publisher import GRACE_SECONDS
 from tests.conftest import reachable_directory
 from tests.kitchen import rows
 from tests.processes import SECONDS_MAX, eventually

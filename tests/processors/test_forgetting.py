@@ -9,8 +9,8 @@ import pytest
 from daybook.api.service import Service
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.eventlog.writing.idempotency import FORGET_KEYS, forget_keys
-from daybook.processors.forgetting import Forgetting
-from daybook.processors.runtime import BATCH_MAX, Kitchen
+from daybook.processors.processor import BATCH_MAX, Kitchen
+from daybook.processors.retention import Forgetting
 from tests.api.http import api_of
 from tests.kitchen import eventually, rows
 

@@ -14,15 +14,15 @@ from uuid_utils.compat import uuid7
 from daybook.api.service import Service
 from daybook.domain.orders.order import ORDER
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
-from daybook.processors import duty
-from daybook.processors.deliveries import Deliveries
-from daybook.processors.notifications import Announcing, Notifications
-from daybook.processors.outbound import Outbound
-from daybook.processors.qstash import QStash
+from daybook.processors import leader
+from daybook.processors.outbound.http import Outbound
+from daybook.processors.processor import STANDARD_KITCHEN, Hears, Processor, Runtime, Session
+from daybook.processors.qstash.client import QStash
 from daybook.processors.registry import all_processors
-from daybook.processors.runtime import STANDARD_KITCHEN, Hears, Processor, Runtime, Session
-from daybook.processors.upstreams import Upstreams
-from daybook.processors.webhook import Webhook
+from daybook.processors.upstreams.poller import Upstreams
+from daybook.processors.webhooks.deliveries import Deliveries
+from daybook.processors.webhooks.notifications import Announcing, Notifications
+from daybook.processors.webhooks.webhook import Webhook
 from daybook.projections.registry import DECIDERS, LIVE_TABLES
 from tests.kitchen import MAPPER, Kitchen, eventually
 from tests.workshop import Workshop
@@ -128,7 +128,7 @@ class HearsOrders(Processor):
 async def test_who_hears_orders_looks_when_one_comes_and_not_for_jobs(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(duty, "POLL_SECONDS", FOR_EVER_SECONDS)
+    monkeypatch.setattr(leader, "POLL_SECONDS", FOR_EVER_SECONDS)
     processor = HearsOrders()
     async with Service(database, read_models=(), processors=[processor]) as service:
         kitchen = Kitchen(service.committer)

@@ -6,7 +6,7 @@ import pytest
 
 from daybook.api.service import Service
 from daybook.domain.errors import ClaimLostError
-from daybook.processors.leases import Leases
+from daybook.processors.job_lease_expiry import Leases
 from daybook.projections.jobs.heartbeats import Heartbeat, extend_leases
 from tests.kitchen import Kitchen, eventually, fold_of_the_log, live_rows, rows
 from tests.workshop import Workshop

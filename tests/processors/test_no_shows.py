@@ -6,7 +6,7 @@ import pytest
 
 from daybook.api.service import Service
 from daybook.domain.tickets.commands import RecallTicket, ReturnTicket, SeatTicket
-from daybook.processors.no_shows import NoShows
+from daybook.processors.ticket_no_shows import NoShows
 from tests.counter import SLUG, Counter
 from tests.kitchen import eventually, fold_of_the_log, live_rows, rows
 

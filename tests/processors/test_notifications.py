@@ -17,9 +17,9 @@ from daybook.api.service import Service
 from daybook.domain.jobs.job import Backoff
 from daybook.domain.tickets.commands import CallNext, Join, Served
 from daybook.domain.tickets.ticket import Guest, Ticket
-from daybook.processors.deliveries import Deliveries
-from daybook.processors.notifications import Notifications
-from daybook.processors.webhook import Webhook
+from daybook.processors.webhooks.deliveries import Deliveries
+from daybook.processors.webhooks.notifications import Notifications
+from daybook.processors.webhooks.webhook import Webhook
 from tests.api.http import GUEST_KEY
 from tests.counter import SLUG, Counter
 from tests.kitchen import eventually, origin, rows

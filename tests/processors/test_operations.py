@@ -10,8 +10,8 @@ from uuid_utils.compat import uuid7
 from daybook.api.admission import Thresholds
 from daybook.api.service import Service
 from daybook.domain.messages.commands import _message
-from daybook.processors import duty, operations
-from daybook.processors.operations import Operations
+from daybook.processors import leader, operation_executor
+from daybook.processors.operation_executor import Operations
 from daybook.projections.messages.operations import Due
 from tests.api.http import Api
 from tests.api.test_messages import item
@@ -48,8 +48,8 @@ async def test_what_was_accepted_is_carried_out_when_the_bell_rings(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # S3-23: nobody has to wait for the next look.
-    monkeypatch.setattr(duty, "POLL_SECONDS", FOR_EVER_SECONDS)
-    monkeypatch.setattr(operations, "POLL_SECONDS", FOR_EVER_SECONDS)
+    monkeypatch.setattr(leader, "POLL_SECONDS", FOR_EVER_SECONDS)
+    monkeypatch.setattr(operation_executor, "POLL_SECONDS", FOR_EVER_SECONDS)
     async with opened(database, CALM, [Operations()]), opened(database, BUSY) as api:
         for _ in range(3):
             await asyncio.sleep(0.3)
@@ -121,9 +121,9 @@ def test_operations_stand_in_one_line_if_they_share_a_lane() -> None:
         return Due(uuid7(), tuple([_message(one) for one in items]))
 
     one, two, three, four, five = due("a"), due("b"), due("c"), due("b", "a"), due("a")
-    found = operations.lines([one, two, three, four, five])
+    found = operation_executor.lines([one, two, three, four, five])
     assert sorted(found, key=len) == [[three], [one, two, four, five]]
-    assert [*operations.parts([one] * (operations.TOGETHER_MAX + 1))] == [
-        [one] * operations.TOGETHER_MAX,
+    assert [*operation_executor.parts([one] * (operation_executor.TOGETHER_MAX + 1))] == [
+        [one] * operation_executor.TOGETHER_MAX,
         [one],
     ]

@@ -20,12 +20,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from daybook.eventlog.errors import SetupError
-from daybook.processors.outbound import NotPublicError, Outbound
-from daybook.processors.public_addresses import NOTHING_PRIVATE, Private, is_public, read_private
-from daybook.processors.qstash import Completion, PublishError, QStash
-from daybook.processors.upstream_client import FeedClient, FeedError
-from daybook.processors.upstream_feeds import Feed
-from daybook.processors.webhook import SEND_SECONDS_MAX, DeliveryError, Webhook
+from daybook.processors.outbound.http import NotPublicError, Outbound
+from daybook.processors.outbound.ssrf_guard import NOTHING_PRIVATE, Private, is_public, read_private
+from daybook.processors.qstash.client import Completion, PublishError, QStash
+from daybook.processors.upstreams.client import FeedClient, FeedError
+from daybook.processors.upstreams.feeds import Feed
+from daybook.processors.webhooks.webhook import SEND_SECONDS_MAX, DeliveryError, Webhook
 from tests.processors.nearby import NEARBY, listening
 
 pytestmark = pytest.mark.anyio
@@ -357,7 +357,7 @@ def test_there_is_no_other_way_out() -> None:
         for path in (ROOT / folder).rglob("*.py")
         if made.search(path.read_text())
     }
-    assert makers == {"processors/outbound.py"}
+    assert makers == {"processors/outbound/http.py"}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from daybook.processors.qstash import Completion, PublishError, QStash
+from daybook.processors.qstash.client import Completion, PublishError, QStash
 from tests.processors.nearby import NEARBY, listening
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ from daybook.domain.orders.claim import CompletionMode
 from daybook.domain.orders.commands import CreateBot, RestoreBot
 from daybook.domain.orders.order import Order, OrderStatus
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
-from daybook.processors.recovery import Recovery
+from daybook.processors.order_recovery import Recovery
 from daybook.projections.doctor.doctor import examine
 from daybook.projections.doctor.finding import Health
 from tests.kitchen import Kitchen, eventually, live_rows

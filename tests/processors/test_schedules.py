@@ -9,7 +9,7 @@ import pytest
 from daybook.api.service import Service
 from daybook.domain.schedules.commands import RUNS_MAX, PutSchedule
 from daybook.domain.schedules.schedule import MissedRuns
-from daybook.processors.schedules import Schedules
+from daybook.processors.schedule_runner import Schedules
 from tests.kitchen import Kitchen, eventually, fold_of_the_log, live_rows, open_kitchen, rows
 from tests.processors.instance import serving
 from tests.timetable import NAME, Backdate, plan

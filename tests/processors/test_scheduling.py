@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 from daybook.domain.orders.claim import CompletionMode
-from daybook.processors.scheduling import GRACE_SECONDS
+from daybook.processors.qstash.publisher import GRACE_SECONDS
 from tests.api.http import some_settings
 from tests.kitchen import eventually
 from tests.processes import Running

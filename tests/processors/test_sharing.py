@@ -9,8 +9,8 @@ from uuid_utils.compat import uuid7
 
 from daybook.api.service import Service
 from daybook.eventlog.postgres.connections import configure, reader_conninfo
-from daybook.processors.notifications import Notifications
-from daybook.processors.runtime import STANDARD_KITCHEN, Processor, Runtime, Session
+from daybook.processors.processor import STANDARD_KITCHEN, Processor, Runtime, Session
+from daybook.processors.webhooks.notifications import Notifications
 from tests.kitchen import open_kitchen
 from tests.processors.test_hearing import name_of, registered
 from tests.workshop import Workshop

@@ -17,8 +17,8 @@ from daybook.domain.jobs.job import NULL
 from daybook.domain.upstreams.record import UpstreamRecord
 from daybook.domain.values import NAME_CHARACTERS_MAX, checked
 from daybook.eventlog.errors import SetupError
-from daybook.processors.upstream_feeds import Feed, FeedJob, Mapping, read_feeds
-from daybook.processors.upstream_pages import (
+from daybook.processors.upstreams.feeds import Feed, FeedJob, Mapping, read_feeds
+from daybook.processors.upstreams.pages import (
     ID_CHARACTERS_MAX,
     RECORD_BYTES_MAX,
     REVISION_CHARACTERS_MAX,

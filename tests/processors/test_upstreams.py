@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from daybook.api.service import Service
-from daybook.processors import upstream_poll
-from daybook.processors.upstream_feeds import Feed, FeedJob, Mapping
-from daybook.processors.upstreams import Upstreams
+from daybook.processors.upstreams import poll
+from daybook.processors.upstreams.feeds import Feed, FeedJob, Mapping
+from daybook.processors.upstreams.poller import Upstreams
 from tests.kitchen import eventually, fold_of_the_log, live_rows, rows
 from tests.processes import SECONDS_MAX
 from tests.processors.feed import Request, Upstream, serving_feed
@@ -307,7 +307,7 @@ async def test_several_who_poll_take_everything_in_once(
     database: str, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # S1-34: those who stand by wait for no sign of life here.
-    monkeypatch.setattr("daybook.processors.upstreams.STANDBY_SECONDS", 0)
+    monkeypatch.setattr("daybook.processors.upstreams.poller.STANDBY_SECONDS", 0)
     upstream.add(*range(1, 951))
     async with (
         polling(database, upstream),
@@ -328,7 +328,7 @@ async def test_several_who_poll_take_everything_in_once(
 async def test_a_feed_without_an_end_is_given_up(
     database: str, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upstream_poll, "PAGES_MAX", 3)
+    monkeypatch.setattr(poll, "PAGES_MAX", 3)
     upstream.add(*range(1, 1000))
     async with polling(database, upstream, page_size=10):
         await eventually(lambda: "has no end" in (error(database) or ""))

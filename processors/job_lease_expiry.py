@@ -13,7 +13,7 @@ from daybook.domain.jobs.job import JOB, Job
 from daybook.domain.jobs.work import ExpireLease
 from daybook.eventlog.origin import Origin
 from daybook.processors.deadlines import Deadline, Deadlines
-from daybook.processors.runtime import (
+from daybook.processors.processor import (
     AGAIN_SECONDS,
     POLL_SECONDS,
     Hears,

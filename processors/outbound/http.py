@@ -16,7 +16,7 @@ from ipaddress import ip_address
 import httpcore2
 import httpx2
 
-from daybook.processors.public_addresses import (
+from daybook.processors.outbound.ssrf_guard import (
     NOTHING_PRIVATE,
     SETTING,
     Address,

@@ -16,9 +16,9 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.orders.order import ORDER
 from daybook.eventlog.async_tasks import end
-from daybook.processors.claims import OpenClaim
-from daybook.processors.qstash import Completion, PublishError, QStash
-from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.due_order_claims import OpenClaim
+from daybook.processors.processor import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.qstash.client import Completion, PublishError, QStash
 
 _log = logging.getLogger("daybook")
 

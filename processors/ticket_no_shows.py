@@ -14,7 +14,7 @@ from daybook.domain.tickets.restaurant import RESTAURANT
 from daybook.domain.tickets.ticket import TICKET, NoShowVia, TicketStatus
 from daybook.eventlog.origin import Origin, Receipt
 from daybook.processors.deadlines import Deadline, Deadlines
-from daybook.processors.runtime import (
+from daybook.processors.processor import (
     AGAIN_SECONDS,
     POLL_SECONDS,
     Hears,

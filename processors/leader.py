@@ -21,7 +21,7 @@ from daybook.eventlog.notifier import COURTESY_SECONDS, Wake
 from daybook.eventlog.postgres.connections import connect, cut_off, reader_conninfo
 from daybook.eventlog.writing.unreadable_rows import is_unloadable
 from daybook.processors.database_clock import DatabaseClock
-from daybook.processors.runtime import POLL_SECONDS, Processor, Runtime, Session
+from daybook.processors.processor import POLL_SECONDS, Processor, Runtime, Session
 
 _log = logging.getLogger("daybook")
 

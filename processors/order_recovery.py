@@ -10,7 +10,7 @@ from daybook.domain.command import Command
 from daybook.domain.orders.claim import CompletionMode, ReleaseReason
 from daybook.domain.orders.commands import ReleaseOrder
 from daybook.domain.orders.order import Order
-from daybook.processors.claims import EndsDueClaims, OpenClaim
+from daybook.processors.due_order_claims import EndsDueClaims, OpenClaim
 
 
 class Recovery(EndsDueClaims):

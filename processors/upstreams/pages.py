@@ -9,7 +9,7 @@ from daybook.domain.errors import BadValueError
 from daybook.domain.jobs.job import NULL
 from daybook.domain.upstreams.record import Found
 from daybook.domain.values import PAYLOAD_BYTES_MAX, check_payload
-from daybook.processors.upstream_feeds import Mapping
+from daybook.processors.upstreams.feeds import Mapping
 
 RECORDS_MAX = 1000
 # A job's payload holds the record and up to 4 KiB about it.

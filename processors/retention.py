@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from daybook.eventlog.side_tables.rate_limit_windows import forget_admissions
 from daybook.eventlog.writing.idempotency import forget_keys
-from daybook.processors.runtime import BATCH_MAX, POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.processor import BATCH_MAX, POLL_SECONDS, Hears, Processor, Runtime, Session
 
 
 class Forgetting(Processor):

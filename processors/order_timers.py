@@ -10,7 +10,7 @@ from daybook.domain.command import Command
 from daybook.domain.orders.claim import CompletedVia, CompletionMode
 from daybook.domain.orders.commands import CompleteOrder
 from daybook.domain.orders.order import Order
-from daybook.processors.claims import EndsDueClaims, OpenClaim
+from daybook.processors.due_order_claims import EndsDueClaims, OpenClaim
 
 
 class Completions(EndsDueClaims):

@@ -20,7 +20,7 @@ from daybook.domain.tickets.ticket import TICKET, Ticket
 from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.reading.follower import SETTLING_SECONDS, Follower
-from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.processor import POLL_SECONDS, Hears, Processor, Runtime, Session
 from daybook.projections.registry import DECIDERS
 from daybook.projections.transactional_enqueue import enqueue_async
 

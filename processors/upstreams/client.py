@@ -9,9 +9,9 @@ from http import HTTPStatus
 
 import httpx2
 
-from daybook.processors.outbound import NotPublicError, Outbound
-from daybook.processors.upstream_feeds import Feed
-from daybook.processors.upstream_pages import BadPageError, Page, read_page
+from daybook.processors.outbound.http import NotPublicError, Outbound
+from daybook.processors.upstreams.feeds import Feed
+from daybook.processors.upstreams.pages import BadPageError, Page, read_page
 
 CONNECT_SECONDS_MAX = 5.0
 PAGE_SECONDS_MAX = 30.0

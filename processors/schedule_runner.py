@@ -17,7 +17,7 @@ from daybook.domain.schedules.schedule import (
     schedule_id,
 )
 from daybook.eventlog.origin import Origin
-from daybook.processors.runtime import (
+from daybook.processors.processor import (
     AGAIN_SECONDS,
     BATCH_MAX,
     POLL_SECONDS,

@@ -22,10 +22,10 @@ from daybook.domain.jobs.job import Backoff
 from daybook.domain.upstreams.commands import FailPoll, RecordJob, TakeInPage, TakeInVanished
 from daybook.domain.upstreams.record import Found, is_news, record_uuid
 from daybook.domain.upstreams.upstream import Poll, Upstream, begin, upstream_id
-from daybook.processors.runtime import BATCH_MAX, Runtime
-from daybook.processors.upstream_client import FeedClient, FeedError
-from daybook.processors.upstream_feeds import Feed
-from daybook.processors.upstream_pages import Page
+from daybook.processors.processor import BATCH_MAX, Runtime
+from daybook.processors.upstreams.client import FeedClient, FeedError
+from daybook.processors.upstreams.feeds import Feed
+from daybook.processors.upstreams.pages import Page
 from daybook.projections.upstreams.upstream_records import (
     Known,
     check_records,

@@ -21,9 +21,9 @@ from daybook.domain.messages.operation import OPERATION
 from daybook.domain.tickets.ticket import TicketStatus
 from daybook.eventlog.async_tasks import end
 from daybook.eventlog.errors import UnavailableError
-from daybook.processors.notifications import QUEUE, Notice
-from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
-from daybook.processors.webhook import DeliveryError, Webhook
+from daybook.processors.processor import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.webhooks.notifications import QUEUE, Notice
+from daybook.processors.webhooks.webhook import DeliveryError, Webhook
 from daybook.projections.jobs.claim_sql import find_ready
 from daybook.projections.tickets.ticket_list import Standing, one_ticket
 

@@ -7,7 +7,7 @@ from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.eventlog.reading.horizon import READ_LAST_POSITION
 from daybook.eventlog.reading.settled_position import settled_position
 from daybook.eventlog.writing.live_table import LiveTable
-from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.processor import POLL_SECONDS, Hears, Processor, Runtime, Session
 from daybook.projections.time_travel.checkpoints import due_tables, take_checkpoints
 
 

@@ -18,7 +18,7 @@ from daybook.domain.messages.commands import CarryOut, FailOperation
 from daybook.domain.messages.operation import OPERATION, Operation, OperationStatus
 from daybook.eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
 from daybook.eventlog.origin import Receipt
-from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.processor import POLL_SECONDS, Hears, Processor, Runtime, Session
 from daybook.projections.messages.operations import Due, find_due
 
 _log = logging.getLogger("daybook.operations")

@@ -10,7 +10,7 @@ from daybook.domain.command import Command
 from daybook.domain.orders.claim import CompletionMode
 from daybook.domain.orders.order import ORDER
 from daybook.processors.deadlines import Deadline, Deadlines
-from daybook.processors.runtime import AGAIN_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.processor import AGAIN_SECONDS, Hears, Processor, Runtime, Session
 
 # The claims that are due, and the first that is not: its remaining time is all that the processor
 # needs to know of the future. The time is the database's, like every due time, and never this

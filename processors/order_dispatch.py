@@ -10,7 +10,7 @@ from daybook.domain.orders.bot import BOT
 from daybook.domain.orders.commands import Claimed, ClaimOrder
 from daybook.domain.orders.order import ORDER
 from daybook.eventlog.origin import Origin
-from daybook.processors.runtime import (
+from daybook.processors.processor import (
     AGAIN_SECONDS,
     BATCH_MAX,
     POLL_SECONDS,

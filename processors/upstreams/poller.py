@@ -8,11 +8,11 @@ from daybook.domain.jobs.job import Backoff
 from daybook.domain.upstreams.record import UPSTREAM_RECORD
 from daybook.domain.upstreams.upstream import UPSTREAM
 from daybook.eventlog.async_tasks import end
-from daybook.processors.outbound import Outbound
-from daybook.processors.runtime import POLL_SECONDS, Hears, Processor, Runtime, Session
-from daybook.processors.upstream_client import FeedClient
-from daybook.processors.upstream_feeds import Feeds
-from daybook.processors.upstream_poll import FeedPoll
+from daybook.processors.outbound.http import Outbound
+from daybook.processors.processor import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.upstreams.client import FeedClient
+from daybook.processors.upstreams.feeds import Feeds
+from daybook.processors.upstreams.poll import FeedPoll
 from daybook.projections.upstreams.upstreams import all_upstreams
 
 # Who stands by leaves a poll to the other for so long after the other's last sign of life.

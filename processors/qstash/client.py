@@ -11,7 +11,7 @@ from uuid import UUID
 import httpx2
 from msgspec import DecodeError, Struct, json
 
-from daybook.processors.outbound import NotPublicError, Outbound
+from daybook.processors.outbound.http import NotPublicError, Outbound
 
 CONNECT_SECONDS_MAX = 2
 PUBLISH_SECONDS_MAX = 5

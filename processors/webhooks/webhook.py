@@ -13,7 +13,7 @@ from uuid import UUID
 
 import httpx2
 
-from daybook.processors.outbound import NotPublicError, Outbound
+from daybook.processors.outbound.http import NotPublicError, Outbound
 
 CONNECT_SECONDS_MAX = 3.0
 SEND_SECONDS_MAX = 10.0

@@ -1,0 +1,1 @@
+"""HTTP requests to other services, guarded against SSRF."""

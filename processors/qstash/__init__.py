@@ -1,0 +1,1 @@
+"""Completion callbacks by QStash."""

@@ -1,0 +1,1 @@
+"""Polling of feeds."""

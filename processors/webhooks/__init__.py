@@ -1,0 +1,1 @@
+"""Notifications as signed webhooks."""
