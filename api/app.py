@@ -8,57 +8,19 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from daybook.api import (
-    board,
-    bots,
-    claims,
-    completion,
-    config,
-    cron,
-    dlq,
+from daybook.api.admin import (
     doctor,
-    events,
     explain,
-    exposition,
     health,
-    held,
-    histories,
-    job_bulk,
-    job_claims,
-    job_reads,
-    jobs,
-    login,
-    messages,
+    metrics,
     openapi,
-    operation_stats,
-    operations,
-    orders,
-    pages,
-    pop,
+    public_config,
     quarantine,
-    queue_rates,
-    queue_reads,
-    queues,
-    reads,
     rebuilds,
-    redrive,
-    restaurants,
-    schedules,
-    stream,
-    subjects,
-    ticket_figures,
-    ticket_join,
-    ticket_reads,
-    ticket_search,
-    tickets,
-    upstreams,
 )
-from daybook.api.door import Door, guarded
-from daybook.api.failed_keys import FailedKeys
-from daybook.api.gauges import Gauges
-from daybook.api.hosts import KnownHosts
-from daybook.api.lookup import Lookup
-from daybook.api.problems import (
+from daybook.api.admin.gauges import Gauges
+from daybook.api.endpoints.router import Lookup
+from daybook.api.http.problems import (
     KNOWN_ERRORS,
     BadInputError,
     bad_input,
@@ -68,58 +30,103 @@ from daybook.api.problems import (
     not_found,
     not_taken,
 )
-from daybook.api.queue_room import QueueRoom
-from daybook.api.rate_limits import RateLimits
-from daybook.api.request_context import REQUEST
-from daybook.api.service import Service
-from daybook.api.settings import Settings
-from daybook.api.traffic import Noted, Traffic
+from daybook.api.jobs import (
+    bulk,
+    claim,
+    commands,
+    cron_trigger,
+    dead_letters,
+    leases,
+    queries,
+    queue_queries,
+    queue_rates,
+    queues,
+    redrive,
+)
+from daybook.api.limits.queue_depth import QueueRoom
+from daybook.api.limits.rate_limits import RateLimits
+from daybook.api.log import events, histories, sse
+from daybook.api.login import login
+from daybook.api.login.authentication import Door, guarded
+from daybook.api.login.failed_attempts import FailedKeys
+from daybook.api.messages import operation_stats, operations, pop, push_and_ack
+from daybook.api.orders import (
+    board,
+    bots,
+    bulk_claim,
+    completion_callback,
+)
+from daybook.api.orders import (
+    commands as orders,
+)
+from daybook.api.orders import (
+    queries as reads,
+)
+from daybook.api.runtime.service import Service
+from daybook.api.schedules import endpoints
+from daybook.api.settings.public_hosts import KnownHosts
+from daybook.api.settings.settings import Settings
+from daybook.api.telemetry.request_context import REQUEST
+from daybook.api.telemetry.request_metrics import Noted, Traffic
+from daybook.api.tickets import (
+    erasure,
+    join,
+    restaurants,
+    search,
+    staff_commands,
+    stats,
+)
+from daybook.api.tickets import (
+    queries as ticket_reads,
+)
+from daybook.api.upstreams import endpoints as upstreams
+from daybook.api.web import pages
 
 # Routes are tried in this order, so the busy ones come first.
 ROUTES: list[Route] = [
-    *jobs.routes,
-    *job_claims.routes,
-    *messages.routes,
+    *commands.routes,
+    *claim.routes,
+    *push_and_ack.routes,
     *pop.routes,
     # Before that of one operation, whose id could be anything.
     *operation_stats.routes,
     *operations.routes,
     *bots.routes,
-    *completion.routes,
+    *completion_callback.routes,
     *orders.routes,
-    *claims.routes,
-    *ticket_join.routes,
-    *ticket_figures.routes,
-    *ticket_search.routes,
+    *bulk_claim.routes,
+    *join.routes,
+    *stats.routes,
+    *search.routes,
     *ticket_reads.routes,
-    *tickets.routes,
+    *staff_commands.routes,
     *restaurants.routes,
     *queues.routes,
     *redrive.routes,
-    *job_bulk.routes,
-    *job_reads.routes,
-    *dlq.routes,
-    *queue_reads.routes,
+    *bulk.routes,
+    *queries.routes,
+    *dead_letters.routes,
+    *queue_queries.routes,
     *queue_rates.routes,
-    *held.routes,
+    *leases.routes,
     *histories.routes,
     *events.routes,
     *reads.routes,
     *board.routes,
-    *schedules.routes,
+    *endpoints.routes,
     *upstreams.routes,
-    *subjects.routes,
-    *cron.routes,
+    *erasure.routes,
+    *cron_trigger.routes,
     *explain.routes,
     *rebuilds.routes,
     *quarantine.routes,
     *doctor.routes,
-    *stream.routes,
-    *config.routes,
+    *sse.routes,
+    *public_config.routes,
     *login.routes,
     *openapi.routes,
     *health.routes,
-    *exposition.routes,
+    *metrics.routes,
     *pages.routes,
 ]
 
@@ -144,8 +151,8 @@ class App(Starlette):
         self.router.redirect_slashes = False
         self.service = service
         self.settings = settings
-        self.callback_keys = completion.callback_keys(settings)
-        self.cron_access = cron.cron_access(settings)
+        self.callback_keys = completion_callback.callback_keys(settings)
+        self.cron_access = cron_trigger.cron_access(settings)
         self.queue_room = QueueRoom(service.read, settings.queue_depth_max)
         self.rate_limits = RateLimits(settings, service.guests, service.note)
         self.door.failed_keys = FailedKeys(settings, self.rate_limits, service.note)

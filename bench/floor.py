@@ -13,16 +13,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daybook.api.access import PUBLIC, declare
 from daybook.api.app import App
 from daybook.api.clock import now
-from daybook.api.commands import Call, RawHeaders, Write, told_by
-from daybook.api.listening import listen
-from daybook.api.orders import NewOrder, create, created
-from daybook.api.problems import JSONAnswer
-from daybook.api.service import Service
-from daybook.api.serving import uvicorn_config
-from daybook.api.settings import Settings
+from daybook.api.endpoints.command import Call, RawHeaders, Write, told_by
+from daybook.api.http.problems import JSONAnswer
+from daybook.api.keys.access import PUBLIC, declare
+from daybook.api.orders.commands import NewOrder, create, created
+from daybook.api.runtime.service import Service
+from daybook.api.server.listener import listen
+from daybook.api.server.run import uvicorn_config
+from daybook.api.settings.settings import Settings
 from daybook.domain.command import Command
 from daybook.domain.orders.commands import CreateOrder
 from daybook.domain.orders.order import Order, OrderStatus

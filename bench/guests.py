@@ -17,11 +17,11 @@ from bench.kitchen import run
 from bench.measure import Contender, Result, Round, console, measure, ratio, show
 from bench.scratch import describe_server, scratch_database
 from bench.write import DatabaseChoice
-from daybook.api.environment import load
-from daybook.api.guest_key import ServiceKey
-from daybook.api.guests import GuestDetails
-from daybook.api.rate_limits import RateLimits
-from daybook.api.service import Service
+from daybook.api.limits.rate_limits import RateLimits
+from daybook.api.runtime.guest_encryption import GuestDetails
+from daybook.api.runtime.guest_master_key import ServiceKey
+from daybook.api.runtime.service import Service
+from daybook.api.settings.environment import load
 
 CALLERS = 16
 BARE = "a bare round trip"

@@ -29,7 +29,7 @@ from bench.queues.teams import (
 )
 from bench.scratch import describe_server
 from bench.write import DatabaseChoice
-from daybook.api.settings import Settings
+from daybook.api.settings.settings import Settings
 
 # What ours is to reach of the rates of the others, in the largest batches.
 BARS = {BARE: 0.4, PGQUEUER: 1.0, PROCRASTINATE: 10.0}

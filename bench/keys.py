@@ -17,13 +17,13 @@ from bench.measure import Contender, Round, console, measure, ratio, show
 from bench.scratch import describe_server, scratch_database
 from bench.service import service
 from bench.write import DatabaseChoice
-from daybook.api.access import CLIENT, STAFF
-from daybook.api.door import Door
-from daybook.api.hosts import KnownHosts
-from daybook.api.key_text import WrittenKey, new_key_text, new_name
-from daybook.api.keyring import Keyring
-from daybook.api.keysmith import Keysmith
-from daybook.api.settings import Settings
+from daybook.api.keys.access import CLIENT, STAFF
+from daybook.api.keys.key_admin import Keysmith
+from daybook.api.keys.key_cache import Keyring
+from daybook.api.keys.key_format import WrittenKey, new_key_text, new_name
+from daybook.api.login.authentication import Door
+from daybook.api.settings.public_hosts import KnownHosts
+from daybook.api.settings.settings import Settings
 from daybook.domain.api_keys.commands import IssueKey, RevokeKey
 
 OPEN = "an open house"

@@ -18,9 +18,9 @@ from bench.kitchen import run
 from bench.measure import Contender, Result, Round, console, measure, ratio, show
 from bench.scratch import describe_server, scratch_database
 from bench.write import DatabaseChoice
-from daybook.api.access import OPEN
-from daybook.api.errands.errand import Asked
-from daybook.api.service import Service
+from daybook.api.keys.access import OPEN
+from daybook.api.runtime.background.task import Asked
+from daybook.api.runtime.service import Service
 from daybook.domain.jobs.bulk import CancelJobs
 from daybook.domain.jobs.create import CreateJobs, NewJob
 from daybook.domain.jobs.job import JobStatus

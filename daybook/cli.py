@@ -15,9 +15,9 @@ from pathlib import Path
 import click
 
 import bench
-from daybook.api.environment import flag_of, from_environment, help_of
-from daybook.api.settings import Settings
-from daybook.api.stopping import StopSignals, stop_signals
+from daybook.api.server.signals import StopSignals, stop_signals
+from daybook.api.settings.environment import flag_of, from_environment, help_of
+from daybook.api.settings.settings import Settings
 from daybook.auditing import audit_group, check_command
 from daybook.errors import BadSetup, DaybookError
 from daybook.eventlog.errors import SetupError
@@ -45,7 +45,7 @@ class Choice:
 
     def conninfo(self, say: Callable[[str], None]) -> AbstractContextManager[str]:
         """The database: that of a running service, or one that lasts as long as the context."""
-        from daybook.api.database import shared_database
+        from daybook.api.server.database import shared_database
 
         return shared_database(self.settings(), say)
 
@@ -95,7 +95,7 @@ def serve(choice: Choice) -> None:
     """Run the service, with a PostgreSQL of its own unless DATABASE_URL names one."""
     settings = choice.settings()
     try:
-        from daybook.api.serving import serve
+        from daybook.api.server.run import serve
 
         serve(
             settings,
@@ -186,7 +186,7 @@ def demo(choice: Choice) -> None:
 @click.pass_obj
 def migrate(choice: Choice) -> None:
     """Bring the tables of the database up to date."""
-    from daybook.api.database import prepare
+    from daybook.api.server.database import prepare
 
     with choice.conninfo(say) as conninfo:
         applied = prepare(conninfo)

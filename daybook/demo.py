@@ -19,9 +19,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 from rich.console import Console
 
-from daybook.api.serving import serve
-from daybook.api.settings import Settings
-from daybook.api.stopping import StopSignals
+from daybook.api.server.run import serve
+from daybook.api.server.signals import StopSignals
+from daybook.api.settings.settings import Settings
 from daybook.printable import printable
 from daybook.terminal import echo
 

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from daybook.api.stopping import Stop
+from daybook.api.server.signals import Stop
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.postgres.connections import connect_in_thread, reader_conninfo
 from daybook.eventlog.transfer.export import Sink, export_file, export_to, settled_upto

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from daybook.api.database import clear_sentences, prepare
-from daybook.api.stopping import Stop
+from daybook.api.server.database import clear_sentences, prepare
+from daybook.api.server.signals import Stop
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.postgres.connections import connect, connect_in_thread, owner_conninfo

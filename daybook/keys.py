@@ -13,7 +13,7 @@ from daybook.terminal import echo, echo_json, say
 
 # What a command needs is imported when it runs, so that help and mistakes are answered at once.
 if TYPE_CHECKING:
-    from daybook.api.keysmith import Keysmith
+    from daybook.api.keys.key_admin import Keysmith
     from daybook.cli import Choice
     from daybook.domain.api_keys.key import Key
 
@@ -49,7 +49,7 @@ def create_command(
     reason: str | None,
 ) -> None:
     """Make a key, and show it this once."""
-    from daybook.api.key_text import new_key_text, new_name
+    from daybook.api.keys.key_format import new_key_text, new_name
     from daybook.domain.api_keys.commands import IssueKey
     from daybook.domain.api_keys.key import Binding
     from daybook.domain.api_keys.scope import names_of, scope_of
@@ -98,7 +98,7 @@ def rotate_command(
     """Give a key another secret, and show it this once. The one before is good for a while."""
     from msgspec import UNSET
 
-    from daybook.api.key_text import new_key_text
+    from daybook.api.keys.key_format import new_key_text
     from daybook.domain.api_keys.commands import RotateKey
 
     async def rotate(smith: "Keysmith") -> str:
@@ -134,8 +134,8 @@ def revoke_command(choice: "Choice", name: str, reason: str) -> None:
 
 def _keep(choice: "Choice", deed: Callable[["Keysmith"], Coroutine[Any, Any, Any]]) -> Any:
     """Does something with the keys of the choice's database."""
-    from daybook.api.database import prepare
-    from daybook.api.keysmith import Keysmith, operator
+    from daybook.api.keys.key_admin import Keysmith, operator
+    from daybook.api.server.database import prepare
     from daybook.domain.errors import Refusal
     from daybook.eventlog.errors import SetupError, UnavailableError
 

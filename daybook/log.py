@@ -12,8 +12,8 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.api.database import clear_sentences
-from daybook.api.stopping import Stop
+from daybook.api.server.database import clear_sentences
+from daybook.api.server.signals import Stop
 from daybook.eventlog.errors import SetupError, StandbyError
 from daybook.eventlog.notifier import Wake, Wakeups
 from daybook.eventlog.postgres.connections import connect, cut_off, reader_conninfo

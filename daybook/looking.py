@@ -26,7 +26,7 @@ CLOCK_SECONDS_MAX = 1.0
 
 def _look(choice: "Choice", query: Look[T]) -> T:
     """Lets a query look at the database of the choice."""
-    from daybook.api.problems import BadInputError
+    from daybook.api.http.problems import BadInputError
     from daybook.eventlog.errors import SetupError
     from daybook.eventlog.postgres.connections import connect, reader_conninfo
 
@@ -53,7 +53,7 @@ def explain_command(choice: "Choice", wanted: Any, as_json: bool) -> None:
     if told is None:
         say(f"There is nothing with the id {wanted}.")
         sys.exit(1)
-    from daybook.api.explain import explanation_json
+    from daybook.api.admin.explain import explanation_json
 
     answer: Any = explanation_json(told)
     if as_json:
@@ -132,7 +132,7 @@ def diff_command(choice: "Choice", first: str, second: str, limit: int, as_json:
 @click.pass_obj
 def doctor_command(choice: "Choice", as_json: bool) -> None:
     """Look for what may be wrong, and say what to do. Exit code 1 when something is."""
-    from daybook.api.doctor import finding_json
+    from daybook.api.admin.doctor import finding_json
     from daybook.examination import examination_lines
 
     is_notifying = choice.settings().notify_url is not None

@@ -8,12 +8,12 @@ from msgspec import Meta, ValidationError, convert
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.api.as_of import position_named, then_json
 from daybook.api.clock import now
-from daybook.api.job_shapes import job_dict, standing_json
-from daybook.api.shapes import bot_json, order_json
-from daybook.api.ticket_shapes import restaurant_json
-from daybook.api.ticket_shapes import standing_json as ticket_standing_json
+from daybook.api.endpoints.as_of import position_named, then_json
+from daybook.api.http.timestamps import bot_json, order_json
+from daybook.api.jobs.responses import job_dict, standing_json
+from daybook.api.tickets.responses import restaurant_json
+from daybook.api.tickets.responses import standing_json as ticket_standing_json
 from daybook.domain.jobs.job import Job
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order

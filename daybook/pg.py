@@ -50,7 +50,7 @@ def pg_command(choice: "Choice", program: str, arguments: tuple[str, ...]) -> No
     """
     from psycopg.conninfo import conninfo_to_dict
 
-    from daybook.api.environment import environment_with
+    from daybook.api.settings.environment import environment_with
     from daybook.eventlog.errors import SetupError
 
     path = programs_directory(choice) / program

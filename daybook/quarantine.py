@@ -55,8 +55,8 @@ def set_aside_command(choice: "Choice", aggregate_id: UUID, reason: str) -> None
         raise click.UsageError("Say why: --reason must not be empty.")
 
     async def ask(conninfo: str) -> Any:
-        from daybook.api.keysmith import operator
-        from daybook.api.setting_aside import set_aside
+        from daybook.api.admin.set_aside import set_aside
+        from daybook.api.keys.key_admin import operator
 
         return await set_aside(conninfo, aggregate_id, reason=reason, actor=operator())
 
@@ -64,7 +64,7 @@ def set_aside_command(choice: "Choice", aggregate_id: UUID, reason: str) -> None
 
 
 def _on_database(choice: "Choice", ask: Any) -> Any:
-    from daybook.api.database import prepare
+    from daybook.api.server.database import prepare
     from daybook.domain.errors import Refusal
     from daybook.eventlog.errors import SetupError, UnavailableError
 
@@ -87,6 +87,6 @@ def _line(quarantine: "Quarantine") -> str:
 def _json(quarantine: "Quarantine") -> str:
     import orjson
 
-    from daybook.api.quarantine import quarantine_json
+    from daybook.api.admin.quarantine import quarantine_json
 
     return orjson.dumps(quarantine_json(quarantine)).decode()

@@ -112,7 +112,7 @@ def _tell(comparison: "Comparison", *, right: str, wrong: str) -> None:
 
 def _run(choice: "Choice", reason: str | None, act: "Callable[[Rebuild], Awaitable[T]]") -> T:
     """Everything that keeps it from its end is said in a sentence, with exit code 2."""
-    from daybook.api.database import clear_sentences, prepare
+    from daybook.api.server.database import clear_sentences, prepare
     from daybook.eventlog.errors import SetupError
     from daybook.eventlog.gc_tuning import spare_the_collector
     from daybook.projections.rebuild.audit_log import Operator

@@ -20,7 +20,7 @@ from daybook.domain.values import Name
 from tests.test_source import PACKAGES, ROOT, sources
 
 # Commands of their own, which do their work when they are imported.
-STARTED = {"daybook.__main__", "daybook.api.errands.process"}
+STARTED = {"daybook.__main__", "daybook.api.server.background_process"}
 Pattern = tuple[str | bytes, int]
 
 

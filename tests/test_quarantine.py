@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from daybook.api.app import App
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from daybook.audit.invariant import Case, Verdict
 from daybook.audit.runner import check
 from daybook.audit.service import Kept

@@ -15,7 +15,7 @@ ELSEWHERE = {"FileHandler", "SysLogHandler", "SocketHandler", "HTTPHandler", "sy
 CRYPTOGRAPHY = {"cryptography", "hashlib", "hmac", "jwt", "secrets", "ssl"}
 STATEMENTS = {"execute", "executemany", "copy", "stream"}
 # The names of tables of ours, and patterns by which errors of the system are known.
-OURS = {("projections/doctor/doctor.py", "table.name"), ("api/database.py", "sign")}
+OURS = {("projections/doctor/doctor.py", "table.name"), ("api/server/database.py", "sign")}
 # Made from settings alone.
 SET = {"b'\\\\{,{%d,}\\\\}|\\\\[,{%d,}\\\\]' % (members_max, items_max)"}
 

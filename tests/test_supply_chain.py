@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from daybook.api.key_text import KEY_PATTERN, read_key_text
+from daybook.api.keys.key_format import KEY_PATTERN, read_key_text
 
 ROOT = Path(__file__).parents[1]
 LOCKS = ("requirements.lock", "requirements-test.lock")

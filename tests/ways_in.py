@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from uuid_utils.compat import uuid7
 
 import daybook
-from daybook.api.admission import Thresholds
+from daybook.api.admin.openapi import describe
 from daybook.api.app import ROUTES, App
-from daybook.api.keysmith import Keysmith
-from daybook.api.listening import listen
-from daybook.api.openapi import describe
-from daybook.api.service import Service
+from daybook.api.keys.key_admin import Keysmith
+from daybook.api.runtime.load_shedding import Thresholds
+from daybook.api.runtime.service import Service
+from daybook.api.server.listener import listen
 from daybook.domain.api_keys.commands import IssueKey, RevokeKey, RotateKey
 from daybook.domain.command import Command, Desk, Reads
 from daybook.domain.errors import Refusal

@@ -68,7 +68,7 @@ def _pool(settings: Settings) -> Pool:
 
 def running_database() -> str:
     """The PostgreSQL that a `./run` on this machine has started for itself."""
-    from daybook.api.environment import from_environment
+    from daybook.api.settings.environment import from_environment
     from daybook.eventlog.postgres.embedded import running_conninfo
 
     conninfo = running_conninfo(from_environment({}).data_dir)

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from daybook.api import happenings
-from daybook.api.line_limit import LineLimit
+from daybook.api.telemetry import structured_log
+from daybook.api.telemetry.log_flood_limit import LineLimit
 from tests.api.http import Api, open_api
 
 
@@ -18,5 +18,5 @@ async def api(database: str) -> AsyncIterator[Api]:
 @pytest.fixture(autouse=True)
 def fresh_line_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines that one test has caused are not missing in another."""
-    fresh = {name: LineLimit(name, happenings.tell_left_out) for name in happenings.LIMITS}
-    monkeypatch.setattr(happenings, "LIMITS", fresh)
+    fresh = {name: LineLimit(name, structured_log.tell_left_out) for name in structured_log.LIMITS}
+    monkeypatch.setattr(structured_log, "LIMITS", fresh)

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from daybook.api.key_text import new_key_text, new_name, read_key_text
-from daybook.api.keysmith import Keysmith
+from daybook.api.keys.key_admin import Keysmith
+from daybook.api.keys.key_format import new_key_text, new_name, read_key_text
 from daybook.domain.api_keys.commands import IssueKey, RevokeKey, RotateKey
 from daybook.domain.api_keys.key import Binding
 from tests.api.http import Answer, Api

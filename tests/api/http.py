@@ -11,9 +11,9 @@ from starlette.applications import Starlette
 from starlette.types import Message
 
 from daybook.api.app import App
-from daybook.api.guest_key import ServiceKey
-from daybook.api.service import Service
-from daybook.api.settings import Settings
+from daybook.api.runtime.guest_master_key import ServiceKey
+from daybook.api.runtime.service import Service
+from daybook.api.settings.settings import Settings
 
 JSON = {"Content-Type": "application/json"}
 GUEST_KEY = ServiceKey.of(b"a key that no restaurant may use")

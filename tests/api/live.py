@@ -11,8 +11,8 @@ from msgspec import Struct
 from starlette.types import ASGIApp
 
 from daybook.api.app import App
-from daybook.api.listening import listen
-from daybook.api.serving import Server, uvicorn_config
+from daybook.api.server.listener import listen
+from daybook.api.server.run import Server, uvicorn_config
 from tests.api.counter import open_counter_api
 from tests.api.http import Api
 

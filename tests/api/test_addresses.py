@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from daybook.api.addresses import UNKNOWN, client_address, read_networks
+from daybook.api.settings.networks import UNKNOWN, client_address, read_networks
 from daybook.eventlog.errors import SetupError
 
 PROXIES = read_networks("10.0.0.0/8, fd00::/8")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from daybook.api.admission import DRAINED, Admission, Thresholds, Verdict
+from daybook.api.runtime.load_shedding import DRAINED, Admission, Thresholds, Verdict
 from daybook.projections.messages.operations import Numbers
 
 pytestmark = pytest.mark.anyio

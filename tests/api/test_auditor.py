@@ -8,8 +8,8 @@ import pytest
 from msgspec import Struct
 from starlette.types import Message
 
-from daybook.api.access import AUDITOR, PUBLIC
 from daybook.api.app import ROUTES
+from daybook.api.keys.access import AUDITOR, PUBLIC
 from tests.api.counter import open_counter_api, open_restaurant
 from tests.api.holding import Holder, holder
 from tests.api.test_matrix import BODIES, cells

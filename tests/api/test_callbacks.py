@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
-from daybook.api.callbacks import BadSignatureError, CallbackKeys, verify
+from daybook.api.orders.callback_signatures import BadSignatureError, CallbackKeys, verify
 from daybook.eventlog.errors import SetupError
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

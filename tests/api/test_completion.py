@@ -11,7 +11,7 @@ import orjson
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.api.completion import callback_keys
+from daybook.api.orders.completion_callback import callback_keys
 from daybook.eventlog.errors import SetupError
 from tests.api.http import JSON, Answer, Api, open_api, some_settings
 from tests.kitchen import fold_of_the_log, live_rows, rows

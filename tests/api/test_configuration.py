@@ -4,14 +4,16 @@ from pathlib import Path
 
 from msgspec.structs import fields
 
-from daybook.api.configuration import page
-from daybook.api.settings import Settings
+from daybook.api.settings.reference_page import page
+from daybook.api.settings.settings import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "operate" / "configuration.md"
 
 
 def test_the_page_is_what_the_settings_say() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m daybook.api.configuration"
+    assert PAGE.read_text(encoding="utf-8") == page(), (
+        "run python -m daybook.api.settings.reference_page"
+    )
 
 
 def test_every_setting_is_on_it() -> None:

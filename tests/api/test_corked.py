@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daybook.api.corked import HELD_BYTES_MAX, CorkedTransport
+from daybook.api.server.buffered_transport import HELD_BYTES_MAX, CorkedTransport
 from tests.api.live import open_live, request
 
 pytestmark = pytest.mark.anyio

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from daybook import Fail, Worker
-from daybook.api.cron import cron_access
-from daybook.api.door import COOKIE
-from daybook.api.environment import load
-from daybook.api.listening import listen, url_of
+from daybook.api.jobs.cron_trigger import cron_access
+from daybook.api.login.authentication import COOKIE
+from daybook.api.server.listener import listen, url_of
+from daybook.api.settings.environment import load
 from daybook.eventlog.errors import SetupError
 from daybook.jobs import ClaimedJob
 from tests.api.http import Api, open_api, some_settings

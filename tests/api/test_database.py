@@ -11,8 +11,8 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from uuid_utils.compat import uuid7
 
-from daybook.api.database import check, prepare, refuse_old, shared_database
-from daybook.api.settings import Settings
+from daybook.api.server.database import check, prepare, refuse_old, shared_database
+from daybook.api.settings.settings import Settings
 from daybook.eventlog.errors import SetupError
 
 

@@ -149,7 +149,7 @@ def moments(jobs: list[dict[str, Any]]) -> list[datetime]:
 async def test_with_a_rate_they_come_evenly_spaced_oldest_first(
     api: Api, monkeypatch: pytest.MonkeyPatch, chunk_max: int
 ) -> None:
-    monkeypatch.setattr("daybook.api.redrive.CHUNK_MAX", chunk_max)
+    monkeypatch.setattr("daybook.api.jobs.redrive.CHUNK_MAX", chunk_max)
     made = await bury(api, 5)
 
     assert (await redrive(api, {"ratePerSecond": 0.5}))["redriven"] == 5
@@ -165,8 +165,8 @@ async def test_with_a_rate_they_come_evenly_spaced_oldest_first(
 async def test_what_takes_too_long_goes_on_with_the_next_request_at_the_same_pace(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daybook.api.redrive.CHUNK_MAX", 2)
-    monkeypatch.setattr("daybook.api.redrive.SECONDS_MAX", 0.0)
+    monkeypatch.setattr("daybook.api.jobs.redrive.CHUNK_MAX", 2)
+    monkeypatch.setattr("daybook.api.jobs.redrive.SECONDS_MAX", 0.0)
     await bury(api, 5)
 
     body: dict[str, Any] = {"ratePerSecond": 0.5}
@@ -183,8 +183,8 @@ async def test_what_takes_too_long_goes_on_with_the_next_request_at_the_same_pac
 async def test_a_search_that_finds_little_goes_on_behind_what_it_has_seen(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daybook.api.redrive.CHUNK_MAX", 1)
-    monkeypatch.setattr("daybook.api.redrive.SECONDS_MAX", 0.0)
+    monkeypatch.setattr("daybook.api.jobs.redrive.CHUNK_MAX", 1)
+    monkeypatch.setattr("daybook.api.jobs.redrive.SECONDS_MAX", 0.0)
     await bury(api, 2, "common")
     (rare,) = await bury(api, 1, "rare")
 
@@ -200,7 +200,7 @@ async def test_a_search_that_finds_little_goes_on_behind_what_it_has_seen(
 async def test_many_dead_jobs_take_several_chunks_and_one_request(
     api: Api, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daybook.api.redrive.CHUNK_MAX", 3)
+    monkeypatch.setattr("daybook.api.jobs.redrive.CHUNK_MAX", 3)
     await bury(api, 10)
 
     assert (await redrive(api))["redriven"] == 10
@@ -215,7 +215,7 @@ async def test_many_dead_jobs_take_several_chunks_and_one_request(
 async def test_with_an_idempotency_key_a_repetition_hears_the_first_answer(
     api: Api, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daybook.api.redrive.CHUNK_MAX", 2)
+    monkeypatch.setattr("daybook.api.jobs.redrive.CHUNK_MAX", 2)
     await bury(api, 5)
     first = await api.post("/api/dlq/redrive", {}, idempotency_key="k1")
     # They die again, which the repetition must not mistake for not having been started.
@@ -253,7 +253,7 @@ async def cut_off_after(
 async def test_a_redrive_that_was_cut_off_tells_what_it_did_and_where_it_was(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daybook.api.redrive.CHUNK_MAX", 2)
+    monkeypatch.setattr("daybook.api.jobs.redrive.CHUNK_MAX", 2)
     await bury(api, 5)
     nothing = await cut_off_after(api, monkeypatch, 0, UnavailableError("away"))
     some = await cut_off_after(api, monkeypatch, 1, UnavailableError("away"))
@@ -268,7 +268,7 @@ async def test_a_redrive_that_was_cut_off_tells_what_it_did_and_where_it_was(
 async def test_after_a_crash_a_repetition_with_the_same_key_does_the_rest_once(
     api: Api, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daybook.api.redrive.CHUNK_MAX", 2)
+    monkeypatch.setattr("daybook.api.jobs.redrive.CHUNK_MAX", 2)
     made = await bury(api, 5)
     lost = OutcomeUnknownError(UUID(made[0]["id"]))
     unknown = await cut_off_after(api, monkeypatch, 1, lost, idempotency_key="k1")
@@ -307,8 +307,8 @@ async def test_a_redrive_that_makes_no_sense_changes_nothing(
 async def test_a_cursor_of_another_redrive_is_refused(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daybook.api.redrive.CHUNK_MAX", 1)
-    monkeypatch.setattr("daybook.api.redrive.SECONDS_MAX", 0.0)
+    monkeypatch.setattr("daybook.api.jobs.redrive.CHUNK_MAX", 1)
+    monkeypatch.setattr("daybook.api.jobs.redrive.SECONDS_MAX", 0.0)
     await bury(api, 2)
     cursor = (await redrive(api))["nextCursor"]
 
@@ -320,7 +320,7 @@ async def test_a_cursor_of_another_redrive_is_refused(
 async def test_a_dry_run_says_when_it_stopped_counting(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daybook.api.redrive.COUNT_MAX", 2)
+    monkeypatch.setattr("daybook.api.jobs.redrive.COUNT_MAX", 2)
     await bury(api, 3)
 
     told = await redrive(api, {"dryRun": True})
@@ -358,10 +358,10 @@ async def test_a_redrive_changes_no_more_than_were_counted(
     api: Api, monkeypatch: pytest.MonkeyPatch, chunk_max: int
 ) -> None:
     """Also when jobs die while it is under way."""
-    monkeypatch.setattr("daybook.api.redrive.CHUNK_MAX", chunk_max)
+    monkeypatch.setattr("daybook.api.jobs.redrive.CHUNK_MAX", chunk_max)
     await bury(api, 3)
     asked = {"expectedCount": 3}
-    monkeypatch.setattr("daybook.api.redrive.count_dead", one_more_dies_after(api, count_dead))
+    monkeypatch.setattr("daybook.api.jobs.redrive.count_dead", one_more_dies_after(api, count_dead))
     told = await redrive(api, asked)
 
     assert (told["redriven"], told["more"]) == (3, True)
@@ -391,7 +391,7 @@ async def test_a_redrive_is_told_again_though_more_have_died_since(api: Api) -> 
 async def test_a_redrive_goes_no_further_than_its_limit(
     api: Api, monkeypatch: pytest.MonkeyPatch, chunk_max: int
 ) -> None:
-    monkeypatch.setattr("daybook.api.redrive.CHUNK_MAX", chunk_max)
+    monkeypatch.setattr("daybook.api.jobs.redrive.CHUNK_MAX", chunk_max)
     made = ids(await bury(api, 5))
     told = await redrive(api, {"limit": 2})
     assert (told["redriven"], told["more"]) == (2, True)

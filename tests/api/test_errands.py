@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from daybook.api.rebuilds import NAMES
+from daybook.api.admin.rebuilds import NAMES
 from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.projections.running_rebuilds import REBUILD_LOCK
 from tests.api.http import Api, open_api

@@ -15,9 +15,9 @@ from msgspec.structs import fields
 from starlette.types import Message
 
 import daybook.eventlog.transfer.ndjson
-from daybook.api import events as events_module
-from daybook.api.event_shapes import _camel
-from daybook.api.queries import NDJSON
+from daybook.api.endpoints.query import NDJSON
+from daybook.api.http.event_json import _camel
+from daybook.api.log import events as events_module
 from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.projections.registry import DECIDERS
 from tests.api.http import Answer, Api, open_api

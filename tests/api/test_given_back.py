@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from daybook.api import given_back
-from daybook.api.given_back import Charge, GivenBack
+from daybook.api.limits import refunds
+from daybook.api.limits.refunds import Charge, GivenBack
 from daybook.eventlog.errors import UnavailableError
 from tests.kitchen import eventually
 
@@ -40,8 +40,8 @@ class Database:
 
 @pytest.fixture(autouse=True)
 def _few_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(given_back, "WAITING_MAX", WAITING_MAX)
-    monkeypatch.setattr(given_back, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(refunds, "WAITING_MAX", WAITING_MAX)
+    monkeypatch.setattr(refunds, "AGAIN_SECONDS", 0.01)
 
 
 @pytest.mark.parametrize("arrived_count", [2, WAITING_MAX, WAITING_MAX + 1, WAITING_MAX + 4])

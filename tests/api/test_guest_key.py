@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from daybook.api.guest_key import FILE_NAME, ServiceKey, guest_key
-from daybook.api.settings import Settings
+from daybook.api.runtime.guest_master_key import FILE_NAME, ServiceKey, guest_key
+from daybook.api.settings.settings import Settings
 from daybook.eventlog.errors import SetupError
 from tests.kitchen import rows
 

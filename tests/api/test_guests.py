@@ -8,10 +8,10 @@ from uuid import UUID, uuid4
 import pytest
 from cryptography.exceptions import InvalidTag
 
-from daybook.api.guest_key import ServiceKey
-from daybook.api.guests import GuestBook, GuestDetails, SealedGuest, guest_details
-from daybook.api.problems import BadInputError
-from daybook.api.service import Service
+from daybook.api.http.problems import BadInputError
+from daybook.api.runtime.guest_encryption import GuestBook, GuestDetails, SealedGuest, guest_details
+from daybook.api.runtime.guest_master_key import ServiceKey
+from daybook.api.runtime.service import Service
 from daybook.domain.tickets.data_subject import EraseSubject
 from daybook.eventlog.errors import NoGuestKeyError, UnavailableError
 from tests.api.http import GUEST_KEY, Api

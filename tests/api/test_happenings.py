@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from daybook.api import happenings
-from daybook.api.happenings import MASKED, happened, logger, masked, written
-from daybook.api.key_text import KEY_PATTERN
-from daybook.api.line_limit import LINES_MAX
-from daybook.api.metrics import read_count
-from daybook.api.problems import Problem, defect, unavailable
+from daybook.api.http.problems import Problem, defect, unavailable
+from daybook.api.keys.key_format import KEY_PATTERN
+from daybook.api.telemetry import structured_log
+from daybook.api.telemetry.counters import read_count
+from daybook.api.telemetry.log_flood_limit import LINES_MAX
+from daybook.api.telemetry.structured_log import MASKED, happened, logger, masked, written
 from tests.api.counter import LINE, act, call_next, join, open_counter_api, open_restaurant, party
 from tests.api.http import Api
 
@@ -68,8 +68,8 @@ def test_a_line_is_json_with_these_four_members(lines: io.StringIO) -> None:
 async def test_lines_that_anybody_can_cause_are_limited_and_counted(
     lines: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daybook.api.line_limit.WINDOW_SECONDS", 0.5)
-    monkeypatch.setattr("daybook.api.line_limit.LINES_MAX", 3)
+    monkeypatch.setattr("daybook.api.telemetry.log_flood_limit.WINDOW_SECONDS", 0.5)
+    monkeypatch.setattr("daybook.api.telemetry.log_flood_limit.LINES_MAX", 3)
     for number in range(10):
         happened("access.denied", status=401, number=number)
         happened("queue.called", number=number)
@@ -166,7 +166,7 @@ def test_an_answer_that_is_the_services_fault_is_counted() -> None:
 
 def test_while_nobody_wants_lines_it_is_still_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logger, "isEnabledFor", lambda _level: False)
-    monkeypatch.setattr(happenings, "masked", lambda _context: pytest.fail("in vain"))
+    monkeypatch.setattr(structured_log, "masked", lambda _context: pytest.fail("in vain"))
     before = read_count("daybook_joins")
     happened("queue.created")
 

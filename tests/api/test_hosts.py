@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from daybook.api.environment import load
-from daybook.api.hosts import KnownHosts, read_hosts
+from daybook.api.settings.environment import load
+from daybook.api.settings.public_hosts import KnownHosts, read_hosts
 from daybook.eventlog.errors import SetupError
 from tests.api.holding import Holder, issue, refresh
 from tests.api.http import open_api, some_settings

@@ -218,7 +218,7 @@ async def test_a_refused_count_does_not_use_up_the_key_and_an_answer_is_told_aga
 async def test_a_count_of_many_is_told_as_at_least(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daybook.api.job_bulk.COUNT_MAX", 4)
+    monkeypatch.setattr("daybook.api.jobs.bulk.COUNT_MAX", 4)
     await enqueue_many(api, 5)
     told = await bulk(api, "cancel", {"dryRun": True})
     assert (told["matched"], told["more"]) == (4, True)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from tests.api.http import Api, api_of
 from tests.api.working import claim, complete, enqueue, enqueue_many, fail
 from tests.kitchen import rows

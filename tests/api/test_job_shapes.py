@@ -9,7 +9,7 @@ from msgspec import Raw, to_builtins
 from msgspec.json import decode
 from msgspec.structs import replace
 
-from daybook.api.job_shapes import JobJSON, brief_jobs, job_dict, job_json
+from daybook.api.jobs.responses import JobJSON, brief_jobs, job_dict, job_json
 from daybook.domain.jobs.job import Job, JobStatus, Lease, UniqueScope
 from daybook.jobs import ClaimedJob
 

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from starlette.types import Message
 from uuid_utils.compat import uuid7
 
-from daybook.api.access import ANY_KEY, PUBLIC
-from daybook.api.admission import Admission, Verdict
-from daybook.api.door import Door
-from daybook.api.hosts import KnownHosts
-from daybook.api.key_text import KEY_PATTERN, new_key_text, new_name, read_key_text
-from daybook.api.keyring import ANSWER_SECONDS_MAX, STALE_SECONDS_MAX, Keyring
+from daybook.api.keys.access import ANY_KEY, PUBLIC
+from daybook.api.keys.key_cache import ANSWER_SECONDS_MAX, STALE_SECONDS_MAX, Keyring
+from daybook.api.keys.key_format import KEY_PATTERN, new_key_text, new_name, read_key_text
+from daybook.api.login.authentication import Door
+from daybook.api.runtime.load_shedding import Admission, Verdict
+from daybook.api.settings.public_hosts import KnownHosts
 from daybook.projections.api_keys.api_keys import changed_keys
 from tests.api.holding import Holder, holder, issue, name_of, refresh, revoke, rotate
 from tests.api.http import Answer, Api, open_api, some_settings
@@ -354,7 +354,7 @@ async def test_without_the_database_nobody_is_let_in_for_long(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who cannot hear of a revocation does not act as if there were none."""
-    monkeypatch.setattr("daybook.api.keyring.STALE_SECONDS_MAX", STALE_SECONDS_MAX / 5)
+    monkeypatch.setattr("daybook.api.keys.key_cache.STALE_SECONDS_MAX", STALE_SECONDS_MAX / 5)
     key = await issue(database, "staff")
     async with proxy_to(database) as proxy, Keyring(proxy.conninfo) as keyring:
         assert keyring.caller(key.encode(), ANY_KEY.value) is not None
@@ -436,7 +436,7 @@ async def test_keys_that_take_long_to_read_are_read_all_the_same(
             await asyncio.sleep(2 * ANSWER_SECONDS_MAX)
             return await changed_keys(*given)
 
-        monkeypatch.setattr("daybook.api.keyring.changed_keys", slowly)
+        monkeypatch.setattr("daybook.api.keys.key_cache.changed_keys", slowly)
         key = await issue(database, "staff")
         async with asyncio.timeout(10):
             while keyring.caller(key.encode(), ANY_KEY.value) is None:  # noqa: ASYNC110 (as above)

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from daybook.api.app import App
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from daybook.processors.processor import Kitchen
 from tests.api.http import Api, some_settings
 from tests.kitchen import eventually

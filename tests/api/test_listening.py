@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from daybook.api.listening import listen, url_of, why_not
+from daybook.api.server.listener import listen, url_of, why_not
 from daybook.eventlog.errors import SetupError
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from daybook.api.app import ROUTES
-from daybook.api.commands import Endpoint
-from daybook.api.pages import PAGES
+from daybook.api.endpoints.command import Endpoint
+from daybook.api.web.pages import PAGES
 from tests.api.holding import issue, refresh, revoke
 from tests.api.http import Answer, Api, open_api
 from tests.kitchen import rows

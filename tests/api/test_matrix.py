@@ -10,8 +10,8 @@ import pytest
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
-from daybook.api.access import ADMIN, PUBLIC, SIGNED, declared
 from daybook.api.app import ROUTES, App
+from daybook.api.keys.access import ADMIN, PUBLIC, SIGNED, declared
 from daybook.audit.actors import may_record
 from daybook.domain.api_keys.scope import NAMES, Scope
 from daybook.eventlog.errors import SetupError

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from daybook.api.admission import Thresholds
-from daybook.api.metrics import read_count
-from daybook.api.service import Service
+from daybook.api.runtime.load_shedding import Thresholds
+from daybook.api.runtime.service import Service
+from daybook.api.telemetry.counters import read_count
 from daybook.processors.webhooks.webhook import Webhook
 from tests.api.http import Api, api_of, open_api
 from tests.api.test_errands import ended

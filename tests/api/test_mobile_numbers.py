@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from daybook.api.mobile_numbers import E164, normalised
-from daybook.api.problems import BadInputError
+from daybook.api.http.phone_numbers import E164, normalised
+from daybook.api.http.problems import BadInputError
 
 
 @pytest.mark.parametrize(

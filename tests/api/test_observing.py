@@ -14,9 +14,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from daybook.api.happenings import logger, written
-from daybook.api.key_text import read_key_text
-from daybook.api.tracing import Traced, exporting, trace_of
+from daybook.api.keys.key_format import read_key_text
+from daybook.api.telemetry.structured_log import logger, written
+from daybook.api.telemetry.tracing import Traced, exporting, trace_of
 from daybook.eventlog.errors import SetupError
 from daybook.projections.gauge_readings import BOT_STATUSES
 from tests.api.counter import LINE, join, open_counter_api, open_restaurant, party

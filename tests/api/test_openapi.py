@@ -7,16 +7,17 @@ import pytest
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
-from daybook.api import health, pages
-from daybook.api.callbacks import (
+from daybook.api.admin import health
+from daybook.api.admin.openapi import describe
+from daybook.api.http.request_reader import IDEMPOTENCY_KEY_CHARACTERS_MAX
+from daybook.api.orders.callback_signatures import (
     STANDARD_ID,
     STANDARD_SIGNATURE,
     STANDARD_TIMESTAMP,
     UPSTASH_SIGNATURE,
 )
-from daybook.api.openapi import describe
-from daybook.api.reads import PAGE_MAX, PAGE_USUAL
-from daybook.api.requests import IDEMPOTENCY_KEY_CHARACTERS_MAX
+from daybook.api.orders.queries import PAGE_MAX, PAGE_USUAL
+from daybook.api.web import pages
 from daybook.projections.page_cursor import CURSOR_LENGTH_MAX
 from tests.api.http import Api, open_api
 from tests.proxy import proxy_to

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.api.admission import Thresholds
-from daybook.api.service import Service
+from daybook.api.runtime.load_shedding import Thresholds
+from daybook.api.runtime.service import Service
 from daybook.audit.invariant import Verdict
 from daybook.domain.jobs.create import RESTARTED_BECAUSE
 from daybook.eventlog.reading.follower import Projection

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.api import orders as orders_module
+from daybook.api.orders import commands as orders_module
 from daybook.domain.orders.commands import ClearOrders
 from tests.api.http import Api, open_api
 from tests.kitchen import fold_of_the_log, live_rows, open_kitchen, rows, transactions_count

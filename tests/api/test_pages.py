@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daybook.api.pages import FILES, PAGES, Web
+from daybook.api.web.pages import FILES, PAGES, Web
 from tests.api.http import Api
 
 pytestmark = pytest.mark.anyio

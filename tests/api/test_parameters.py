@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import pytest
 from msgspec import Meta
 
-from daybook.api.parameters import Parameters, read_parameters
-from daybook.api.problems import BadInputError
+from daybook.api.http.problems import BadInputError
+from daybook.api.http.query_parameters import Parameters, read_parameters
 
 
 class Size(StrEnum):

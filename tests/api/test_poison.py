@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from daybook.api.app import App
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from tests.api.http import GUEST_KEY, Api, some_settings
 from tests.api.working import enqueue
 from tests.poison import JOB_POISONS, POISONS, Poison, append, spoil

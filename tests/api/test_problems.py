@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.api.problems import REFUSALS, TROUBLES, problem_of
+from daybook.api.http.problems import REFUSALS, TROUBLES, problem_of
 from daybook.domain.errors import Refusal
 from daybook.eventlog.errors import (
     ConflictError,

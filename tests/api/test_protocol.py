@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from daybook.api import metrics
-from daybook.api.connections import CLOSED_TOGETHER_MAX
-from daybook.api.protocol import GRACE_SECONDS
+from daybook.api.server.connections import CLOSED_TOGETHER_MAX
+from daybook.api.server.protocol import GRACE_SECONDS
+from daybook.api.telemetry import counters
 from tests.api.live import Live, hear, open_live, request
 
 pytestmark = pytest.mark.anyio
@@ -274,8 +274,8 @@ async def test_a_trusted_proxy_may_have_more(database: str) -> None:
 
 
 async def test_connections_that_end_are_counted_no_longer(live: Live) -> None:
-    before = metrics.REGISTRY.get_sample_value("daybook_connections")
+    before = counters.REGISTRY.get_sample_value("daybook_connections")
     for _ in range(20):
         await live.exchange(request("GET", LIVE))
     await asyncio.sleep(0.2)
-    assert metrics.REGISTRY.get_sample_value("daybook_connections") == before
+    assert counters.REGISTRY.get_sample_value("daybook_connections") == before

@@ -7,8 +7,8 @@ import pytest
 from msgspec import Struct
 from uuid_utils.compat import uuid7
 
-from daybook.api.access import Caller
-from daybook.api.admission import Admission, Verdict
+from daybook.api.keys.access import Caller
+from daybook.api.runtime.load_shedding import Admission, Verdict
 from tests.api.holding import Holder, holder
 from tests.api.http import open_api
 from tests.kitchen import rows

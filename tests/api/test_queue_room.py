@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daybook.api.queue_room import LOOK_SECONDS
+from daybook.api.limits.queue_depth import LOOK_SECONDS
 from tests.api.http import Answer, Api, open_api
 from tests.kitchen import rows
 

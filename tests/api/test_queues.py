@@ -91,7 +91,7 @@ async def test_a_queue_says_since_when_its_oldest_job_could_have_been_taken(api:
 async def test_counting_stops_at_a_limit_and_says_so(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daybook.api.queue_reads.COUNT_MAX", 3)
+    monkeypatch.setattr("daybook.api.jobs.queue_queries.COUNT_MAX", 3)
     await bury(api, 2)
     await enqueue_many(api, 5)
     await enqueue_many(api, 2, type="other")

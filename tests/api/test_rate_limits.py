@@ -14,10 +14,10 @@ from starlette.types import Receive, Scope, Send
 
 import daybook.eventlog.side_tables.rate_limit_windows
 from daybook.api.app import App
-from daybook.api.guests import guest_details
-from daybook.api.metrics import read_count
-from daybook.api.rate_limits import RateLimits, admission_of
-from daybook.api.service import Service
+from daybook.api.limits.rate_limits import RateLimits, admission_of
+from daybook.api.runtime.guest_encryption import guest_details
+from daybook.api.runtime.service import Service
+from daybook.api.telemetry.counters import read_count
 from daybook.eventlog.errors import UnavailableError
 from daybook.eventlog.side_tables.rate_limit_windows import Asked, Limit, Standing
 from tests.api.counter import LINE, open_restaurant, party
@@ -296,7 +296,7 @@ async def test_what_cannot_be_given_back_at_once_is_given_back_later(
     own_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with counter(own_database) as api:
-        given_back = "daybook.api.given_back.give_back"
+        given_back = "daybook.api.limits.refunds.give_back"
         real, is_away = daybook.eventlog.side_tables.rate_limit_windows.give_back, True
 
         async def fail_at_first(*arguments: Any, **named: Any) -> None:
@@ -322,7 +322,7 @@ async def test_a_request_that_is_sent_again_under_its_key_uses_up_nothing_more(
     async def never(*_: Any, **__: Any) -> None:
         """As when the process ended before it could."""
 
-    monkeypatch.setattr("daybook.api.given_back.give_back", never)
+    monkeypatch.setattr("daybook.api.limits.refunds.give_back", never)
     async with counter(own_database) as api:
         rows(own_database, REFUSE_EVENTS)
         for _ in range(5):

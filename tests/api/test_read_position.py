@@ -6,7 +6,7 @@ import time
 import psycopg
 import pytest
 
-from daybook.api import read_position
+from daybook.api.http import read_position
 from daybook.eventlog.postgres.connections import owner_conninfo
 from tests.api.counter import LINE, open_counter_api, open_restaurant
 from tests.api.holding import holder
@@ -58,7 +58,7 @@ async def test_a_position_that_is_not_there_is_waited_for(api: Api, database: st
 async def test_who_waits_in_vain_is_told_and_keeps_no_connection(
     api: Api, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daybook.api.service.WAIT_SECONDS_MAX", 0.4)
+    monkeypatch.setattr("daybook.api.runtime.service.WAIT_SECONDS_MAX", 0.4)
     ((head,),) = rows(database, "SELECT coalesce(max(position), 0) FROM log")
     waiting = [asyncio.create_task(read(api, "/api/orders", str(head + 9))) for _ in range(10)]
     await asyncio.sleep(0.1)
@@ -73,7 +73,7 @@ async def test_who_waits_in_vain_is_told_and_keeps_no_connection(
 async def test_a_position_far_beyond_the_log_is_not_reached(
     api: Api, monkeypatch: pytest.MonkeyPatch, position: str
 ) -> None:
-    monkeypatch.setattr("daybook.api.service.WAIT_SECONDS_MAX", 0.1)
+    monkeypatch.setattr("daybook.api.runtime.service.WAIT_SECONDS_MAX", 0.1)
     assert (await read(api, "/api/orders", position)).problem == (503, "position-not-reached")
 
 

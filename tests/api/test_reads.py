@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from daybook.eventlog.reading.follower import Follower
 from daybook.projections.orders.finished_orders import FinishedOrders
 from tests.api.http import Api, api_of, open_api

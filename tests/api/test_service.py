@@ -8,7 +8,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from daybook.domain.event import Event
 from daybook.domain.orders.commands import CreateOrder
 from daybook.domain.orders.order import OrderKind

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import fields
 
-from daybook.api.admission import Thresholds
-from daybook.api.environment import help_of, load
-from daybook.api.serving import kitchen_of, thresholds_of
-from daybook.api.settings import Settings
+from daybook.api.runtime.load_shedding import Thresholds
+from daybook.api.server.run import kitchen_of, thresholds_of
+from daybook.api.settings.environment import help_of, load
+from daybook.api.settings.settings import Settings
 from daybook.eventlog.errors import SetupError
 from daybook.processors.processor import STANDARD_KITCHEN, Kitchen
 

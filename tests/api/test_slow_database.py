@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from daybook.api.admission import Thresholds
+from daybook.api.runtime.load_shedding import Thresholds
 from daybook.eventlog.async_tasks import end
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors.operation_executor import Operations

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.types import Message
 
-import daybook.api.stream
+import daybook.api.log.sse
 import daybook.eventlog.reading.subscription
 import daybook.eventlog.reading.tail
-from daybook.api.openapi import describe
+from daybook.api.admin.openapi import describe
 from daybook.domain.orders.order import OrderKind
 from tests.api.http import Api, open_api
 from tests.api.working import bury, claim, complete, enqueue
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 # Values of each parameter's type, and beyond its bounds.
 DESCRIBED = {
     one["name"]: DescribedValues({}).of(one["schema"])
-    for one in describe(daybook.api.stream.routes)["paths"]["/api/stream"]["get"]["parameters"]
+    for one in describe(daybook.api.log.sse.routes)["paths"]["/api/stream"]["get"]["parameters"]
 }
 
 
@@ -302,7 +302,7 @@ async def test_a_stream_is_granted_or_refused_as_its_description_says(
 async def test_a_silent_stream_shows_that_it_is_alive(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daybook.api.stream, "HEARTBEAT_SECONDS", 0.05)
+    monkeypatch.setattr(daybook.api.log.sse, "HEARTBEAT_SECONDS", 0.05)
     client = await connected(house)
     await eventually(lambda: client.text.count("\n:\n\n") >= 1 and client.text.count(":\n\n") >= 3)
     await client.leave()
@@ -333,7 +333,7 @@ async def test_a_client_that_falls_behind_is_told_and_can_come_back(
 async def test_a_client_that_takes_nothing_at_all_is_let_go(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daybook.api.stream, "SEND_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(daybook.api.log.sse, "SEND_SECONDS_MAX", 0.1)
     client = await connected(house)
     client.dawdling.clear()
     await house.kitchen.order()

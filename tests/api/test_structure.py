@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daybook.api.limit_settings import STANDARD_LIMITS, LimitSettings
-from daybook.api.problems import BadInputError
-from daybook.api.structure import INTEGER_MAX, Skeleton, check_depth, check_sizes
+from daybook.api.http.body_limits import INTEGER_MAX, Skeleton, check_depth, check_sizes
+from daybook.api.http.problems import BadInputError
+from daybook.api.settings.limits import STANDARD_LIMITS, LimitSettings
 
 SMALL = LimitSettings(
     json_depth_max=8, json_items_max=1000, json_members_max=100, json_text_characters_max=1024

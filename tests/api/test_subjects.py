@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from daybook.api.guests import GuestDetails, SealedGuest
+from daybook.api.runtime.guest_encryption import GuestDetails, SealedGuest
 from daybook.domain.tickets.data_subject import Subject
 from daybook.domain.tickets.restaurant import restaurant_id
 from tests.api.http import Api, open_api

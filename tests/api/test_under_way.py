@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from daybook.api.under_way import FIRST, LEAST, MOST, UnderWay
+from daybook.api.runtime.adaptive_concurrency import FIRST, LEAST, MOST, UnderWay
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from daybook.processors.upstreams.poller import Upstreams
 from tests.api.http import Api, api_of
 from tests.kitchen import eventually

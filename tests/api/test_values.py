@@ -8,8 +8,8 @@ from msgspec import Struct, json
 from msgspec.inspect import DateTimeType, StructType, Type, type_info
 from starlette.routing import Route
 
-from daybook.api.commands import Endpoint
-from daybook.api.redrive import RedriveFilter
+from daybook.api.endpoints.command import Endpoint
+from daybook.api.jobs.redrive import RedriveFilter
 from daybook.projections.page_cursor import write_cursor
 from tests.api.http import Api
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec import json
 
-from daybook.api.stopping import StopSignals
+from daybook.api.server.signals import StopSignals
 from daybook.audit.runner import KINDS
 from daybook.cli import Choice, cli
 from tests.audit.spoilt_kitchen import a_held_order_is_claimed

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from bench.synthetic import events, fill_log, write_export
-from daybook.api.stopping import StopSignals
+from daybook.api.server.signals import StopSignals
 from daybook.audit.entries import ExportFile
 from daybook.audit.invariant import Verdict
 from daybook.cli import Choice, cli

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from daybook.api.guest_key import KEY_BYTES
+from daybook.api.runtime.guest_master_key import KEY_BYTES
 from tests.processes import SECONDS_MAX, Running, eventually
 
 

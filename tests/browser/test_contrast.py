@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from daybook.api.pages import FILES
+from daybook.api.web.pages import FILES
 
 TEXT_MIN = 4.5
 SHAPE_MIN = 3.0

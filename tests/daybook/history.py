@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 from click.testing import CliRunner, Result
 
-from daybook.api.stopping import StopSignals
+from daybook.api.server.signals import StopSignals
 from daybook.cli import Choice, cli
 from daybook.domain.jobs.work import Outcome
 from daybook.domain.orders.order import OrderKind

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from psycopg.conninfo import make_conninfo
 
 import bench
-from daybook.api.stopping import StopSignals
+from daybook.api.server.signals import StopSignals
 from daybook.cli import Choice, cli
 from tests.daybook.conftest import Made, Serving, postgres_processes
 from tests.processes import ROOT, daybook

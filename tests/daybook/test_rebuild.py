@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from click.testing import CliRunner, Result
 
-from daybook.api.stopping import StopSignals
+from daybook.api.server.signals import StopSignals
 from daybook.cli import Choice, cli
 from daybook.eventlog.errors import SetupError
 from tests.daybook.conftest import Serving

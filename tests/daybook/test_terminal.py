@@ -17,7 +17,7 @@ import pytest
 
 from daybook import Refused
 from daybook.answers import Answer, error_of
-from daybook.api.happenings import lines
+from daybook.api.telemetry.structured_log import lines
 from daybook.cli import cli
 from daybook.domain.api_keys.commands import IssueKey
 from daybook.domain.jobs.work import Outcome

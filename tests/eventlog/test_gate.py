@@ -18,8 +18,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
-from daybook.api.event_shapes import members_json
-from daybook.api.job_shapes import job_dict
+from daybook.api.http.event_json import members_json
+from daybook.api.jobs.responses import job_dict
 from daybook.domain.jobs.create import CreateJobs
 from daybook.domain.jobs.job import JOB, Job
 from daybook.domain.jobs.work import Outcome

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from daybook import AsyncClient, Job
 from daybook.api.app import App
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from examples.bookings import bookings, promotion, transfers
 from examples.bookings.bookings import Booking, NewBooking
 from examples.bookings.office import Office, open_office

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.claim import CompletionMode
 from daybook.domain.orders.commands import CreateBot

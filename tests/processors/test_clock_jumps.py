@@ -7,7 +7,7 @@ from shutil import rmtree
 
 import pytest
 
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from daybook.domain.jobs.manage import ConfigureQueue
 from daybook.domain.jobs.queue import Rate
 from daybook.domain.jobs.work import Outcome

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from daybook.domain.jobs.work import Outcome
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors.clock_jumps import ClockJumps

@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from daybook.domain.orders.claim import CompletionMode
 from daybook.domain.orders.commands import ReleaseOrder
 from daybook.eventlog.postgres.connections import connect, reader_conninfo

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.eventlog.writing.idempotency import FORGET_KEYS, forget_keys
 from daybook.processors.processor import BATCH_MAX, Kitchen

@@ -11,7 +11,7 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from daybook.domain.orders.order import ORDER
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors import leader

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from daybook.domain.errors import ClaimLostError
 from daybook.processors.job_lease_expiry import Leases
 from daybook.projections.jobs.heartbeats import Heartbeat, extend_leases

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from daybook.domain.tickets.commands import RecallTicket, ReturnTicket, SeatTicket
 from daybook.processors.ticket_no_shows import NoShows
 from tests.counter import SLUG, Counter

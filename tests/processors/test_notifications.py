@@ -12,8 +12,8 @@ from uuid import UUID
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.api.guests import GuestDetails
-from daybook.api.service import Service
+from daybook.api.runtime.guest_encryption import GuestDetails
+from daybook.api.runtime.service import Service
 from daybook.domain.jobs.job import Backoff
 from daybook.domain.tickets.commands import CallNext, Join, Served
 from daybook.domain.tickets.ticket import Guest, Ticket

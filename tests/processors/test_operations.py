@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.api.admission import Thresholds
-from daybook.api.service import Service
+from daybook.api.runtime.load_shedding import Thresholds
+from daybook.api.runtime.service import Service
 from daybook.domain.messages.commands import _message
 from daybook.processors import leader, operation_executor
 from daybook.processors.operation_executor import Operations

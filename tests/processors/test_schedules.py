@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from daybook.domain.schedules.commands import RUNS_MAX, PutSchedule
 from daybook.domain.schedules.schedule import MissedRuns
 from daybook.processors.schedule_runner import Schedules

@@ -7,7 +7,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from daybook.eventlog.postgres.connections import configure, reader_conninfo
 from daybook.processors.processor import STANDARD_KITCHEN, Processor, Runtime, Session
 from daybook.processors.webhooks.notifications import Notifications

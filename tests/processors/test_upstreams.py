@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from daybook.api.service import Service
+from daybook.api.runtime.service import Service
 from daybook.processors.upstreams import poll
 from daybook.processors.upstreams.feeds import Feed, FeedJob, Mapping
 from daybook.processors.upstreams.poller import Upstreams

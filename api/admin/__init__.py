@@ -1,0 +1,1 @@
+"""Endpoints for operators: health, doctor, metrics, rebuilds and quarantine."""

@@ -1,0 +1,90 @@
+"""What may be wrong, and what to do next, as `daybook doctor` finds it."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, ClassVar, Literal, TypedDict
+
+import orjson
+from starlette.requests import Request
+from starlette.routing import Route
+
+from daybook.api.endpoints.command import Call, Endpoint, Nothing, RawHeaders
+from daybook.api.endpoints.query import Read
+from daybook.api.http.query_parameters import NoParameters
+from daybook.api.http.timestamps import Moment, moment
+from daybook.api.keys.access import AUDITOR
+from daybook.api.runtime.background.protocol import Found
+from daybook.api.runtime.background.task import Errand
+from daybook.api.runtime.service import Service
+from daybook.eventlog.origin import StoredAnswer
+from daybook.projections.doctor.finding import Finding, Health
+
+
+class FindingJSON(TypedDict):
+    what: str
+    health: Health
+    sentence: str
+    nextStep: str
+
+
+class ExaminationJSON(TypedDict):
+    """While it runs, what was found so far."""
+
+    state: Literal["running", "done", "failed", "stopped"]
+    findings: list[FindingJSON]
+    trouble: str | None
+    startedAt: Moment
+    finishedAt: Moment | None
+
+
+class DoctorAnswer(TypedDict):
+    """The last examination that was asked for here, if there was one."""
+
+    examination: ExaminationJSON | None
+
+
+async def get_examination(_: NoParameters, request: Request) -> DoctorAnswer:
+    """What the last examination found."""
+    service: Service = request.app.service
+    return answer_of(service.errands.examination)
+
+
+def answer_of(errand: Errand | None) -> DoctorAnswer:
+    return {"examination": None if errand is None else _examination_json(errand)}
+
+
+def _examination_json(errand: Errand) -> ExaminationJSON:
+    return {
+        "state": errand.state.value,
+        "findings": [finding_json(one) for one in errand.found],
+        "trouble": errand.trouble,
+        "startedAt": moment(errand.started_at),
+        "finishedAt": moment(errand.finished_at) if errand.finished_at else None,
+    }
+
+
+def finding_json(found: Found | Finding) -> FindingJSON:
+    return {
+        "what": found.what,
+        "health": found.health,
+        "sentence": found.sentence,
+        "nextStep": found.next_step,
+    }
+
+
+class ExamineEndpoint(Endpoint[Nothing]):
+    summary = "Look for what may be wrong; whoever asks meanwhile looks at the same examination."
+    answers = staticmethod(answer_of)
+    headers: ClassVar[Mapping[str, Any]] = {}
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        self.read(call, body)
+        errand = call.service.errands.start_examination()
+        return StoredAnswer(self.status, orjson.dumps(answer_of(errand))), []
+
+
+EXAMINE = ExamineEndpoint(
+    "POST", "/api/doctor", takes=Nothing, scope=AUDITOR, status=HTTPStatus.ACCEPTED
+)
+
+routes: list[Route] = [Read("/api/doctor", get_examination, scope=AUDITOR).route, EXAMINE.route]

@@ -1,0 +1,109 @@
+"""Aggregates that cannot be read, over HTTP: which they are, and setting one aside."""
+
+from typing import Annotated, Literal, TypedDict
+from uuid import UUID
+
+from msgspec import Meta
+from msgspec.structs import replace
+from starlette.requests import Request
+from starlette.routing import Route
+
+from daybook.api.endpoints.command import Body, Call, RawHeaders, Write
+from daybook.api.endpoints.query import DatabaseRead
+from daybook.api.http.query_parameters import NoParameters
+from daybook.api.http.request_reader import Reason
+from daybook.api.http.timestamps import Moment, moment
+from daybook.api.keys.access import ADMIN, AUDITOR
+from daybook.domain.command import Command
+from daybook.domain.quarantine import Fault, Quarantine, SetAside
+from daybook.eventlog.origin import Origin, StoredAnswer
+from daybook.eventlog.writing.idempotency import IdempotencyKey
+from daybook.projections.quarantine.first_fault import fault_to_set_aside
+from daybook.projections.quarantine.quarantines import all_quarantines
+
+
+class QuarantineJSON(TypedDict):
+    """`position`, `topic` and `version` are those of the first event that cannot be read."""
+
+    id: UUID
+    kind: str
+    topic: str
+    position: int
+    version: int
+    error: str
+    status: Literal["DETECTED", "SET_ASIDE"]
+    reason: str | None
+    detectedAt: Moment
+    updatedAt: Moment
+
+
+class QuarantinesAnswer(TypedDict):
+    quarantines: list[QuarantineJSON]
+
+
+class QuarantineAnswer(TypedDict):
+    quarantine: QuarantineJSON
+
+
+class SetAsideBody(Body, frozen=True):
+    reason: Annotated[Reason, Meta(description="Why; it stays in the log.")]
+
+
+def quarantine_json(quarantine: Quarantine) -> QuarantineJSON:
+    fault = quarantine.fault
+    return {
+        "id": fault.aggregate_id,
+        "kind": fault.kind,
+        "topic": fault.topic,
+        "position": fault.position,
+        "version": fault.version,
+        "error": fault.error,
+        "status": quarantine.status.value,
+        "reason": quarantine.reason,
+        "detectedAt": moment(quarantine.created_at),
+        "updatedAt": moment(quarantine.updated_at),
+    }
+
+
+async def list_quarantines(_: NoParameters, request: Request) -> QuarantinesAnswer:
+    """Every order, job, ticket … with an event that cannot be read."""
+    found = await request.app.service.read(all_quarantines)
+    return {"quarantines": [quarantine_json(one) for one in found]}
+
+
+def set_aside(body: SetAsideBody, call: Call) -> SetAside:
+    """Take an aggregate that cannot be read out of the live tables, and say why."""
+    # `SettingAside` reads the fault from the log before it hands the command over.
+    unknown = Fault(aggregate_id=call.id, kind="", topic="", position=0, version=0, error="")
+    return SetAside(fault=unknown, reason=body.reason)
+
+
+def answer_of(quarantine: Quarantine) -> QuarantineAnswer:
+    return {"quarantine": quarantine_json(quarantine)}
+
+
+class SettingAside(Write[SetAsideBody, Quarantine]):
+    """Reads the fault of an aggregate from the log instead of believing the client."""
+
+    async def hand_over(
+        self, call: Call, command: Command[Quarantine], origin: Origin, key: IdempotencyKey | None
+    ) -> tuple[StoredAnswer, RawHeaders]:
+        assert isinstance(command, SetAside)
+        wanted = command.fault.aggregate_id
+        fault = await call.service.read(lambda reader: fault_to_set_aside(reader, wanted))
+        return await super().hand_over(call, replace(command, fault=fault), origin, key)
+
+
+SET_ASIDE = SettingAside(
+    "POST",
+    "/api/quarantine/{id}/set-aside",
+    takes=SetAsideBody,
+    scope=ADMIN,
+    command=set_aside,
+    shape=answer_of,
+)
+
+routes: list[Route] = [
+    DatabaseRead("/api/quarantine", list_quarantines, scope=AUDITOR).route,
+    SET_ASIDE.route,
+]

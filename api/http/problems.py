@@ -1,0 +1,323 @@
+"""JSON in answers, and problems as RFC 9457 describes them: the same shape for every refusal.
+
+Owns the one table from what can go wrong to its HTTP status.
+"""
+
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, TypedDict
+
+import orjson
+from msgspec import Struct
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Match
+
+from daybook.api.telemetry import counters
+from daybook.domain.command import NotOnDeskError
+from daybook.domain.errors import (
+    BadCronError,
+    BadKeyError,
+    BadValueError,
+    BotBusyError,
+    BotDeadError,
+    BotDeletedError,
+    BotInUseError,
+    BotNotDeadError,
+    CallOvertakenError,
+    ClaimLostError,
+    CountGrownError,
+    GraceNotOverError,
+    JobMovedOnError,
+    JobNotDeadError,
+    JobOverError,
+    KeyRevokedError,
+    KeyTakenError,
+    LaneFullError,
+    LeaseHeldError,
+    LeaseLostError,
+    NeverDueError,
+    NotFoundError,
+    NotYetDueError,
+    OperationNotFailedError,
+    OperationOverError,
+    OrderDeletedError,
+    OrderNotDeadError,
+    OrderNotDeletedError,
+    OrderNotPendingError,
+    OrderNotProcessingError,
+    OrderTakenError,
+    PollOvertakenError,
+    QueueOutOfReachError,
+    ReadableAggregateError,
+    RebuildRunningError,
+    Refusal,
+    RestaurantExistsError,
+    SameRestaurantError,
+    ScheduleNotDueError,
+    TicketNotCalledError,
+    TicketNotReturnableError,
+    TicketNotWaitingError,
+    TicketOverError,
+    UnknownTimeZoneError,
+    UnreadableAggregateError,
+    VersionConflictError,
+)
+from daybook.eventlog.errors import (
+    ConflictError,
+    KeyReusedError,
+    KeySpentError,
+    NoGuestKeyError,
+    OutcomeUnknownError,
+    StorageFullError,
+    UnavailableError,
+)
+
+RETRY_AFTER = {"Retry-After": "1"}
+
+REFUSALS: dict[type[Refusal], HTTPStatus] = {
+    NotFoundError: HTTPStatus.NOT_FOUND,
+    QueueOutOfReachError: HTTPStatus.FORBIDDEN,
+    VersionConflictError: HTTPStatus.PRECONDITION_FAILED,
+    CountGrownError: HTTPStatus.CONFLICT,
+    OrderNotPendingError: HTTPStatus.CONFLICT,
+    OrderNotProcessingError: HTTPStatus.CONFLICT,
+    OrderNotDeadError: HTTPStatus.CONFLICT,
+    OrderDeletedError: HTTPStatus.GONE,
+    OrderNotDeletedError: HTTPStatus.CONFLICT,
+    OrderTakenError: HTTPStatus.CONFLICT,
+    BotBusyError: HTTPStatus.CONFLICT,
+    BotInUseError: HTTPStatus.CONFLICT,
+    BotDeletedError: HTTPStatus.GONE,
+    BotDeadError: HTTPStatus.CONFLICT,
+    BotNotDeadError: HTTPStatus.CONFLICT,
+    ClaimLostError: HTTPStatus.CONFLICT,
+    NotYetDueError: HTTPStatus.CONFLICT,
+    JobNotDeadError: HTTPStatus.CONFLICT,
+    JobOverError: HTTPStatus.CONFLICT,
+    JobMovedOnError: HTTPStatus.CONFLICT,
+    LeaseHeldError: HTTPStatus.CONFLICT,
+    LeaseLostError: HTTPStatus.CONFLICT,
+    OperationOverError: HTTPStatus.CONFLICT,
+    OperationNotFailedError: HTTPStatus.CONFLICT,
+    LaneFullError: HTTPStatus.TOO_MANY_REQUESTS,
+    BadValueError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    BadCronError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    UnknownTimeZoneError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    NeverDueError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ScheduleNotDueError: HTTPStatus.CONFLICT,
+    PollOvertakenError: HTTPStatus.CONFLICT,
+    BadKeyError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    KeyTakenError: HTTPStatus.CONFLICT,
+    KeyRevokedError: HTTPStatus.CONFLICT,
+    RestaurantExistsError: HTTPStatus.CONFLICT,
+    TicketNotWaitingError: HTTPStatus.CONFLICT,
+    TicketNotCalledError: HTTPStatus.CONFLICT,
+    TicketNotReturnableError: HTTPStatus.CONFLICT,
+    TicketOverError: HTTPStatus.CONFLICT,
+    CallOvertakenError: HTTPStatus.CONFLICT,
+    SameRestaurantError: HTTPStatus.CONFLICT,
+    GraceNotOverError: HTTPStatus.CONFLICT,
+    RebuildRunningError: HTTPStatus.CONFLICT,
+    UnreadableAggregateError: HTTPStatus.CONFLICT,
+    ReadableAggregateError: HTTPStatus.CONFLICT,
+}
+
+
+class Trouble(Struct, frozen=True):
+    """What the log's own errors are to the outside. Their texts may name the database."""
+
+    status: HTTPStatus
+    code: str
+    detail: str
+    may_be_repeated: bool = True
+
+
+BUSY = Trouble(
+    HTTPStatus.CONFLICT,
+    "conflict",
+    "Others kept changing the same thing; nothing was done, so send it again.",
+)
+TROUBLES: dict[type[Exception], Trouble] = {
+    ConflictError: BUSY,
+    NotOnDeskError: BUSY,
+    KeyReusedError: Trouble(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "idempotency_key_reused",
+        "This Idempotency-Key was used before, for another request.",
+        may_be_repeated=False,
+    ),
+    KeySpentError: Trouble(
+        HTTPStatus.CONFLICT,
+        "already_exists",
+        "Look there, or send a new request with a new key.",
+        may_be_repeated=False,
+    ),
+    UnavailableError: Trouble(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "unavailable",
+        "The database does not take commands at the moment; nothing was done, so send it again.",
+    ),
+    StorageFullError: Trouble(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "storage_full",
+        "The disk of the database is full; nothing was done. Make room there, then send it again.",
+    ),
+    OutcomeUnknownError: Trouble(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "outcome_unknown",
+        "With an Idempotency-Key it is safe to send it again.",
+    ),
+    NoGuestKeyError: Trouble(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "no_guest_key",
+        "This service has no key to seal guests' data with: name one with DAYBOOK_GUEST_KEY_FILE "
+        "and start it again.",
+        may_be_repeated=False,
+    ),
+}
+KNOWN_ERRORS: tuple[type[Exception], ...] = (Refusal, *TROUBLES)
+
+
+class ProblemJSON(TypedDict):
+    """`code` is stable, and what programs look at; `detail` and `error` are one sentence, for
+    people."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    error: str
+    code: str
+
+
+class JSONAnswer(Response):
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        return orjson.dumps(content)
+
+
+class Problem(JSONAnswer):
+    media_type = "application/problem+json"
+
+    def __init__(
+        self,
+        status: HTTPStatus,
+        code: str,
+        detail: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        more: Mapping[str, Any] = {},
+    ) -> None:
+        content = {**problem_json(status, code, detail), **more}
+        super().__init__(content, status_code=status, headers=headers)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            counters.ERRORS.labels(int(status)).inc()
+
+
+class BadInputError(Exception):
+    """The request cannot be understood, so that no command comes of it."""
+
+    def __init__(
+        self, status: HTTPStatus, code: str, detail: str, *, headers: Mapping[str, str] = {}
+    ) -> None:
+        super().__init__(detail)
+        self.problem = Problem(status, code, detail, headers=headers)
+
+
+def problem_json(status: HTTPStatus, code: str, detail: str) -> ProblemJSON:
+    return {
+        "type": f"urn:daybook:problem:{code.replace('_', '-')}",
+        "title": status.phrase,
+        "status": status,
+        "detail": detail,
+        "error": detail,
+        "code": code,
+    }
+
+
+def overloaded(
+    *, queue_depth: int, retry_seconds: int, why: str = "There is more to do than can be done."
+) -> Problem:
+    """As a rule told before anything was looked at: who is turned away costs nothing."""
+    return Problem(
+        HTTPStatus.TOO_MANY_REQUESTS,
+        "overloaded",
+        f"{why} Send it again after {retry_seconds} seconds.",
+        headers={"Retry-After": str(retry_seconds)},
+        more={"queueDepth": queue_depth},
+    )
+
+
+def unavailable(sentence: str) -> Problem:
+    return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", sentence, headers=RETRY_AFTER)
+
+
+def problem_of(error: Exception) -> Problem:
+    """The problem for any error that has one: a refusal, or trouble with the log."""
+    code, sentence = reason_of(error)
+    if isinstance(error, Refusal):
+        return Problem(REFUSALS[type(error)], code, sentence, more=error.facts)
+    trouble = TROUBLES[type(error)]
+    headers = RETRY_AFTER if trouble.may_be_repeated else None
+    return Problem(trouble.status, code, sentence, headers=headers)
+
+
+def reason_of(error: Exception) -> tuple[str, str]:
+    """Code and sentence of any error that has a problem."""
+    if isinstance(error, Refusal):
+        return error.code, str(error)
+    trouble = TROUBLES[type(error)]
+    if isinstance(error, OutcomeUnknownError | KeySpentError):
+        # Its sentence names the command, or what there is, for whoever has to find out.
+        return trouble.code, f"{error} {trouble.detail}"
+    return trouble.code, trouble.detail
+
+
+async def bad_input(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, BadInputError)
+    return error.problem
+
+
+async def known_error(_request: Request, error: Exception) -> Response:
+    return problem_of(error)
+
+
+async def not_found(request: Request, _error: Exception) -> Response:
+    return Problem(HTTPStatus.NOT_FOUND, "not_found", f"There is nothing at {request.url.path}.")
+
+
+async def method_not_allowed(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return not_taken(request.method, request.url.path, _methods_of(request))
+
+
+def not_taken(method: str, path: str, methods: Iterable[str]) -> Problem:
+    allowed = ", ".join(sorted(methods))
+    return Problem(
+        HTTPStatus.METHOD_NOT_ALLOWED,
+        "method_not_allowed",
+        f"{path} takes {allowed}, not {method}.",
+        headers={"Allow": allowed},
+    )
+
+
+def _methods_of(request: Request) -> set[str]:
+    """Of all routes to this path: each knows only its own methods."""
+    return {
+        method
+        for route in request.app.routes
+        if route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods
+    }
+
+
+def defect() -> Problem:
+    detail = "This is a defect of Daybook; its log says more."
+    return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", detail)
+
+
+async def internal_error(_request: Request, _error: Exception) -> Response:
+    return defect()

@@ -1,0 +1,1 @@
+"""Endpoints of jobs, queues and dead letters."""

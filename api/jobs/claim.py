@@ -1,0 +1,300 @@
+"""Workers come for jobs here, and say that they are still at them."""
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, ClassVar, TypedDict
+from uuid import UUID
+
+import orjson
+from msgspec import Meta, Struct
+from msgspec.json import Decoder
+from msgspec.structs import replace
+from starlette.routing import Route
+from starlette.types import Receive
+from uuid_utils.compat import uuid7
+
+from daybook.api.endpoints.command import (
+    B,
+    Body,
+    Call,
+    Endpoint,
+    Preference,
+    RawHeaders,
+    Write,
+    origin_of,
+    stored,
+)
+from daybook.api.http.problems import problem_of
+from daybook.api.http.request_reader import BATCH_MAX, Id, KeyText, unprocessable
+from daybook.api.http.timestamps import Moment, moment
+from daybook.api.jobs.requests import Held
+from daybook.api.jobs.responses import BriefJob, JobJSON, brief_jobs, job_json
+from daybook.api.keys.access import WORKER
+from daybook.api.settings.limits import BATCH_BODY_BYTES_MAX, WAIT_SECONDS_MAX
+from daybook.domain.errors import ClaimLostError
+from daybook.domain.jobs.job import Job
+from daybook.domain.jobs.work import ClaimJobs, FinishJobs, Outcome, Result, Selector
+from daybook.domain.values import LeaseSeconds, Name, Text
+from daybook.eventlog.origin import StoredAnswer
+from daybook.eventlog.writing.idempotency import IdempotencyKey
+from daybook.projections.jobs.heartbeats import Extended, Heartbeat, extend_leases
+
+NAMES_MAX = 100
+# Whoever was woken and got nothing is not woken again before this time has passed.
+IN_VAIN_SECONDS = 0.1
+
+Names = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=NAMES_MAX)]
+
+
+class Wish(Body, frozen=True):
+    queues: Names
+    worker_id: Text
+    types: Names | None = None
+    limit: Annotated[int, Meta(ge=1, le=BATCH_MAX)] = 1
+    lease_seconds: LeaseSeconds | None = None
+    wait_seconds: Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0
+
+
+class ClaimedJobs(TypedDict):
+    jobs: list[JobJSON]
+
+
+class BrieflyClaimedJobs(TypedDict):
+    """The answer to `Prefer: return=minimal`."""
+
+    jobs: list[BriefJob]
+
+
+def claim(wish: Wish, call: Call) -> ClaimJobs:
+    """Take the most urgent jobs of these queues, waiting for some if there are none."""
+    for queue in wish.queues:
+        call.caller.must_reach(queue)
+    types = None if wish.types is None else tuple(sorted(set(wish.types)))
+    return ClaimJobs(
+        selector=Selector(tuple(sorted(set(wish.queues))), types),
+        worker=wish.worker_id,
+        limit=wish.limit,
+        claim_id=uuid7(),
+        lease_seconds=wish.lease_seconds,
+    )
+
+
+def claimed(jobs: list[Job]) -> ClaimedJobs | BrieflyClaimedJobs:
+    return {"jobs": [job_json(job) for job in jobs]}
+
+
+def briefly_claimed(jobs: list[Job]) -> BrieflyClaimedJobs:
+    return {"jobs": brief_jobs(jobs)}
+
+
+class ClaimTold(Struct, frozen=True, rename="camel"):
+    id: UUID
+    claim_id: UUID
+
+
+class ClaimsTold(Struct, frozen=True):
+    jobs: list[ClaimTold]
+
+
+_CLAIMS = Decoder(ClaimsTold)
+
+
+class TakingEndpoint(Write[B, list[Job]]):
+    """Looks, and if there is nothing waits and looks again, for as long as somebody listens."""
+
+    # What a job belongs to was said when it was created.
+    headers: ClassVar[Mapping[str, Any]] = {"Idempotency-Key": KeyText}
+
+    empty: ClassVar[bytes]
+    """What is answered when there is nothing."""
+
+    @abstractmethod
+    def take(self, call: Call, wish: B) -> tuple[ClaimJobs, float]:
+        """The claim, and how long to wait for something."""
+
+    @abstractmethod
+    def claims(self, body: bytes) -> Sequence[tuple[UUID, UUID]]:
+        """The jobs of an answer, and the claim on each."""
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        wish = self.read(call, body)
+        command, wait_seconds = self.take(call, wish)
+        seconds_max = call.settings.wait_seconds_max
+        if wait_seconds > seconds_max:
+            sentence = f"The body does not fit: waitSeconds may be {seconds_max:g} at most."
+            raise unprocessable("schema", sentence)
+        key = self.key(call, wish)
+        if not wait_seconds:
+            return await self.hand_over(call, command, origin_of(call, key), key)
+        listening = asyncio.create_task(_hung_up(call.receive))
+        try:
+            return await self._wait(call, command, key, wait_seconds, listening)
+        finally:
+            listening.cancel()
+
+    async def _wait(
+        self,
+        call: Call,
+        command: ClaimJobs,
+        key: IdempotencyKey | None,
+        seconds: float,
+        listening: "asyncio.Task[bool]",
+    ) -> tuple[StoredAnswer, RawHeaders]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        number = 0
+        while True:
+            call.must_be_known()
+            this = _numbered(key, number)
+            answer, headers = await self.hand_over(call, command, origin_of(call, this), this)
+            if answer.body != self.empty:
+                if key is None and _is_gone(listening):
+                    await _give_back(call, self.claims(answer.body))
+                return answer, headers
+            if number:
+                await asyncio.sleep(IN_VAIN_SECONDS)
+            left = deadline - loop.time()
+            if left <= 0 or not await _is_woken(call, command, left, listening):
+                return answer, headers
+            number += 1
+
+
+class ClaimEndpoint(TakingEndpoint[Wish]):
+    headers: ClassVar[Mapping[str, Any]] = {**TakingEndpoint.headers, "Prefer": Preference}
+    empty: ClassVar[bytes] = b'{"jobs":[]}'
+
+    def take(self, call: Call, wish: Wish) -> tuple[ClaimJobs, float]:
+        return claim(wish, call), wish.wait_seconds
+
+    def claims(self, body: bytes) -> Sequence[tuple[UUID, UUID]]:
+        return [(one.id, one.claim_id) for one in _CLAIMS.decode(body).jobs]
+
+
+async def _hung_up(receive: Receive) -> bool:
+    """After a whole request, the next thing that a server tells is that the client is gone."""
+    message = await receive()
+    return bool(message["type"] == "http.disconnect")
+
+
+def _is_gone(listening: "asyncio.Task[bool]") -> bool:
+    return listening.done() and listening.result()
+
+
+async def _is_woken(
+    call: Call, command: ClaimJobs, seconds: float, listening: "asyncio.Task[bool]"
+) -> bool:
+    """Whether there may be jobs, and the client still waits for them. Raises once the key is
+    revoked or expired: a client without a valid key does not go on waiting."""
+    bell = call.service.bell.wait(command.selector, command.limit, seconds)
+    waiting = asyncio.create_task(bell)
+    unknown = asyncio.create_task(call.until_unknown())
+    # What has been heard already, and was not the end, is not listened to again.
+    others = set() if listening.done() and not listening.result() else {listening}
+    try:
+        await asyncio.wait({waiting, unknown, *others}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        unknown.cancel()
+        waiting.cancel()
+    call.must_be_known()
+    is_rung = waiting.done() and not waiting.cancelled() and waiting.result()
+    return is_rung and not _is_gone(listening)
+
+
+async def _give_back(call: Call, claims: Sequence[tuple[UUID, UUID]]) -> None:
+    """Nobody is there to do what was claimed for them: it must not wait for a lease to end."""
+    results = [
+        Result(job_id=job_id, claim_id=claim_id, outcome=Outcome.RELEASE)
+        for job_id, claim_id in claims
+    ]
+    await call.submit(FinishJobs(results=results, jitter=0), origin_of(call, None))
+
+
+def _numbered(key: IdempotencyKey | None, number: int) -> IdempotencyKey | None:
+    """One request may look several times; each look that found nothing keeps its answer, so a
+    repetition comes to the look that found something."""
+    if key is None or number == 0:
+        return key
+    return replace(key, key=f"{key.key} {number}")
+
+
+class Beat(Body, frozen=True):
+    id: Id
+    claim_id: Id
+    lease_seconds: LeaseSeconds | None = None
+
+
+class Beats(Body, frozen=True):
+    claims: Annotated[list[Beat], Meta(min_length=1, max_length=BATCH_MAX)]
+
+
+class HeldClaim(TypedDict):
+    id: UUID
+    claimId: UUID
+    leaseUntil: Moment
+
+
+class BeatsAnswer(TypedDict):
+    held: list[HeldClaim]
+    lost: list[UUID]
+
+
+class BeatAnswer(TypedDict):
+    leaseUntil: Moment
+
+
+class HeartbeatsEndpoint(Endpoint[Beats]):
+    headers: ClassVar[Mapping[str, Any]] = {}
+    summary = "Say that these claims are still being worked on: each gets another lease."
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        beats = [_heartbeat(beat, UUID(beat.id)) for beat in self.read(call, body).claims]
+        extended = await call.service.read(
+            lambda connection: extend_leases(connection, beats, queues=call.caller.bounds.queues)
+        )
+        answer = orjson.dumps(self.answers(beats, extended))
+        return StoredAnswer(self.status, answer), []
+
+    @staticmethod
+    def answers(beats: Sequence[Heartbeat], extended: Sequence[Extended]) -> BeatsAnswer:
+        held: list[HeldClaim] = [
+            {"id": one.job_id, "claimId": one.claim_id, "leaseUntil": moment(one.until)}
+            for one in extended
+        ]
+        kept = {one.claim_id for one in extended}
+        return {"held": held, "lost": [b.claim_id for b in beats if b.claim_id not in kept]}
+
+
+class HeartbeatEndpoint(Endpoint[Held]):
+    headers: ClassVar[Mapping[str, Any]] = {}
+    summary = "Say that this claim is still being worked on."
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        beat = Heartbeat(call.id, UUID(self.read(call, body).claim_id))
+        extended = await call.service.read(
+            lambda connection: extend_leases(connection, [beat], queues=call.caller.bounds.queues)
+        )
+        if not extended:
+            return stored(problem_of(ClaimLostError("job", beat.job_id, beat.claim_id))), []
+        return StoredAnswer(self.status, orjson.dumps(self.answers(extended[0]))), []
+
+    @staticmethod
+    def answers(extended: Extended) -> BeatAnswer:
+        return {"leaseUntil": moment(extended.until)}
+
+
+def _heartbeat(beat: Beat, job_id: UUID) -> Heartbeat:
+    return Heartbeat(job_id, UUID(beat.claim_id), beat.lease_seconds)
+
+
+CLAIM, BRIEF_CLAIM = (
+    ClaimEndpoint("POST", "/api/jobs/claim", takes=Wish, scope=WORKER, command=claim, shape=shape)
+    for shape in (claimed, briefly_claimed)
+)
+CLAIM.brief = BRIEF_CLAIM
+HEARTBEATS = HeartbeatsEndpoint(
+    "POST", "/api/jobs/heartbeat", takes=Beats, scope=WORKER, body_bytes_max=BATCH_BODY_BYTES_MAX
+)
+HEARTBEAT = HeartbeatEndpoint("POST", "/api/jobs/{id}/heartbeat", takes=Held, scope=WORKER)
+
+routes: list[Route] = [CLAIM.route, HEARTBEATS.route, HEARTBEAT.route]

@@ -1,0 +1,154 @@
+"""For platforms that can only call a URL: a call has some jobs run, in this very process.
+
+Whoever calls must know a secret, which is sent as a header and nowhere else: addresses end up in
+logs. While it is being changed, two are good. A key with the scope cron is as good as a secret.
+"""
+
+import re
+from collections.abc import Mapping
+from hmac import compare_digest
+from http import HTTPStatus
+from importlib import import_module
+from typing import Annotated, Any, ClassVar, Literal, NoReturn, Protocol, TypedDict
+
+import orjson
+import psycopg
+from msgspec import Meta, Struct
+from starlette.routing import Route
+
+from daybook.api.endpoints.command import Body, Call, Endpoint, RawHeaders, retry_after, stored
+from daybook.api.endpoints.query import AWAY
+from daybook.api.http.problems import BadInputError, unavailable
+from daybook.api.http.timestamps import Moment, moment
+from daybook.api.keys.access import ANYBODY, CRON, OPEN, SIGNED
+from daybook.api.settings.settings import Settings
+from daybook.eventlog.errors import SetupError
+from daybook.eventlog.origin import StoredAnswer
+from daybook.projections.jobs.pending_jobs import Pending, count_pending
+
+JOBS_USUAL = 10
+JOBS_MAX = 100
+PENDING_COUNT_MAX = 10_000
+SECRET_HEADER = "x-cron-secret"  # noqa: S105 - the name of the header
+SECRET = re.compile("[!-~]{16,200}")
+WORKER = re.compile(r"[\w.]+:\w+")
+
+SecretText = Annotated[str, Meta(min_length=16, max_length=200)]
+
+
+class CronWorker(Protocol):
+    """What is needed of a `daybook.Worker` here."""
+
+    async def process(self, *, jobs_max: int, key: str | None = None) -> int:
+        """Does the most urgent jobs that are ready, at most so many; returns how many it did."""
+
+
+class CronAccess(Struct, frozen=True, eq=False):
+    """Whose calls are answered, and by whom the jobs are done."""
+
+    secrets: tuple[str, ...]
+    worker: CronWorker | None
+    key: str | None = None
+    """What the worker shows to the service, if not a key of its own."""
+
+    def __repr__(self) -> str:
+        return f"CronAccess({len(self.secrets)} secrets)"
+
+    def admits(self, given: bytes) -> bool:
+        """In a time that does not tell how much of it is right. No secret opens nothing."""
+        matches = [compare_digest(given, secret.encode()) for secret in self.secrets]
+        return any(matches)
+
+    async def process(self, jobs_max: int) -> int:
+        if self.worker is None:
+            return 0
+        if self.key is None:
+            return await self.worker.process(jobs_max=jobs_max)
+        return await self.worker.process(jobs_max=jobs_max, key=self.key)
+
+
+class Batch(Body, frozen=True):
+    max_jobs: Annotated[int, Meta(ge=1, le=JOBS_MAX)] = JOBS_USUAL
+
+
+class ProcessedAnswer(TypedDict):
+    """`remainingPending` stops at 10,000."""
+
+    ok: Literal[True]
+    processed: int
+    remainingPending: int
+    asOfUtc: Moment
+
+
+def cron_access(settings: Settings) -> CronAccess:
+    given = (settings.cron_secret, settings.cron_secret_next)
+    secrets = tuple(secret for secret in given if secret)
+    if not all(SECRET.fullmatch(secret) for secret in secrets):
+        raise SetupError("A cron secret must be 16 to 200 visible ASCII characters.")
+    worker = _worker(settings.cron_worker) if settings.cron_worker else None
+    return CronAccess(secrets, worker, settings.key)
+
+
+def _worker(place: str) -> CronWorker:
+    if not WORKER.fullmatch(place):
+        _refuse_worker(place, "it must be module:worker")
+    module, _, name = place.partition(":")
+    try:
+        worker = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        _refuse_worker(place, str(error))
+    if not callable(getattr(worker, "process", None)):
+        _refuse_worker(place, "it is no worker")
+    found: CronWorker = worker
+    return found
+
+
+def _refuse_worker(place: str, reason: str) -> NoReturn:
+    raise SetupError(f"DAYBOOK_CRON_WORKER is {place!r}, but there is none: {reason}.")
+
+
+class ProcessEndpoint(Endpoint[Batch]):
+    """By GET too, as platforms call it that know no other method: it changes something all the
+    same, so the door asks a cookie for more than that it is there."""
+
+    summary = "Have the most urgent jobs done in this process, and tell how many are left."
+    headers: ClassVar[Mapping[str, Any]] = {SECRET_HEADER: SecretText}
+    problems = (HTTPStatus.UNAUTHORIZED,)
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        access: CronAccess = call.scope["app"].cron_access
+        if call.caller in (ANYBODY, OPEN) and not access.admits(_only_secret(call)):
+            detail = f"The header {SECRET_HEADER} must be the secret."
+            raise BadInputError(HTTPStatus.UNAUTHORIZED, "unauthorized", detail)
+        jobs_max = self.read(call, body).max_jobs
+        processed = await access.process(jobs_max)
+        try:
+            pending = await call.service.read(
+                lambda reader: count_pending(reader, count_max=PENDING_COUNT_MAX)
+            )
+        except (psycopg.OperationalError, OSError):
+            away = unavailable(AWAY)
+            return stored(away), retry_after(away)
+        return StoredAnswer(self.status, orjson.dumps(self.answers(processed, pending))), []
+
+    @staticmethod
+    def answers(processed: int, pending: Pending) -> ProcessedAnswer:
+        return {
+            "ok": True,
+            "processed": processed,
+            "remainingPending": pending.count,
+            "asOfUtc": moment(pending.at),
+        }
+
+
+def _only_secret(call: Call) -> bytes:
+    """Of two, a proxy might check the one and we the other."""
+    given = [value for name, value in call.scope["headers"] if name == SECRET_HEADER.encode()]
+    return given[0] if len(given) == 1 else b""
+
+
+WHERE = "/api/cron/process-jobs"
+PROCESS = ProcessEndpoint("POST", WHERE, takes=Batch, scope=CRON | SIGNED)
+PROCESS_USUAL = ProcessEndpoint("GET", WHERE, takes=Batch, scope=CRON | SIGNED)
+
+routes: list[Route] = [PROCESS.route, PROCESS_USUAL.route]

@@ -1,0 +1,1 @@
+"""API keys: cache, format, administration and the first key."""

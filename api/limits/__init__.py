@@ -1,0 +1,1 @@
+"""Rate limits and depth limits of queues."""

@@ -1,0 +1,110 @@
+"""Room in queues, where there is a limit to how many jobs may wait in one.
+
+What begins something is turned away from a full queue. What lets something come to its end is not:
+follow-ups, retries, transactions and what was accepted for later still go in.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from http import HTTPStatus
+from typing import Any, Generic
+
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+
+from daybook.api.endpoints.command import A, B, Call, RawHeaders, Write
+from daybook.api.http.problems import RETRY_AFTER, BadInputError
+from daybook.api.telemetry import counters
+from daybook.domain.jobs.create import NewJob
+from daybook.eventlog.origin import Origin, StoredAnswer
+from daybook.eventlog.writing.idempotency import IdempotencyKey, find_key
+from daybook.projections.jobs.queue_stats import QueueStanding, read_standings
+
+# For so long what was counted is believed, less what was let in since: to count takes its time.
+LOOK_SECONDS = 0.5
+QUEUES_MAX = 10_000
+
+Query = Callable[[AsyncConnection[TupleRow]], Awaitable[list[QueueStanding]]]
+Read = Callable[[Query], Awaitable[list[QueueStanding]]]
+
+
+class FillingWrite(Write[B, A], Generic[B, A]):
+    """One whose command puts `new` jobs into queues."""
+
+    problems = (HTTPStatus.TOO_MANY_REQUESTS,)
+
+    async def hand_over(
+        self, call: Call, command: Any, origin: Origin, key: IdempotencyKey | None
+    ) -> tuple[StoredAnswer, RawHeaders]:
+        try:
+            await call.scope["app"].queue_room.take(command.new)
+        except BadInputError:
+            if key is None or not await self._was_answered(call, key):
+                raise
+        return await super().hand_over(call, command, origin, key)
+
+    async def _was_answered(self, call: Call, key: IdempotencyKey) -> bool:
+        """What is sent again needs no room: it gets the answer that it got."""
+        return await call.service.read(lambda reader: find_key(reader, key.scope)) is not None
+
+
+class Room(Struct):
+    left: int
+    looked_at: float
+
+
+class QueueRoom:
+    def __init__(self, read: Read, depth_max: int | None) -> None:
+        self._read = read
+        self._depth_max = depth_max
+        self._rooms: dict[str, Room] = {}
+        self._looking = asyncio.Lock()
+
+    async def take(self, new: Iterable[NewJob]) -> None:
+        """Counts them in, or refuses them all."""
+        if self._depth_max is None:
+            return
+        wanted = Counter(one.queue for one in new)
+        rooms = {queue: await self._room(queue, self._depth_max) for queue in wanted}
+        for queue, count in wanted.items():
+            if rooms[queue].left < count:
+                counters.LIMIT_HITS.labels("queue_depth").inc()
+                raise queue_full(queue, self._depth_max)
+        for queue, count in wanted.items():
+            rooms[queue].left -= count
+
+    async def _room(self, queue: str, depth_max: int) -> Room:
+        if (known := self._known(queue)) is not None:
+            return known
+        # Those who come at once take from the same room, and not each from one of their own.
+        async with self._looking:
+            if (known := self._known(queue)) is not None:
+                return known
+            if len(self._rooms) >= QUEUES_MAX:
+                self._rooms.clear()
+            now = asyncio.get_running_loop().time()
+            room = self._rooms[queue] = Room(await self._left(queue, depth_max), now)
+            return room
+
+    def _known(self, queue: str) -> Room | None:
+        room = self._rooms.get(queue)
+        now = asyncio.get_running_loop().time()
+        return room if room is not None and now - room.looked_at < LOOK_SECONDS else None
+
+    async def _left(self, queue: str, depth_max: int) -> int:
+        standings = await self._read(
+            lambda reader: read_standings(reader, name=queue, count_max=depth_max)
+        )
+        return depth_max - sum(one.pending + one.scheduled + one.behind for one in standings)
+
+
+def queue_full(queue: str, depth_max: int) -> BadInputError:
+    return BadInputError(
+        HTTPStatus.TOO_MANY_REQUESTS,
+        "queue_full",
+        f"{depth_max} jobs may wait in a queue, and {queue} has no room for more: nothing was "
+        "done, so send it again later.",
+        headers=RETRY_AFTER,
+    )

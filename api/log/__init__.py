@@ -1,0 +1,1 @@
+"""Endpoints of events, histories and the stream."""

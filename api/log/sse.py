@@ -1,0 +1,316 @@
+"""Changes of orders, bots, jobs, queues, restaurants and tickets as they happen, as server-sent
+events.
+
+The id of an event is its position in the log and the epoch of the log, so a browser that reconnects
+goes on where it was; and from where the log is still the same, if that is earlier. Ids of older
+versions are positions alone.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any, ClassVar, TypedDict
+from uuid import UUID
+
+import orjson
+from msgspec import Meta
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from daybook.api.endpoints.query import Read
+from daybook.api.http.event_json import members_json
+from daybook.api.http.problems import unavailable
+from daybook.api.http.query_parameters import Parameters, read_text
+from daybook.api.http.request_reader import bad_request
+from daybook.api.http.timestamps import Moment, moment
+from daybook.api.keys.access import AUDITOR, STAFF, caller_of, forbidden
+from daybook.domain.event import Event
+from daybook.domain.jobs.job import JOB, Job, JobStatus
+from daybook.domain.jobs.queue import QUEUE
+from daybook.domain.orders.bot import BOT
+from daybook.domain.orders.order import ORDER
+from daybook.domain.patterns import whole
+from daybook.domain.tickets.restaurant import RESTAURANT
+from daybook.domain.tickets.ticket import TICKET, Ticket, TicketStatus
+from daybook.eventlog.codec import EventMapper, RecordedEvent, UnreadableEvent
+from daybook.eventlog.errors import UnavailableError
+from daybook.eventlog.notifier import Wakeups
+from daybook.eventlog.reading.epochs import Place, epoch_of
+from daybook.eventlog.reading.subscription import Subscription, SubscriptionEndedError
+from daybook.eventlog.reading.tail import Tail, TooManySubscriptionsError
+from daybook.projections.jobs.job_labels import JobLabel, read_labels
+
+HEARTBEAT_SECONDS = 15.0
+# A client that takes nothing for so long is gone, even if its connection is not.
+SEND_SECONDS_MAX = 30.0
+LAST_EVENT_ID = "Last-Event-ID"
+Position = Annotated[
+    int,
+    Meta(ge=0, le=2**63 - 1, description="Only changes behind this position of the log."),
+]
+LastEventId = Annotated[
+    str,
+    Meta(
+        pattern=whole(r"(0|[1-9][0-9]{0,18})(-[0-9a-f]{1,16}\.[0-9A-F]{1,8})?"),
+        description="The id of the last event that was received: only changes behind it. Ids that "
+        "are positions alone are of older versions.",
+    ),
+]
+Pulse = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=int(HEARTBEAT_SECONDS),
+        description="Also tell, whenever nothing happened for so many seconds, up to which "
+        "position everything has been told: as an event `pulse`.",
+    ),
+]
+# How long a browser waits before it comes back.
+COME_BACK_MS = 1000
+
+HEADERS = {
+    "content-type": "text/event-stream; charset=utf-8",
+    "cache-control": "no-store",
+    # Proxies that gather answers would hold events back.
+    "x-accel-buffering": "no",
+}
+
+Shut = Callable[[], Coroutine[Any, Any, None]]
+
+_DECIDERS = (ORDER, BOT, JOB, QUEUE, RESTAURANT, TICKET)
+_NAMES = {kind: decider.name for decider in _DECIDERS for kind in decider.events}
+
+# How a job stands after each of its events, and how a ticket does: of both no more is told.
+_STATUSES: Mapping[type[Event], JobStatus] = {
+    Job.Created: JobStatus.PENDING,
+    Job.Claimed: JobStatus.PROCESSING,
+    Job.Completed: JobStatus.COMPLETED,
+    Job.Failed: JobStatus.PENDING,
+    Job.Released: JobStatus.PENDING,
+    Job.Snoozed: JobStatus.PENDING,
+    Job.Rescheduled: JobStatus.PENDING,
+    Job.Requeued: JobStatus.PENDING,
+    Job.MovedToDLQ: JobStatus.DEAD,
+    Job.Cancelled: JobStatus.CANCELLED,
+}
+_TICKET_STATUSES: Mapping[type[Event], TicketStatus] = {
+    Ticket.Created: TicketStatus.WAITING,
+    Ticket.Called: TicketStatus.CALLED,
+    Ticket.Recalled: TicketStatus.CALLED,
+    Ticket.Seated: TicketStatus.SEATED,
+    Ticket.NoShow: TicketStatus.NO_SHOW,
+    Ticket.Returned: TicketStatus.WAITING,
+    Ticket.Cancelled: TicketStatus.CANCELLED,
+    Ticket.Transferred: TicketStatus.WAITING,
+}
+assert set(_STATUSES) == set(JOB.events), "every event of a job says how it stands"
+assert set(_TICKET_STATUSES) == set(TICKET.events), "every event of a ticket says how it stands"
+
+
+def changes(
+    conninfo: str,
+    *,
+    mapper: EventMapper,
+    wakeups: Wakeups,
+    readers: AsyncConnectionPool[AsyncConnection[TupleRow]],
+) -> Tail:
+    """The tail of the log that all streams of a process share."""
+    return Tail(
+        conninfo, mapper=mapper, kinds=_NAMES, render=render, wakeups=wakeups, readers=readers
+    )
+
+
+class ChangeJSON(TypedDict):
+    """What happened: `data` are the members of the event of that topic. Of a job, whose payload
+    and result may be large, `data` says only its queue, type and status; of a ticket, which is
+    somebody's, only its status."""
+
+    position: int
+    topic: str
+    id: UUID
+    version: int
+    recordedAt: Moment
+    data: dict[str, Any]
+
+
+def change_json(recorded: RecordedEvent, labels: Mapping[UUID, JobLabel]) -> ChangeJSON:
+    event = recorded.event
+    return {
+        "position": recorded.position,
+        "topic": recorded.topic if isinstance(event, UnreadableEvent) else event.topic,
+        "id": recorded.originator_id,
+        "version": recorded.originator_version,
+        "recordedAt": moment(recorded.recorded_at),
+        "data": _data(event, labels.get(recorded.originator_id)),
+    }
+
+
+def _data(event: Event, label: JobLabel | None) -> dict[str, Any]:
+    if ticket_status := _TICKET_STATUSES.get(type(event)):
+        return {"status": ticket_status}
+    if isinstance(event, UnreadableEvent):
+        return {"unreadable": event.error}
+    status = _STATUSES.get(type(event))
+    if status is None:
+        return members_json(event)
+    if label is None:
+        # The event that created the job cannot be read.
+        return {"status": status}
+    return {"queue": label.queue, "type": label.type, "status": status}
+
+
+async def render(
+    connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
+) -> list[bytes]:
+    jobs = {recorded.originator_id for recorded in events if type(recorded.event) in _STATUSES}
+    labels = await read_labels(connection, [*jobs]) if jobs else {}
+    epoch = await epoch_of(connection)
+    return [
+        _block(
+            Place(recorded.position, epoch),
+            _NAMES.get(type(recorded.event)) or recorded.topic.partition(".")[0],
+            change_json(recorded, labels),
+        )
+        for recorded in events
+    ]
+
+
+def _block(place: Place, name: str, data: Any) -> bytes:
+    said = str(place).encode(), name.encode(), orjson.dumps(data)
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % said
+
+
+class RewoundJSON(TypedDict):
+    """The log differs from the one that the client saw at `asked`: its database has failed over or
+    was restored. The stream goes on behind `position`; a client drops all later events it kept."""
+
+    position: int
+    asked: int
+
+
+class EventStream(Response):
+    """Sends until the client leaves, falls behind, or the service stops."""
+
+    def __init__(
+        self,
+        tail: Tail,
+        after: Place | None,
+        *,
+        pulse_seconds: int | None = None,
+        shut: Shut | None = None,
+    ) -> None:
+        """`shut`, if there is one, returns when whoever was let in is let in no longer."""
+        super().__init__(headers=HEADERS)
+        del self.headers["content-length"]
+        self._tail = tail
+        self._after = after
+        self._shut = shut
+        self._pulse_seconds = pulse_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with self._tail.subscription(self._after) as subscription:
+                await self._serve(subscription, receive, send)
+        except (UnavailableError, TooManySubscriptionsError) as error:
+            await unavailable(str(error))(scope, receive, send)
+
+    async def _serve(self, subscription: Subscription, receive: Receive, send: Send) -> None:
+        sending = asyncio.create_task(self._send_all(subscription, send))
+        others = [asyncio.create_task(_disconnected(receive))]
+        if self._shut is not None:
+            others.append(asyncio.create_task(self._shut()))
+        try:
+            await asyncio.wait({sending, *others}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            is_sent = sending.done()
+            for task in (sending, *others):
+                task.cancel()
+            await asyncio.gather(sending, *others, return_exceptions=True)
+        if is_sent:
+            with suppress(TimeoutError):
+                sending.result()
+
+    async def _send_all(self, subscription: Subscription, send: Send) -> None:
+        start = {"type": "http.response.start", "status": HTTPStatus.OK}
+        await send({**start, "headers": self.raw_headers})
+        # With an id before the first event, a client that leaves until then misses nothing.
+        place = self._tail.place(subscription.position)
+        await _send(send, b"retry: %d\nid: %b\n\n" % (COME_BACK_MS, str(place).encode()))
+        if subscription.asked is not None:
+            rewound: RewoundJSON = {"position": place.position, "asked": subscription.asked}
+            await _send(send, _block(place, "rewound", rewound))
+        try:
+            while True:
+                events = await subscription.next(self._pulse_seconds or HEARTBEAT_SECONDS)
+                await _send(
+                    send, b"".join([event.data for event in events]) or self._pulse(subscription)
+                )
+        except SubscriptionEndedError as ended:
+            await _send(send, b": %b\n\n" % str(ended).encode(), is_last=True)
+
+    def _pulse(self, subscription: Subscription) -> bytes:
+        """For one to whom everything was handed out that the tail has read, or who knew more."""
+        if self._pulse_seconds is None:
+            return b":\n\n"
+        position = max(self._tail.position, subscription.position)
+        return _block(self._tail.place(position), "pulse", {"position": position})
+
+
+async def _send(send: Send, body: bytes, *, is_last: bool = False) -> None:
+    async with asyncio.timeout(SEND_SECONDS_MAX):
+        await send({"type": "http.response.body", "body": body, "more_body": not is_last})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class Since(Parameters, frozen=True):
+    after: Position | None = None
+    pulse: Pulse | None = None
+
+    @property
+    def place(self) -> Place | None:
+        return None if self.after is None else Place(self.after)
+
+
+class Stream(Read):
+    media_type: ClassVar[str] = "text/event-stream"
+    headers: ClassVar[Mapping[str, Any]] = {LAST_EVENT_ID: LastEventId}
+    may_be_away: ClassVar[bool] = True
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, change_json, scope=STAFF | AUDITOR, parameters=Since)
+        self.summary = f"All changes, from now on or from behind {LAST_EVENT_ID}."
+
+    async def respond(self, request: Request) -> Response:
+        asked = self.read(request)
+        if not caller_of(request).bounds.is_none:
+            raise forbidden("it is bound, and the stream tells of everything that happens")
+        if request.method == "HEAD":
+            return Response(headers=HEADERS)
+        # The header is what a browser adds when it comes back to an address it was given before.
+        last = request.headers.get(LAST_EVENT_ID)
+        after = _read_place(last) if last else asked.place
+        service, caller = request.app.service, caller_of(request)
+        shut = None if service.keyring is None else partial(service.keyring.gone, caller)
+        return EventStream(service.tail, after, pulse_seconds=asked.pulse, shut=shut)
+
+
+def _read_place(text: str) -> Place:
+    digits, _, epoch = text.partition("-")
+    position: int | None = read_text(digits, Position)
+    if position is None or read_text(text, LastEventId) is None:
+        raise bad_request("bad_cursor", "The id of the last event is one that this stream gave.")
+    return Place(position, epoch or None)
+
+
+routes: list[Route] = [Stream("/api/stream").route]

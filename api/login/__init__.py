@@ -1,0 +1,1 @@
+"""Authentication, login and CSRF protection."""

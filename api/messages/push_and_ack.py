@@ -1,0 +1,270 @@
+"""Push and acknowledge: jobs in lanes, under the names that users of message queues know."""
+
+import random
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from http import HTTPStatus
+from typing import Any
+from uuid import UUID
+
+import orjson
+from msgspec import Struct
+from prometheus_client import Counter
+from starlette.routing import Route
+from starlette.types import Scope
+from uuid_utils.compat import uuid7
+
+from daybook.api.endpoints.command import Call, RawHeaders, Write, retry_after, stored
+from daybook.api.http.problems import overloaded
+from daybook.api.jobs.requests import checked
+from daybook.api.keys.access import CLIENT, WORKER
+from daybook.api.limits.queue_depth import FillingWrite
+from daybook.api.messages.responses import (
+    AckJSON,
+    Acknowledged,
+    Acknowledgment,
+    AcksAnswer,
+    Item,
+    PushAnswer,
+    Pushed,
+    QueuedAnswer,
+    Transaction,
+    TransactionAnswer,
+    ack_json,
+    acks_json,
+    queued_json,
+    receipt_json,
+)
+from daybook.api.runtime.load_shedding import Admission, Verdict, in_bounds
+from daybook.api.settings.limits import BATCH_BODY_BYTES_MAX
+from daybook.api.telemetry import counters
+from daybook.domain.command import Desk, Reads, Together
+from daybook.domain.errors import LaneFullError, LeaseLostError, Refusal
+from daybook.domain.jobs.create import CreateJobs, Enqueued, NewJob
+from daybook.domain.jobs.job import Job, UniqueScope
+from daybook.domain.jobs.lane import lane_id
+from daybook.domain.jobs.work import FinishJob, FinishJobs, Outcome, Result, Settled
+from daybook.domain.messages.commands import Push, Queued
+from daybook.domain.messages.message import (
+    MESSAGE_TYPE,
+    PARTITION_USUAL,
+    AcknowledgeAll,
+    message_id,
+    message_key,
+)
+from daybook.eventlog.origin import StoredAnswer
+
+VERDICT = "daybook.verdict"
+OUTCOMES = {"completed": Outcome.DONE, "failed": Outcome.RETRY}
+
+
+class AcknowledgeEach(Struct, frozen=True, gc=False):
+    """Each is decided by itself; remembers what they were called."""
+
+    asked: list[Acknowledgment]
+    finish: FinishJobs
+
+    @property
+    def reads(self) -> Reads:
+        return self.finish.reads
+
+    def decide(self, desk: Desk) -> tuple[list[Acknowledgment], list[Settled]]:
+        return self.asked, self.finish.decide(desk)
+
+
+def push(body: Pushed, call: Call) -> Push:
+    """Put up to 1,000 messages into their lanes, all or none; a transactionId that is known already
+    stands for the message it was pushed with. A busy service accepts them for later: 202."""
+    admission = call.service.admission
+    return Push(
+        new=_new_messages(body.items, call),
+        operation_id=uuid7(),
+        is_busy=call.scope[VERDICT] is Verdict.QUEUE,
+        standing=admission.standing,
+        attempts_max=admission.operation_attempts_max,
+        lane_depth_max=admission.lane_depth_max,
+    )
+
+
+def acknowledge(body: Acknowledgment, _call: Call) -> FinishJob:
+    """The message is done, or failed: then it is tried again later, or dead."""
+    return FinishJob(_finish([_result(body)]))
+
+
+def acknowledge_each(body: Acknowledged, _call: Call) -> AcknowledgeEach:
+    """The same for up to 1,000 messages; each is decided by itself."""
+    asked = body.acknowledgments
+    results = [_result(one, worker=body.consumer_group) for one in asked]
+    return AcknowledgeEach(asked, _finish(results))
+
+
+def transact(body: Transaction, call: Call) -> Together:
+    """Acknowledge some messages and push others, all or none."""
+    named = {one.lease_id for one in body.acknowledgments}
+    for lease_id in body.required_leases:
+        if lease_id not in named:
+            raise LeaseLostError(UUID(lease_id))
+    results = [_result(one, worker=body.consumer_group) for one in body.acknowledgments]
+    new = _new_messages(body.items, call)
+    return Together((AcknowledgeAll(_finish(results)), CreateJobs(new)))
+
+
+def pushed(outcome: list[Enqueued] | Queued) -> PushAnswer | QueuedAnswer:
+    if isinstance(outcome, Queued):
+        return queued_json(outcome)
+    return {"status": "executed", "messages": [receipt_json(one) for one in outcome]}
+
+
+class PushEndpoint(FillingWrite[Pushed, list[Enqueued] | Queued]):
+    """201 when they are in their lanes, 202 when they are accepted, 429 when there are too many."""
+
+    def turned_away(self, scope: Scope) -> tuple[StoredAnswer, RawHeaders] | None:
+        admission: Admission = scope["app"].service.admission
+        scope[VERDICT] = verdict = admission.of_push()
+        return turned_away(admission, "push") if verdict is Verdict.REJECT else None
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        admission = call.service.admission
+        began_at = admission.pushes.begin()
+        try:
+            answer, headers = await super().answer(call, body)
+        finally:
+            admission.pushes.end(began_at)
+        is_queued = answer.status == HTTPStatus.ACCEPTED
+        if is_queued:
+            admission.note_queued()
+        decided("push", Verdict.QUEUE if is_queued else Verdict.EXECUTE)
+        return answer, headers
+
+    def refused(self, error: Exception, headers: RawHeaders) -> tuple[StoredAnswer, RawHeaders]:
+        if not isinstance(error, LaneFullError):
+            return super().refused(error, headers)
+        problem = overloaded(
+            queue_depth=error.depth, retry_seconds=in_bounds(error.wait_seconds), why=str(error)
+        )
+        return stored(problem), headers + retry_after(problem)
+
+    def render(self, outcome: list[Enqueued] | Queued | Refusal) -> StoredAnswer:
+        if isinstance(outcome, Queued):
+            return StoredAnswer(HTTPStatus.ACCEPTED, orjson.dumps(pushed(outcome)))
+        return super().render(outcome)
+
+
+def decided(kind: str, verdict: Verdict) -> None:
+    _counter(kind, verdict).inc()
+
+
+@cache
+def _counter(kind: str, verdict: Verdict) -> Counter:
+    return counters.ADMISSIONS.labels(kind, verdict.value)
+
+
+def turned_away(admission: Admission, kind: str) -> tuple[StoredAnswer, RawHeaders]:
+    decided(kind, Verdict.REJECT)
+    answer, headers = _overloaded(admission.depth, admission.retry_seconds)
+    return answer, [*headers]
+
+
+# Many are told the same: whoever is turned away is to cost next to nothing.
+@lru_cache(maxsize=256)
+def _overloaded(queue_depth: int, retry_seconds: int) -> tuple[StoredAnswer, RawHeaders]:
+    problem = overloaded(queue_depth=queue_depth, retry_seconds=retry_seconds)
+    return stored(problem), retry_after(problem)
+
+
+def acknowledged(job: Job) -> AckJSON:
+    return ack_json(job)
+
+
+def each_acknowledged(outcome: tuple[list[Acknowledgment], list[Settled]]) -> AcksAnswer:
+    return {"acknowledgments": acks_json(*outcome)}
+
+
+def transacted(outcome: list[Any]) -> TransactionAnswer:
+    """The answers of both commands."""
+    jobs: Sequence[Job] = outcome[0]
+    enqueued: list[Enqueued] = outcome[1]
+    return {
+        "acknowledgments": [ack_json(job) for job in jobs],
+        "messages": [receipt_json(one) for one in enqueued],
+    }
+
+
+def _new_messages(items: Sequence[Item], call: Call) -> list[NewJob]:
+    for queue in {item.queue for item in items}:
+        call.caller.must_reach(queue)
+    return [new_message(item) for item in items]
+
+
+def new_message(item: Item) -> NewJob:
+    partition = item.partition or PARTITION_USUAL
+    transaction = item.transaction_id or str(uuid7())
+    return NewJob(
+        job_id=message_id(lane_id(item.queue, partition), transaction),
+        queue=item.queue,
+        type=MESSAGE_TYPE,
+        payload=checked(item.payload),
+        priority=item.priority,
+        attempts_max=item.attempts_max,
+        lease_seconds=item.lease_seconds,
+        run_at=item.run_at,
+        unique_key=message_key(partition, transaction),
+        unique_scope=UniqueScope.FOREVER,
+        on_dead=item.on_dead,
+        partition=partition,
+        is_fresh=item.transaction_id is None,
+    )
+
+
+def _result(body: Acknowledgment, *, worker: str | None = None) -> Result:
+    return Result(
+        job_id=message_id(UUID(body.partition_id), body.transaction_id),
+        claim_id=UUID(body.lease_id),
+        outcome=OUTCOMES[body.status],
+        error=body.error or "",
+        worker=body.consumer_group or worker,
+    )
+
+
+def _finish(results: Sequence[Result]) -> FinishJobs:
+    return FinishJobs(results=results, jitter=random.random())  # noqa: S311 (spreads retries)
+
+
+PUSH = PushEndpoint(
+    "POST",
+    "/api/v1/push",
+    takes=Pushed,
+    scope=CLIENT | WORKER,
+    command=push,
+    shape=pushed,
+    status=HTTPStatus.CREATED,
+    body_bytes_max=BATCH_BODY_BYTES_MAX,
+)
+ACKNOWLEDGE = Write(
+    "POST",
+    "/api/v1/ack",
+    takes=Acknowledgment,
+    scope=WORKER,
+    command=acknowledge,
+    shape=acknowledged,
+)
+ACKNOWLEDGE_EACH = Write(
+    "POST",
+    "/api/v1/ack/batch",
+    takes=Acknowledged,
+    scope=WORKER,
+    command=acknowledge_each,
+    shape=each_acknowledged,
+    body_bytes_max=BATCH_BODY_BYTES_MAX,
+)
+TRANSACT = Write(
+    "POST",
+    "/api/v1/transaction",
+    takes=Transaction,
+    scope=WORKER,
+    command=transact,
+    shape=transacted,
+    body_bytes_max=BATCH_BODY_BYTES_MAX,
+)
+
+routes: list[Route] = [write.route for write in (PUSH, ACKNOWLEDGE, ACKNOWLEDGE_EACH, TRANSACT)]

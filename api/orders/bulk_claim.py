@@ -1,0 +1,140 @@
+"""Claims for many bots in one request, each a command of its own: one that is refused stops no
+other."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, NotRequired, TypedDict
+from uuid import UUID
+
+import orjson
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+from starlette.routing import Route
+
+from daybook.api.endpoints.command import (
+    REPLAYED,
+    Body,
+    Call,
+    Endpoint,
+    RawHeaders,
+    keyed,
+    origin_of,
+    retry_after,
+    stored,
+)
+from daybook.api.http.problems import KNOWN_ERRORS, problem_of, reason_of
+from daybook.api.http.request_reader import (
+    BATCH_MAX,
+    Id,
+    KeyText,
+    read_idempotency_key,
+    unprocessable,
+)
+from daybook.api.http.timestamps import OrderJSON, order_json
+from daybook.api.keys.access import BOT
+from daybook.api.orders.bots import claim_for
+from daybook.domain.command import Together
+from daybook.domain.orders.commands import Claimed
+from daybook.eventlog.origin import Origin, StoredAnswer
+from daybook.eventlog.writing.idempotency import IdempotencyKey
+
+
+class Claimants(Body, frozen=True):
+    bot_ids: Annotated[
+        list[Id],
+        Meta(min_length=1, max_length=BATCH_MAX, extra_json_schema={"uniqueItems": True}),
+    ]
+
+
+class ClaimJSON(TypedDict):
+    """What one bot got; `error` and `code` say why it could not ask."""
+
+    botId: UUID
+    order: OrderJSON | None
+    error: NotRequired[str]
+    code: NotRequired[str]
+
+
+class ClaimsAnswer(TypedDict):
+    claims: list[ClaimJSON]
+
+
+class Outcome(Struct, frozen=True):
+    body: bytes
+    position: int | None = None
+    is_replay: bool = False
+
+
+def claim_json(bot_id: UUID, outcome: Claimed | Exception) -> ClaimJSON:
+    if isinstance(outcome, Claimed):
+        return {"botId": bot_id, "order": order_json(outcome.order) if outcome.order else None}
+    code, sentence = reason_of(outcome)
+    return {"botId": bot_id, "order": None, "error": sentence, "code": code}
+
+
+def claims_json(bodies: list[bytes]) -> ClaimsAnswer:
+    claims: list[Any] = [orjson.Fragment(body) for body in bodies]
+    return {"claims": claims}
+
+
+class ClaimMany(Endpoint[Claimants]):
+    summary = "Give the most urgent pending orders to these bots, one each."
+    answers = staticmethod(claims_json)
+    # What belongs together here are the claims of one request.
+    headers: ClassVar[Mapping[str, Any]] = {"Idempotency-Key": KeyText}
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        claimants = self.read(call, body)
+        if len(set(claimants.bot_ids)) < len(claimants.bot_ids):
+            raise unprocessable("schema", "The body does not fit: a bot is named twice.")
+        key = self._key(call, claimants)
+        origin = origin_of(call, key)
+        headers: RawHeaders = [(b"daybook-command-id", str(origin.command_id).encode())]
+        if key is not None:
+            try:
+                # The key is taken for all of them first, or refused for all of them.
+                await call.submit(Together(()), origin, key)
+            except KNOWN_ERRORS as error:
+                problem = problem_of(error)
+                return stored(problem), headers + retry_after(problem)
+        bot_ids = [UUID(bot_id) for bot_id in claimants.bot_ids]
+        outcomes = await asyncio.gather(*(_claim(one, call, origin, key) for one in bot_ids))
+        answer = orjson.dumps(claims_json([outcome.body for outcome in outcomes]))
+        return StoredAnswer(self.status, answer), headers + _told_by(outcomes)
+
+    def _key(self, call: Call, claimants: Claimants) -> IdempotencyKey | None:
+        text = read_idempotency_key(call.scope)
+        if text is None:
+            return None
+        taken = StoredAnswer(self.status, b"")
+        return keyed(call, claimants, self.operation, text, lambda _: taken)
+
+
+async def _claim(bot_id: UUID, call: Call, origin: Origin, key: IdempotencyKey | None) -> Outcome:
+    def render(outcome: Any) -> StoredAnswer:
+        return StoredAnswer(200, orjson.dumps(claim_json(bot_id, outcome)))
+
+    if key is not None:
+        # With the space, it is a key that no client can send.
+        key = replace(key, key=f"{key.key} {bot_id}", render=render)
+    own = replace(origin_of(call, key), correlation=origin.command_id)
+    try:
+        receipt = await call.submit(claim_for(bot_id, call), own, key)
+    except KNOWN_ERRORS as error:
+        return Outcome(render(error).body)
+    if receipt.replayed is not None:
+        return Outcome(receipt.replayed.body, receipt.position, True)
+    return Outcome(render(receipt.answer).body, receipt.position)
+
+
+def _told_by(outcomes: list[Outcome]) -> RawHeaders:
+    headers: RawHeaders = []
+    positions = [outcome.position for outcome in outcomes if outcome.position is not None]
+    if positions:
+        headers.append((b"daybook-position", b"%d" % max(positions)))
+    if all(outcome.is_replay for outcome in outcomes):
+        headers.append(REPLAYED)
+    return headers
+
+
+routes: list[Route] = [ClaimMany("POST", "/api/bots/claim", takes=Claimants, scope=BOT).route]

@@ -1,0 +1,1 @@
+"""The service behind the endpoints: commits, reads, waiters and load shedding."""

@@ -1,0 +1,328 @@
+"""The running service: everything that lives as long as the process and works on the log.
+
+Owns the order of starting and stopping. The committer stops early, so that what was accepted is
+committed and announced; followers can stop at any moment, because their cursors are stored.
+Process managers stop before it: what they leave undone is found by whoever looks next.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack, suppress
+from typing import Any, Self, TypeVar
+
+import psycopg
+from msgspec import Struct
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool
+from uuid_utils.compat import uuid7
+
+from daybook.api.http.read_position import (
+    AT_LEAST,
+    LOOK_SECONDS,
+    WAIT_SECONDS_MAX,
+    AtLeast,
+    PositionNotReachedError,
+    is_there,
+)
+from daybook.api.keys.key_cache import Keyring
+from daybook.api.log.sse import changes
+from daybook.api.runtime.background.task import Errands
+from daybook.api.runtime.guest_encryption import GuestBook
+from daybook.api.runtime.guest_master_key import ServiceKey
+from daybook.api.runtime.job_waiters import JobBell
+from daybook.api.runtime.load_shedding import Admission, Thresholds
+from daybook.eventlog.async_tasks import end
+from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.errors import StorageFullError, UnavailableError
+from daybook.eventlog.notifier import Wakeups
+from daybook.eventlog.postgres.connections import (
+    configure,
+    noting_conninfo,
+    reader_conninfo,
+    still_there,
+)
+from daybook.eventlog.reading.follower import FIND_AHEAD, Follower, Projection
+from daybook.eventlog.reading.horizon import READ_NEWEST_POSITION
+from daybook.eventlog.reading.tail import Readers
+from daybook.eventlog.writing.committer import Committer
+from daybook.eventlog.writing.unreadable_rows import is_unloadable
+from daybook.processors.leader import Duty
+from daybook.processors.processor import STANDARD_KITCHEN, Kitchen, Processor, Runtime
+from daybook.processors.qstash.client import QStash
+from daybook.processors.qstash.publisher import GRACE_SECONDS
+from daybook.processors.registry import all_processors
+from daybook.processors.upstreams.poller import Upstreams
+from daybook.processors.webhooks.deliveries import Deliveries
+from daybook.processors.webhooks.webhook import Webhook
+from daybook.projections.registry import DECIDERS, LIVE_TABLES, NOTIFICATIONS, READ_MODELS
+
+_log = logging.getLogger("daybook")
+# Whoever asks for a reader in vain is told; the pool would say it again at every attempt.
+logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+
+READERS_MIN = 1
+READERS_MAX = 4
+NOTERS_MAX = 4
+# Less than what readiness allows, so that it can say why.
+READER_WAIT_SECONDS = 0.8
+# The pool doubles its pause after each failure up to this time and starts afresh with the next
+# reader: kept short, a database that comes back is found at once.
+RECONNECT_SECONDS = 2.0
+READY_SECONDS_MAX = 1.0
+# A database that is away is noticed by the pool, after less than a second. This is for one that
+# is there and does not answer.
+READ_SECONDS_MAX = 2.0
+# It is away, slow, full, or takes no writes.
+CANNOT_NOTE = (
+    psycopg.OperationalError,
+    psycopg.errors.ReadOnlySqlTransaction,
+    TimeoutError,
+    OSError,
+)
+
+DISK_FULL = "The database is not accepting writes: its disk is full. Free some space."
+# Writes about 0.5 MB to a table that is dropped at once: only a write that extends a file shows
+# that the disk is full.
+PROBE_DISK = """
+CREATE TEMPORARY TABLE write_probe ON COMMIT DROP AS
+SELECT md5(number::text) FROM generate_series(1, 8192) AS number
+"""
+# Rolled back: it leaves a gap in the positions, as every write that fails does.
+PROBE_LOG = """
+INSERT INTO stored_events (originator_id, originator_version, topic, state,
+                           command_id, correlation_id, actor)
+SELECT id, 1, 'probe', '', id, id, 'system:readiness' FROM gen_random_uuid() AS id
+"""
+
+USUAL_THRESHOLDS = Thresholds()
+
+T = TypeVar("T")
+
+
+class Readiness(Struct, frozen=True):
+    """Whether the service can do its work: the last position of the log, or why it cannot."""
+
+    position: int = 0
+    trouble: str | None = None
+
+
+class Service:
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        kitchen: Kitchen = STANDARD_KITCHEN,
+        qstash: QStash | None = None,
+        upstreams: Upstreams | None = None,
+        guest_key: ServiceKey | None = None,
+        webhook: Webhook | None = None,
+        read_models: Sequence[Projection] = READ_MODELS,
+        processors: Sequence[Processor] | None = None,
+        callback_grace_seconds: float = GRACE_SECONDS,
+        with_keys: bool = False,
+        thresholds: Thresholds = USUAL_THRESHOLDS,
+    ) -> None:
+        """`qstash`, if there is one, becomes the service's own; no `processors` means all. Without
+        a `guest_key` no guest can be taken in."""
+        mapper = EventMapper(DECIDERS)
+        self.kitchen = kitchen
+        self.wakeups = Wakeups(conninfo)
+        self.committer = Committer(
+            conninfo, tables=LIVE_TABLES, mapper=mapper, on_commit=self.wakeups.announce
+        )
+        self.keyring = Keyring(conninfo) if with_keys else None
+        # Reads have a limit of their own; one more is for looking at what was accepted.
+        self.readers = _pool("readers", reader_conninfo(conninfo), size_max=READERS_MAX + 1)
+        self._reading = asyncio.Semaphore(READERS_MAX)
+        self._noters = _pool("noters", noting_conninfo(conninfo), size_max=NOTERS_MAX)
+        self._noting = asyncio.Semaphore(NOTERS_MAX)
+        self.guests = GuestBook(guest_key, self.note)
+        self.tail = changes(conninfo, mapper=mapper, wakeups=self.wakeups, readers=self.readers)
+        self.bell = JobBell(self.readers, self.wakeups)
+        self.followers_off = () if webhook else (NOTIFICATIONS,)
+        self.errands = Errands(conninfo, followers_off=self.followers_off)
+        self.admission = Admission(self.committer, self.readers, thresholds)
+        runtime = Runtime(
+            instance=uuid7(),
+            conninfo=conninfo,
+            committer=self.committer,
+            wakeups=self.wakeups,
+            kitchen=kitchen,
+        )
+        deliveries = Deliveries(webhook, self.guests.open_each) if webhook else None
+        chosen = processors
+        if chosen is None:
+            chosen = all_processors(
+                qstash, upstreams, deliveries, callback_grace_seconds=callback_grace_seconds
+            )
+        self._duty = Duty(conninfo, runtime, chosen)
+        self._followers = {model.name: Follower(conninfo, model, mapper) for model in read_models}
+        self._following: dict[str, asyncio.Task[None]] = {}
+        self._probe: asyncio.Task[Readiness] | None = None
+        self._running = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as starting:
+            if self.keyring is not None:
+                await starting.enter_async_context(self.keyring)
+            await starting.enter_async_context(self.readers)
+            await starting.enter_async_context(self._noters)
+            await starting.enter_async_context(self.wakeups)
+            await starting.enter_async_context(self.tail)
+            await starting.enter_async_context(self.bell)
+            starting.push_async_callback(self.errands.end)
+            await starting.enter_async_context(self.admission)
+            starting.push_async_callback(self._stop_following)
+            for name, follower in self._followers.items():
+                self._following[name] = asyncio.create_task(self._follow(name, follower))
+            await starting.enter_async_context(self.committer)
+            await starting.enter_async_context(self._duty)
+            self._running = starting.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._running.aclose()
+
+    async def read(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
+        """Lets a query read the database, for as long as somebody may be expected to wait."""
+        try:
+            return await self._read(query)
+        except psycopg.DataError as error:
+            # A row that no version can load is in the way: the list goes on without it.
+            if not is_unloadable(error) or not await self.committer.unreadable_rows.take():
+                raise
+            return await self._read(query)
+
+    async def _read(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
+        wanted = AT_LEAST.get()
+        if wanted is None:
+            return await _in_time(_ask(self.readers, self._reading, query))
+        return await _in_time(self._read_at_least(wanted, query))
+
+    async def note(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
+        """Lets a statement write what is no event and must be there before a command: who was let
+        in, the key of a guest. What the command makes durable it makes durable, too."""
+        try:
+            return await _in_time(_ask(self._noters, self._noting, query))
+        except CANNOT_NOTE as error:
+            raise UnavailableError("The database does not take notes at the moment.") from error
+
+    async def _read_at_least(
+        self, wanted: AtLeast, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]
+    ) -> T:
+        """Nobody keeps a connection while waiting: there are only a few."""
+        until = asyncio.get_running_loop().time() + WAIT_SECONDS_MAX
+        with self.wakeups.listener() as wake:
+            while True:
+                async with self._reading, self.readers.connection() as reader:
+                    if await is_there(reader, wanted):
+                        return await query(reader)
+                if not wanted.may_wait or asyncio.get_running_loop().time() >= until:
+                    raise PositionNotReachedError(wanted.position)
+                await wake.wait(LOOK_SECONDS)
+
+    async def readiness(self) -> Readiness:
+        for name, task in self._following.items():
+            if task.done():
+                return Readiness(trouble=f"The read model {name} has stopped following the log.")
+        # One probe at a time, shared by all who ask, and not cancelled when it takes too long:
+        # psycopg would wait for the server's consent, and a server that hangs gives none.
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.create_task(self._ask_database())
+        probe = self._probe
+        await asyncio.wait({probe}, timeout=READY_SECONDS_MAX)
+        if not probe.done():
+            return Readiness(trouble="The database does not answer.")
+        return probe.result()
+
+    async def _ask_database(self) -> Readiness:
+        try:
+            async with self.readers.connection() as connection:
+                ((position,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
+                ahead = await (await connection.execute(FIND_AHEAD)).fetchall()
+        except (psycopg.Error, OSError):
+            return Readiness(trouble="The database cannot be reached.")
+        if ahead:
+            names = ", ".join([name for name, _ in ahead])
+            return Readiness(trouble=f"Cursors are ahead of the log, and skip events: {names}.")
+        return Readiness(position=position, trouble=await self._find_write_trouble())
+
+    async def _find_write_trouble(self) -> str | None:
+        """Says why the last write failed, until a probe can write again. The probe is needed: a
+        balancer sends no requests to a service that is not ready, so none of them could show that
+        writes work again."""
+        trouble = self.committer.write_trouble
+        if trouble is None:
+            return None
+        try:
+            await self.note(_probe_writing)
+        except UnavailableError:
+            is_full = isinstance(trouble, StorageFullError)
+            return DISK_FULL if is_full else "The database is not accepting writes."
+        self.committer.write_trouble = None
+        return None
+
+    async def _follow(self, name: str, follower: Follower) -> None:
+        try:
+            await follower.run(self.wakeups)
+        except Exception:
+            _log.exception("The read model %s has stopped following the log.", name)
+            raise
+
+    async def _stop_following(self) -> None:
+        for follower in self._followers.values():
+            follower.stop()
+        await end(self._following.values())
+        for follower in self._followers.values():
+            await follower.close()
+
+
+async def _probe_writing(connection: AsyncConnection[TupleRow]) -> None:
+    async with connection.transaction(force_rollback=True):
+        await connection.execute(PROBE_LOG)
+    # An operator may have taken the right to make temporary tables away.
+    with suppress(psycopg.errors.InsufficientPrivilege):
+        await connection.execute(PROBE_DISK)
+
+
+async def _ask(
+    pool: Readers,
+    turn: asyncio.Semaphore,
+    query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]],
+) -> T:
+    # Who waits for others to finish may wait longer than who waits for a lost database.
+    async with turn, pool.connection() as connection:
+        return await query(connection)
+
+
+async def _in_time(answer: Coroutine[Any, Any, T]) -> T:
+    """Not cancelled when it takes too long: psycopg would wait for the server's consent, and a
+    server that hangs gives none. It keeps its connection, of which there are only a few."""
+    asking = asyncio.create_task(answer)
+    await asyncio.wait({asking}, timeout=READ_SECONDS_MAX)
+    if not asking.done():
+        asking.add_done_callback(_forget)
+        raise TimeoutError
+    return asking.result()
+
+
+def _forget(asking: "asyncio.Task[T]") -> None:
+    if not asking.cancelled():
+        asking.exception()
+
+
+def _pool(name: str, conninfo: str, *, size_max: int) -> Readers:
+    return AsyncConnectionPool(
+        conninfo,
+        name=name,
+        kwargs={"autocommit": True},
+        min_size=READERS_MIN,
+        max_size=size_max,
+        timeout=READER_WAIT_SECONDS,
+        reconnect_timeout=RECONNECT_SECONDS,
+        configure=configure,
+        check=still_there,
+        open=False,
+    )

@@ -1,0 +1,248 @@
+"""Schedules over HTTP: jobs that are created again and again, when a cron expression is due."""
+
+from http import HTTPStatus
+from typing import Annotated, TypedDict
+
+import orjson
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
+from starlette.requests import Request
+from starlette.routing import Route
+
+from daybook.api.endpoints.command import Body, Call, Stated, Write, stored
+from daybook.api.endpoints.query import DatabaseRead
+from daybook.api.http.problems import problem_of
+from daybook.api.http.query_parameters import NoParameters, Parameters
+from daybook.api.http.request_reader import bad_request, read_name_of
+from daybook.api.jobs.queries import PageCursor
+from daybook.api.jobs.requests import checked
+from daybook.api.keys.access import ADMIN, AUDITOR
+from daybook.api.runtime.service import Service
+from daybook.api.schedules.responses import ScheduleJSON, schedule_json
+from daybook.domain.errors import NotFoundError, Refusal
+from daybook.domain.jobs.create import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
+from daybook.domain.jobs.job import NULL
+from daybook.domain.jobs.template import JobTemplate
+from daybook.domain.schedules.commands import ChangeSchedule, DeleteSchedule, PutResult, PutSchedule
+from daybook.domain.schedules.schedule import MissedRuns, Plan, Schedule
+from daybook.domain.values import Attempts, LeaseSeconds, Name, Priority, Text
+from daybook.eventlog.origin import StoredAnswer
+from daybook.projections.page_cursor import BadCursorError, read_cursor, write_cursor
+from daybook.projections.schedules.schedules import one_schedule, read_schedules
+
+DAY_SECONDS = 24 * 3600
+PAGE_USUAL = 100
+PAGE_MAX = 1000
+
+# What they mean is checked where they are decided about.
+CronText = Annotated[str, Meta(min_length=1, max_length=200)]
+TimeZone = Annotated[str, Meta(min_length=1, max_length=100)]
+CatchUpSeconds = Annotated[float, Meta(ge=60, le=31 * DAY_SECONDS)]
+
+
+def _null() -> Raw:
+    return NULL
+
+
+class ScheduledJob(Body, frozen=True):
+    queue: Name
+    type: Name
+    payload: Raw = field(default_factory=_null)
+    priority: Priority = PRIORITY_USUAL
+    attempts_max: Attempts = ATTEMPTS_MAX
+    lease_seconds: LeaseSeconds = LEASE_SECONDS
+    subject: Text | None = None
+
+
+class NewSchedule(Stated, frozen=True, kw_only=True):
+    name: Name
+    cron: CronText
+    job: ScheduledJob
+    time_zone: TimeZone = "UTC"
+    missed_runs: MissedRuns = MissedRuns.ONCE
+    catch_up_seconds: CatchUpSeconds = DAY_SECONDS
+    paused: bool | UnsetType = UNSET
+
+
+class ScheduleChange(Stated, frozen=True, kw_only=True):
+    """What is left out stays as it is."""
+
+    cron: CronText | UnsetType = UNSET
+    job: ScheduledJob | UnsetType = UNSET
+    time_zone: TimeZone | UnsetType = UNSET
+    missed_runs: MissedRuns | UnsetType = UNSET
+    catch_up_seconds: CatchUpSeconds | UnsetType = UNSET
+    paused: bool | UnsetType = UNSET
+
+
+class ScheduleAnswer(TypedDict):
+    schedule: ScheduleJSON
+
+
+class SchedulePageAnswer(TypedDict):
+    schedules: list[ScheduleJSON]
+    nextCursor: str | None
+
+
+class ScheduleListing(Parameters, frozen=True):
+    limit: Annotated[
+        int, Meta(ge=1, le=PAGE_MAX, description="How many schedules a page has at most.")
+    ] = PAGE_USUAL
+    cursor: PageCursor | None = None
+
+
+class Place(Struct, frozen=True):
+    """Behind which name a page begins."""
+
+    schedule: str
+
+
+def put(body: NewSchedule, _call: Call) -> PutSchedule:
+    """Create a schedule, or make the one of that name so."""
+    plan = Plan(
+        cron=body.cron,
+        time_zone=body.time_zone,
+        missed_runs=body.missed_runs,
+        catch_up_seconds=body.catch_up_seconds,
+        job=_template(body.job),
+    )
+    return PutSchedule(name=body.name, plan=plan, paused=body.paused, because=body.reason)
+
+
+def change(body: ScheduleChange, call: Call) -> ChangeSchedule:
+    """Change a schedule."""
+    return ChangeSchedule(
+        name=_named(call),
+        cron=body.cron,
+        time_zone=body.time_zone,
+        missed_runs=body.missed_runs,
+        catch_up_seconds=body.catch_up_seconds,
+        job=_template(body.job) if isinstance(body.job, ScheduledJob) else body.job,
+        paused=body.paused,
+        because=body.reason,
+    )
+
+
+def pause(asked: Stated, call: Call) -> ChangeSchedule:
+    """Pause a schedule: it is not due until it is resumed, and misses nothing."""
+    return ChangeSchedule(name=_named(call), paused=True, because=asked.reason)
+
+
+def resume(asked: Stated, call: Call) -> ChangeSchedule:
+    """Resume a schedule."""
+    return ChangeSchedule(name=_named(call), paused=False, because=asked.reason)
+
+
+def delete(asked: Stated, call: Call) -> DeleteSchedule:
+    """Delete a schedule. The jobs it has created stay."""
+    return DeleteSchedule(_named(call), asked.reason)
+
+
+def changed(schedule: Schedule) -> ScheduleAnswer:
+    return {"schedule": schedule_json(schedule)}
+
+
+def was_put(result: PutResult) -> ScheduleAnswer:
+    return changed(result.schedule)
+
+
+class PutEndpoint(Write[NewSchedule, PutResult]):
+    """Answers 200 when there was such a schedule before."""
+
+    also = (HTTPStatus.OK,)
+
+    def render(self, outcome: PutResult | Refusal) -> StoredAnswer:
+        if isinstance(outcome, Refusal):
+            return stored(problem_of(outcome))
+        status = HTTPStatus.CREATED if outcome.is_new else HTTPStatus.OK
+        return StoredAnswer(status, orjson.dumps(was_put(outcome)))
+
+
+async def list_schedules(asked: ScheduleListing, request: Request) -> SchedulePageAnswer:
+    """All schedules, by name."""
+    service: Service = request.app.service
+    after = _after(asked.cursor)
+    found = await service.read(
+        lambda reader: read_schedules(reader, after=after, limit=asked.limit + 1)
+    )
+    page = found[: asked.limit]
+    is_more = len(found) > asked.limit
+    return {
+        "schedules": [schedule_json(schedule) for schedule in page],
+        "nextCursor": write_cursor(Place(page[-1].name)) if is_more else None,
+    }
+
+
+async def get_schedule(_: NoParameters, request: Request) -> ScheduleAnswer:
+    """One schedule, with its next run and its last."""
+    service: Service = request.app.service
+    name = read_schedule_name(request.path_params["name"])
+    schedule = await service.read(lambda reader: one_schedule(reader, name))
+    if schedule is None:
+        raise NotFoundError("schedule", name)
+    return changed(schedule)
+
+
+def read_schedule_name(text: str) -> str:
+    return read_name_of("a schedule", text)
+
+
+def _named(call: Call) -> str:
+    return read_schedule_name(call.scope["path_params"]["name"])
+
+
+def _after(cursor: str | None) -> str:
+    try:
+        return read_cursor(cursor, Place).schedule if cursor is not None else ""
+    except BadCursorError as error:
+        raise bad_request("bad_cursor", str(error)) from error
+
+
+def _template(body: ScheduledJob) -> JobTemplate:
+    return JobTemplate(
+        queue=body.queue,
+        type=body.type,
+        payload=Raw(bytes(checked(body.payload))),
+        priority=body.priority,
+        attempts_max=body.attempts_max,
+        lease_seconds=body.lease_seconds,
+        subject=body.subject,
+    )
+
+
+PUT = PutEndpoint(
+    "POST",
+    "/api/schedules",
+    takes=NewSchedule,
+    scope=ADMIN,
+    command=put,
+    shape=was_put,
+    status=HTTPStatus.CREATED,
+)
+CHANGE = Write(
+    "PATCH",
+    "/api/schedules/{name}",
+    takes=ScheduleChange,
+    scope=ADMIN,
+    command=change,
+    shape=changed,
+)
+PAUSE = Write(
+    "POST", "/api/schedules/{name}/pause", takes=Stated, scope=ADMIN, command=pause, shape=changed
+)
+RESUME = Write(
+    "POST",
+    "/api/schedules/{name}/resume",
+    takes=Stated,
+    scope=ADMIN,
+    command=resume,
+    shape=changed,
+)
+DELETE = Write(
+    "DELETE", "/api/schedules/{name}", takes=Stated, scope=ADMIN, command=delete, shape=changed
+)
+
+routes: list[Route] = [
+    *(write.route for write in (PUT, CHANGE, PAUSE, RESUME, DELETE)),
+    DatabaseRead("/api/schedules", list_schedules, scope=AUDITOR, parameters=ScheduleListing).route,
+    DatabaseRead("/api/schedules/{name}", get_schedule, scope=AUDITOR).route,
+]

@@ -1,0 +1,120 @@
+"""`python -m daybook.api.server.background_process` runs the task named by the first line of its input.
+
+When its input ends, whoever asked is gone, and so is this: what a rebuild has done until then is
+kept, and the next one goes on from there.
+"""
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+from msgspec.json import Encoder, decode
+
+from daybook.api.runtime.background.protocol import (
+    Began,
+    Compared,
+    Found,
+    Reached,
+    Task,
+    Troubled,
+    Word,
+)
+from daybook.api.server.database import clear_sentences
+from daybook.eventlog.errors import SetupError, UnknownTopicError
+from daybook.eventlog.gc_tuning import spare_the_collector
+from daybook.eventlog.postgres.connections import connect, reader_conninfo
+from daybook.projections.doctor.doctor import examine
+from daybook.projections.rebuild.audit_log import Operator
+from daybook.projections.rebuild.comparison import NAMED_MAX, Comparison
+from daybook.projections.rebuild.errors import RebuildError
+from daybook.projections.rebuild.rebuild import rebuilding
+from daybook.projections.rebuild.targets import TARGETS, Target
+
+# People look at it: more often is of no use to them.
+TELL_SECONDS = 0.1
+NOBODY_ASKS = 3
+
+_encoder = Encoder()
+
+
+def tell(word: Word) -> None:
+    sys.stdout.buffer.write(_encoder.encode(word) + b"\n")
+    sys.stdout.buffer.flush()
+
+
+class Teller:
+    """Watches a rebuild, and tells what it sees."""
+
+    def __init__(self) -> None:
+        self._told_at = 0.0
+
+    def begin(self, what: str) -> None:
+        tell(Began(what))
+
+    def reach(self, position: int, goal: int) -> None:
+        now = time.monotonic()
+        if now - self._told_at > TELL_SECONDS:
+            self._told_at = now
+            tell(Reached(position, goal))
+
+
+async def rebuild(task: Task) -> None:
+    targets = _targets(task.names)
+    operator = Operator(task.actor, task.reason)
+    async with rebuilding(task.conninfo, Teller(), operator) as work:
+        if task.work == "verify":
+            found: Sequence[Comparison | None] = await work.verify(targets)
+        else:
+            found = [one.found for one in await work.rebuild(targets)]
+    for comparison in found:
+        assert comparison is not None, "what is rebuilt is compared"
+        tell(_compared(comparison))
+
+
+def _targets(names: Sequence[str]) -> list[Target]:
+    return [target for target in TARGETS if target.name in names]
+
+
+def _compared(comparison: Comparison) -> Compared:
+    differences = tuple(map(str, comparison.differences))
+    return Compared(
+        comparison.name,
+        comparison.rows_count,
+        comparison.differences_count,
+        differences,
+        tuple(comparison.left_out[:NAMED_MAX]),
+    )
+
+
+async def look_around(task: Task) -> None:
+    async with await connect(reader_conninfo(task.conninfo)) as connection:
+        async for one in examine(connection, followers_off=task.followers_off):
+            tell(Found(one.what, one.health, one.sentence, one.next_step))
+
+
+def main() -> None:
+    task = decode(sys.stdin.buffer.readline(), type=Task)
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    spare_the_collector()
+    work = look_around if task.work == "examine" else rebuild
+    try:
+        with clear_sentences(task.conninfo):
+            asyncio.run(work(task))
+    except (RebuildError, SetupError) as error:
+        tell(Troubled(str(error)))
+    except UnknownTopicError as error:
+        tell(Troubled(f"{error} A newer Daybook has written it: use that version."))
+
+
+def _end_with_input() -> None:
+    # Not through Python's buffer, whose lock would still be held when this process ends.
+    while os.read(sys.stdin.fileno(), 1):
+        pass
+    os._exit(NOBODY_ASKS)
+
+
+if __name__ == "__main__":
+    main()

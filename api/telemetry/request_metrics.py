@@ -1,0 +1,73 @@
+"""What is asked for and how it is answered, counted by route."""
+
+from collections import Counter
+from collections.abc import Sequence
+from http import HTTPStatus
+from time import perf_counter
+from typing import Any
+
+from starlette.types import Message, Scope, Send
+
+from daybook.api.telemetry.request_context import request_id
+from daybook.eventlog.writing.histogram import Meter
+
+SECONDS_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+# What no route takes is one: whoever tries addresses out must not make up names of metrics.
+NO_ROUTE = "none"
+ALWAYS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
+# A number, because every answer is compared with it.
+PROBLEMS_FROM = int(HTTPStatus.BAD_REQUEST)
+ALWAYS_NAMES = frozenset(name for name, _ in ALWAYS)
+
+
+class Traffic:
+    def __init__(self) -> None:
+        self.answers: Counter[tuple[str, int]] = Counter()
+        self.seconds: dict[str, Meter] = {}
+        self._routes: dict[tuple[str, int], str] = {}
+
+    def note(self, method: str, endpoint: Any, status: int, seconds: float) -> None:
+        place = method, id(endpoint)
+        route = self._routes.get(place)
+        if route is None:
+            path = getattr(endpoint, "path", None)
+            route = self._routes[place] = NO_ROUTE if path is None else f"{method} {path}"
+            self.seconds.setdefault(route, Meter(SECONDS_BOUNDS))
+        self.answers[route, status] += 1
+        self.seconds[route].observe(seconds)
+
+
+class Noted:
+    """Hands an answer on with the headers that every answer has, and remembers how it began."""
+
+    __slots__ = ("_scope", "_send", "began_at", "status")
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._scope, self._send = scope, send
+        self.began_at = perf_counter()
+        self.status = 0
+
+    async def __call__(self, message: Message) -> None:
+        if not self.status:
+            self.status = message["status"]
+            message = {**message, "headers": self._headers(message.get("headers", ()))}
+        await self._send(message)
+
+    def _headers(self, given: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """What an answer says itself stands; others may keep nothing of it, and guess nothing."""
+        headers = [*given, *ALWAYS]
+        said = [name for name, _ in given if name in ALWAYS_NAMES]
+        if said:
+            headers = [*given, *(pair for pair in ALWAYS if pair[0] not in said)]
+        if self.status >= PROBLEMS_FROM:
+            # By which its lines are found.
+            headers.append((b"daybook-request-id", request_id(self._scope).encode()))
+        return headers
+
+    @property
+    def seconds(self) -> float:
+        return perf_counter() - self.began_at

@@ -1,0 +1,122 @@
+"""What happens, as lines of JSON: `{timestamp, level, event, context}`.
+
+They go through the standard library's logging: a program that has set it up gets the records, and
+for the service itself `written` prints them, with whatever else anybody logs in this process. A
+line says which request it belongs to. None carries a name, a number or a key, whatever is said.
+"""
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from traceback import format_exception
+from typing import Any
+
+from msgspec.json import encode
+from prometheus_client import Counter
+from structlog.processors import JSONRenderer
+from structlog.stdlib import ProcessorFormatter
+from structlog.typing import EventDict
+
+from daybook.api.http.request_reader import CANONICAL_UUID
+from daybook.api.keys.key_format import PREFIX
+from daybook.api.telemetry import counters
+from daybook.api.telemetry.log_flood_limit import LineLimit
+from daybook.api.telemetry.request_context import REQUEST, request_context
+from daybook.printable import printable_json
+
+logger = logging.getLogger("daybook.happenings")
+
+LEVELS = {"rate_limit.hit": logging.WARNING, "access.denied": logging.WARNING}
+COUNTERS: Mapping[str, Counter] = {
+    "queue.created": counters.JOINS,
+    "queue.called": counters.CALLS,
+    "queue.idempotency_reuse": counters.IDEMPOTENCY_REUSES,
+}
+
+MASKED = "…"
+KEY = re.compile(rf"{PREFIX}[\w-]+")
+# Fields of this name are never for a log, whoever says them.
+PERSONAL = re.compile(r"name|mobile|phone|guest|sealed|address", re.IGNORECASE)
+# Digits as people write a number, long enough for one, and not part of an id or a moment.
+NUMBER = re.compile(r"(?<![\w.:-])\+?\(?\d(?:[ ()./-]{0,2}\d){6,}(?![\w:-])")
+
+
+def happened(event: str, **context: object) -> None:
+    """Counts and tells it: `happened("queue.created", restaurantId=…, tokenNumber=…)`."""
+    if counter := COUNTERS.get(event):
+        counter.inc()
+    level = LEVELS.get(event, logging.INFO)
+    if logger.isEnabledFor(level) and (event not in LIMITS or LIMITS[event].lets_through()):
+        logger.log(level, event, extra={"context": masked(context)})
+
+
+def tell_left_out(event: str, count: int) -> None:
+    # It belongs to no single request, though one may be at hand.
+    token = REQUEST.set(None)
+    try:
+        logger.log(LEVELS[event], event, extra={"context": {"linesLeftOut": count}})
+    finally:
+        REQUEST.reset(token)
+
+
+# Of the lines that anybody without a key can cause.
+LIMITS = {event: LineLimit(event, tell_left_out) for event in LEVELS}
+
+
+def masked(value: Any) -> Any:
+    """The same without names and numbers: nothing under their field names, and no text that could
+    be a telephone number."""
+    if isinstance(value, Mapping):
+        return {
+            key: MASKED if PERSONAL.search(str(key)) else masked(one) for key, one in value.items()
+        }
+    if isinstance(value, list | tuple | set):
+        return [masked(one) for one in value]
+    if isinstance(value, str) and not CANONICAL_UUID.fullmatch(value):
+        return NUMBER.sub(MASKED, KEY.sub(MASKED, value))
+    return value
+
+
+def _line(_logger: object, _name: str, told: EventDict) -> EventDict:
+    """The same four members for every record, whoever made it."""
+    record: logging.LogRecord = told["_record"]
+    at = datetime.fromtimestamp(record.created, UTC)
+    context = {**request_context(), **getattr(record, "context", {})}
+    if record.name != logger.name:
+        context["logger"] = record.name
+    if told.get("exc_info"):
+        context["exception"] = "".join(format_exception(told["exc_info"][1]))
+    return {
+        "timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "level": record.levelname.lower(),
+        "event": masked(told["event"]),
+        "context": masked(context),
+    }
+
+
+def _json(line: EventDict, **_: Any) -> str:
+    return printable_json(encode(line, enc_hook=repr).decode(errors="replace"))
+
+
+def lines() -> logging.Formatter:
+    return ProcessorFormatter(processors=[_line, JSONRenderer(serializer=_json)])
+
+
+@contextmanager
+def written() -> Iterator[None]:
+    """Lines go to stderr for as long as this lasts, unless the program has seen to it."""
+    if logger.hasHandlers():
+        yield
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(lines())
+    level, everybody = logger.level, logging.getLogger()
+    everybody.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        everybody.removeHandler(handler)

@@ -1,0 +1,78 @@
+"""For the staff: which tickets a guest has or had, by the number that the guest gives."""
+
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Annotated, Any, ClassVar, TypedDict
+from uuid import UUID
+
+import orjson
+from msgspec import Meta
+from starlette.routing import Route
+
+from daybook.api.endpoints.command import Body, Call, Endpoint, RawHeaders
+from daybook.api.http.phone_numbers import WRITTEN_CHARACTERS_MAX, normalised
+from daybook.api.keys.access import STAFF
+from daybook.api.tickets.queries import with_guests
+from daybook.api.tickets.responses import StaffTicketJSON
+from daybook.api.tickets.restaurants import PAGE_MAX, PAGE_USUAL, slug_of
+from daybook.domain.errors import NotFoundError
+from daybook.domain.tickets.restaurant import Restaurant
+from daybook.eventlog.origin import StoredAnswer
+from daybook.projections.tickets.restaurants import one_restaurant
+from daybook.projections.tickets.ticket_list import Standing, tickets_of_guest
+
+
+class SearchBody(Body, frozen=True):
+    """In a body, because addresses end up in the logs of proxies."""
+
+    mobile_number: Annotated[str, Meta(min_length=1, max_length=WRITTEN_CHARACTERS_MAX)]
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = PAGE_USUAL
+
+
+class FoundTicketsAnswer(TypedDict):
+    tickets: list[StaffTicketJSON]
+
+
+def found(tickets: list[StaffTicketJSON]) -> FoundTicketsAnswer:
+    return {"tickets": tickets}
+
+
+class TicketSearch(Endpoint[SearchBody]):
+    """A number that is not known here, or whose guest was erased, has no tickets."""
+
+    summary = "Find a guest's tickets by mobile number: all there ever were, newest first."
+    answers = staticmethod(found)
+    headers: ClassVar[Mapping[str, Any]] = {}
+    problems = (HTTPStatus.NOT_FOUND,)
+
+    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+        asked = self.read(call, body)
+        restaurant = await self._restaurant(call)
+        number = normalised(asked.mobile_number, calling_code=call.settings.calling_code)
+        subject_id = await call.service.guests.find(restaurant.id, number)
+        standings = await self._tickets(call, restaurant, subject_id, asked.limit)
+        tickets = await with_guests(call.service, standings, call.caller)
+        return StoredAnswer(HTTPStatus.OK, orjson.dumps(found(tickets))), []
+
+    async def _restaurant(self, call: Call) -> Restaurant:
+        slug = slug_of(call)
+        restaurant = await call.service.read(lambda reader: one_restaurant(reader, slug))
+        if restaurant is None or not call.caller.bounds.sees(restaurant):
+            raise NotFoundError("restaurant", slug)
+        return restaurant
+
+    async def _tickets(
+        self, call: Call, restaurant: Restaurant, subject_id: UUID | None, limit: int
+    ) -> Sequence[Standing]:
+        if subject_id is None:
+            return []
+        return await call.service.read(
+            lambda reader: tickets_of_guest(reader, restaurant, subject_id, limit=limit)
+        )
+
+
+SEARCH = TicketSearch(
+    "POST", "/api/restaurants/{slug}/ticket-search", takes=SearchBody, scope=STAFF
+)
+
+routes: list[Route] = [SEARCH.route]
