@@ -19,8 +19,8 @@ from bench.measure import console
 from bench.scratch import describe_server, scratch_database
 from bench.synthetic import EVENTS_PER_TICK, OPENING, TICK, Loader
 from bench.write import DatabaseChoice
+from daybook.cli.progress import bar
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
-from daybook.progress import bar
 from daybook.projections.jobs.job_filter import SECTIONS
 from daybook.projections.registry import LIVE_TABLES
 from daybook.projections.time_travel.checkpoints import EVENTS_BETWEEN, take_checkpoints

@@ -16,13 +16,13 @@ from bench.line import KIOSK_KEY, LINE, SLUG, Found, Seen, load, look_through, s
 from bench.measure import Round, console, ratio
 from bench.scratch import describe_server, scratch_database
 from bench.write import DatabaseChoice
+from daybook.cli.progress import bar
 from daybook.domain.tickets.commands import Join, OpenRestaurant
 from daybook.domain.tickets.restaurant import Profile, Reset
 from daybook.domain.tickets.ticket import Guest
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.writing.committer import Committer
-from daybook.progress import bar
 from daybook.projections.registry import DECIDERS, LIVE_TABLES
 
 PROCESSES = 2

@@ -5,23 +5,9 @@
 Nothing of the service is needed for it, and nothing of it is imported.
 """
 
-from daybook.backoff import Backoff
-from daybook.client import AsyncClient, Client
-from daybook.enqueue import enqueue, enqueue_async
-from daybook.errors import (
-    BadValue,
-    ClaimLost,
-    DaybookError,
-    EnqueueFailed,
-    NotFound,
-    OperationFailed,
-    OperationTimeout,
-    Refused,
-    ServerFault,
-    Unavailable,
-)
-from daybook.held import FIVE_MINUTE_LEASE, Lease
-from daybook.jobs import (
+from daybook.client.backoff import Backoff
+from daybook.client.client import AsyncClient, Client
+from daybook.client.jobs import (
     Claim,
     ClaimedJob,
     FollowUp,
@@ -36,8 +22,7 @@ from daybook.jobs import (
     Reported,
     Result,
 )
-from daybook.logs import JSONLines
-from daybook.messages import (
+from daybook.client.messages import (
     Acknowledged,
     Acknowledgment,
     Message,
@@ -47,8 +32,23 @@ from daybook.messages import (
     Receipt,
     Transacted,
 )
-from daybook.outcomes import Fail, Retry, Snooze
-from daybook.worker import Worker
+from daybook.enqueue import enqueue, enqueue_async
+from daybook.errors import (
+    BadValue,
+    ClaimLost,
+    DaybookError,
+    EnqueueFailed,
+    NotFound,
+    OperationFailed,
+    OperationTimeout,
+    Refused,
+    ServerFault,
+    Unavailable,
+)
+from daybook.worker.held_claims import FIVE_MINUTE_LEASE, Lease
+from daybook.worker.outcomes import Fail, Retry, Snooze
+from daybook.worker.worker import Worker
+from daybook.worker.worker_log import JSONLines
 
 __all__ = [
     "FIVE_MINUTE_LEASE",

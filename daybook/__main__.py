@@ -1,5 +1,5 @@
 """`python -m daybook` is `daybook`."""
 
-from daybook.cli import main
+from daybook.cli.main import main
 
 main()

@@ -10,8 +10,8 @@ from uuid import UUID
 from msgspec import Raw
 from uuid_utils.compat import uuid7
 
+from daybook.client.request import encoded
 from daybook.errors import BadValue, EnqueueFailed
-from daybook.request import encoded
 
 # What runs the service is imported when it is used: who only talks to it over HTTP has no need
 # of it.

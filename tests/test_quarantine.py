@@ -17,7 +17,7 @@ from daybook.audit.runner import check
 from daybook.audit.service import Kept
 from daybook.audit.service import Service as AuditedService
 from daybook.audit.world import World
-from daybook.auditing import derive_anew
+from daybook.cli.audit import derive_anew
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.reading.epochs import Place
 from daybook.projections.doctor.doctor import examine

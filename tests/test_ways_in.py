@@ -20,6 +20,7 @@ from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 import daybook.domain
+from daybook.cli.import_ import _derive, _import_lines
 from daybook.domain.soundness import fault_in
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.event_faults import fault_of
@@ -29,7 +30,6 @@ from daybook.eventlog.transfer.import_log import Import
 from daybook.eventlog.transfer.import_reader import BadLineError, Checker
 from daybook.eventlog.transfer.ndjson import read_line
 from daybook.eventlog.transfer.replay import read_export
-from daybook.import_ import _derive, _import_lines
 from daybook.projections.registry import DECIDERS
 from tests.conftest import fresh_database
 from tests.described_values import INSTANTS, NUMBERS, TEXTS

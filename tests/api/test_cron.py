@@ -14,8 +14,8 @@ from daybook.api.jobs.cron_trigger import cron_access
 from daybook.api.login.authentication import COOKIE
 from daybook.api.server.listener import listen, url_of
 from daybook.api.settings.environment import load
+from daybook.client.jobs import ClaimedJob
 from daybook.eventlog.errors import SetupError
-from daybook.jobs import ClaimedJob
 from tests.api.http import Api, open_api, some_settings
 from tests.api.live import listening
 from tests.kitchen import rows

@@ -10,8 +10,8 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from daybook.api.jobs.responses import JobJSON, brief_jobs, job_dict, job_json
+from daybook.client.jobs import ClaimedJob
 from daybook.domain.jobs.job import Job, JobStatus, Lease, UniqueScope
-from daybook.jobs import ClaimedJob
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 JOB = Job(

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.answers import reports_reader
+from daybook.client.responses import reports_reader
 from tests.api.http import Answer, Api
 from tests.kitchen import rows
 

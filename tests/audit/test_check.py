@@ -10,7 +10,7 @@ from msgspec import json
 
 from daybook.api.server.signals import StopSignals
 from daybook.audit.runner import KINDS
-from daybook.cli import Choice, cli
+from daybook.cli.main import Choice, cli
 from tests.audit.spoilt_kitchen import a_held_order_is_claimed
 from tests.audit.story import Story
 from tests.audit.test_service import rewrite, work

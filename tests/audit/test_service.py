@@ -16,7 +16,7 @@ from daybook.audit.invariant import Case, Verdict
 from daybook.audit.runner import check
 from daybook.audit.service import Derivation, Kept, Service
 from daybook.audit.world import World
-from daybook.auditing import derive_anew
+from daybook.cli.audit import derive_anew
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.reading.follower import Follower
 from daybook.projections.jobs.heartbeats import Heartbeat, extend_leases

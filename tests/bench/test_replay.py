@@ -10,7 +10,7 @@ from bench.synthetic import events, fill_log, write_export
 from daybook.api.server.signals import StopSignals
 from daybook.audit.entries import ExportFile
 from daybook.audit.invariant import Verdict
-from daybook.cli import Choice, cli
+from daybook.cli.main import Choice, cli
 from daybook.projections.rebuild.rebuild import rebuilding
 from daybook.projections.rebuild.targets import TARGETS
 from tests.audit.story import Log, read_log

@@ -8,7 +8,7 @@ import psycopg
 from click.testing import CliRunner, Result
 
 from daybook.api.server.signals import StopSignals
-from daybook.cli import Choice, cli
+from daybook.cli.main import Choice, cli
 from daybook.domain.jobs.work import Outcome
 from daybook.domain.orders.order import OrderKind
 from daybook.eventlog.errors import SetupError

@@ -11,7 +11,7 @@ from psycopg.conninfo import make_conninfo
 
 import bench
 from daybook.api.server.signals import StopSignals
-from daybook.cli import Choice, cli
+from daybook.cli.main import Choice, cli
 from tests.daybook.conftest import Made, Serving, postgres_processes
 from tests.processes import ROOT, daybook
 

@@ -12,8 +12,8 @@ from daybook import (
     ServerFault,
     Unavailable,
 )
-from daybook.answers import Answer, error_of, retry_after_seconds
-from daybook.transport import Tries
+from daybook.client.responses import Answer, error_of, retry_after_seconds
+from daybook.client.transport import Tries
 from tests.daybook.address import Address
 from tests.daybook.standin import Fault, StandIn
 

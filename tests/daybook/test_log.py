@@ -12,7 +12,7 @@ from threading import Thread
 import pytest
 from msgspec import Raw
 
-from daybook.pretty import Pretty, summary
+from daybook.cli.event_table import Pretty, summary
 from daybook.projections.time_travel.log_search import TOPICS
 from tests.daybook.conftest import Serving
 from tests.daybook.history import fill, fill_many, run

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from daybook.api.server.signals import StopSignals
-from daybook.cli import Choice, cli
+from daybook.cli.main import Choice, cli
 from daybook.eventlog.errors import SetupError
 from tests.daybook.conftest import Serving
 from tests.kitchen import rows

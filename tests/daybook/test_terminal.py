@@ -16,14 +16,14 @@ import click
 import pytest
 
 from daybook import Refused
-from daybook.answers import Answer, error_of
 from daybook.api.telemetry.structured_log import lines
-from daybook.cli import cli
+from daybook.cli.main import cli
+from daybook.client.responses import Answer, error_of
 from daybook.domain.api_keys.commands import IssueKey
 from daybook.domain.jobs.work import Outcome
 from daybook.domain.orders.commands import DeleteOrder
-from daybook.logs import JSONLines
 from daybook.printable import printable, printable_json
+from daybook.worker.worker_log import JSONLines
 from tests.conftest import fresh_database
 from tests.counter import Counter
 from tests.kitchen import open_kitchen, rows

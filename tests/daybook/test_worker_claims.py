@@ -13,7 +13,7 @@ from daybook import (
     Refused,
     Worker,
 )
-from daybook.held import Held
+from daybook.worker.held_claims import Held
 from tests.daybook.address import Address, stand_in
 from tests.daybook.standin import Fault, StandIn
 from tests.daybook.test_worker_outcomes import make_job

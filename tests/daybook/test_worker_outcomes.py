@@ -12,7 +12,7 @@ from msgspec import Raw
 from msgspec.json import decode, encode
 
 from daybook import Backoff, ClaimedJob, Fail, FollowUp, JobStatus, Retry, Snooze
-from daybook.handlers import ERROR_CHARACTERS_MAX, Handler, is_async
+from daybook.worker.handlers import ERROR_CHARACTERS_MAX, Handler, is_async
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.json import encode
 
-from daybook.jobs import ClaimedJob, JobStatus
+from daybook.client.jobs import ClaimedJob, JobStatus
 from daybook.printable import printable_json
 
 logger = logging.getLogger("daybook.worker")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daybook.options import HOLDER, REASON
-from daybook.terminal import echo, echo_json, say
+from daybook.cli.options import HOLDER, REASON
+from daybook.cli.terminal import echo, echo_json, say
 
 # What a command needs is imported when it runs, so that help and mistakes are answered at once.
 if TYPE_CHECKING:
     from daybook.api.keys.key_admin import Keysmith
-    from daybook.cli import Choice
+    from daybook.cli.main import Choice
     from daybook.domain.api_keys.key import Key
 
 SCOPE_NAMES = ("client", "client:vip", "bot", "worker", "staff", "auditor", "admin", "cron")

@@ -8,7 +8,7 @@ from uuid import UUID
 import click
 
 if TYPE_CHECKING:
-    from daybook.cli import Choice
+    from daybook.cli.main import Choice
 
 POSITION = click.IntRange(0, 2**63 - 1)
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -42,8 +42,8 @@ def log_command(
     **options: Any,
 ) -> None:
     """Show the log: what happened, to what, when and by whom, one line for each event."""
+    from daybook.cli.log_view import show_log
     from daybook.eventlog.errors import SetupError
-    from daybook.log import show_log
     from daybook.projections.time_travel.log_search import BadSearchError, wanted_of
 
     if options["follow"] and until is not None:
@@ -72,7 +72,7 @@ def export_command(choice: "Choice", file: Path, after: int, upto: int | None) -
 
     A file that is there already is continued: after an interruption, or with what happened since.
     """
-    from daybook.export import export
+    from daybook.cli.export import export
 
     export(choice, file, after=after, upto=upto)
 
@@ -87,7 +87,7 @@ def import_command(choice: "Choice", file: Path | None, discard: bool) -> None:
     After an interruption, the same command goes on from there. The service does not start before
     the import is complete.
     """
-    from daybook.import_ import discard_import, import_file
+    from daybook.cli.import_ import discard_import, import_file
 
     if discard == (file is not None):
         raise click.UsageError("Name a FILE, or say --discard.")

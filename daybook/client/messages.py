@@ -12,9 +12,9 @@ from uuid import UUID
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
+from daybook.client.jobs import JobStatus, OnDead, Wire
+from daybook.client.request import ANSWER_SECONDS_MAX, Request, given, reading, segment, writing
 from daybook.errors import OperationFailed
-from daybook.jobs import JobStatus, OnDead, Wire
-from daybook.request import ANSWER_SECONDS_MAX, Request, given, reading, segment, writing
 
 MILLISECONDS = 1000
 

@@ -11,19 +11,19 @@ import psycopg
 
 from daybook.api.server.database import clear_sentences, prepare
 from daybook.api.server.signals import Stop
+from daybook.cli.progress import bar
+from daybook.cli.terminal import say
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.postgres.connections import connect, connect_in_thread, owner_conninfo
 from daybook.eventlog.transfer.import_log import Import, Progress, privileges_sentence
 from daybook.eventlog.transfer.import_reader import BadLineError, Checker, open_lines
-from daybook.progress import bar
 from daybook.projections.rebuild.errors import RebuildError
 from daybook.projections.rebuild.refill import DERIVED_TABLES, refill
 from daybook.projections.registry import DECIDERS
-from daybook.terminal import say
 
 if TYPE_CHECKING:
-    from daybook.cli import Choice
+    from daybook.cli.main import Choice
 
 BAD_FILE = 1
 STOPPED = 2

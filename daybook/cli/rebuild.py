@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from daybook.options import REASON
-from daybook.terminal import echo, say
+from daybook.cli.options import REASON
+from daybook.cli.terminal import echo, say
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from daybook.cli import Choice
+    from daybook.cli.main import Choice
     from daybook.projections.rebuild.comparison import Comparison
     from daybook.projections.rebuild.rebuild import Rebuild, Rebuilt
     from daybook.projections.rebuild.targets import Target

@@ -15,11 +15,11 @@ from typing import Any
 
 from msgspec import Raw, Struct
 
-from daybook.backoff import Backoff
+from daybook.client.backoff import Backoff
+from daybook.client.jobs import ClaimedJob, FollowUp, Result
+from daybook.client.request import encoded
 from daybook.errors import BadValue
-from daybook.jobs import ClaimedJob, FollowUp, Result
-from daybook.outcomes import Fail, Retry, Snooze
-from daybook.request import encoded
+from daybook.worker.outcomes import Fail, Retry, Snooze
 
 ERROR_CHARACTERS_MAX = 2000
 

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from daybook.api.server.signals import Stop
+from daybook.cli.log_view import log_sentences, quiet_end
+from daybook.cli.progress import bar
+from daybook.cli.terminal import say, write_lines
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.postgres.connections import connect_in_thread, reader_conninfo
 from daybook.eventlog.transfer.export import Sink, export_file, export_to, settled_upto
-from daybook.log import log_sentences, quiet_end
-from daybook.progress import bar
-from daybook.terminal import say, write_lines
 
 if TYPE_CHECKING:
-    from daybook.cli import Choice
+    from daybook.cli.main import Choice
 
 STOPPED = 2
 

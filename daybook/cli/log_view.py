@@ -14,6 +14,8 @@ from psycopg.rows import TupleRow
 
 from daybook.api.server.database import clear_sentences
 from daybook.api.server.signals import Stop
+from daybook.cli.event_table import Pretty
+from daybook.cli.terminal import say, write_lines
 from daybook.eventlog.errors import SetupError, StandbyError
 from daybook.eventlog.notifier import Wake, Wakeups
 from daybook.eventlog.postgres.connections import connect, cut_off, reader_conninfo
@@ -21,12 +23,10 @@ from daybook.eventlog.reading.epochs import Place, common_position, enter_epoch
 from daybook.eventlog.reading.follower import POLL_SECONDS, SETTLING_SECONDS
 from daybook.eventlog.reading.horizon import Horizon
 from daybook.eventlog.transfer.ndjson import PAGE_ROWS_MAX, Walk, Wanted, read_page
-from daybook.pretty import Pretty
 from daybook.projections.time_travel.log_search import find_span
-from daybook.terminal import say, write_lines
 
 if TYPE_CHECKING:
-    from daybook.cli import Choice
+    from daybook.cli.main import Choice
 
 # Under load every commit rings; this makes larger pages of them.
 PAUSE_SECONDS = 0.05

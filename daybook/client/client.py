@@ -13,14 +13,14 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from functools import wraps
 from typing import Any, Generic, Literal, ParamSpec, Self, TypeVar, overload
 
-from daybook import messages, requests
-from daybook.environment import address_and_key
+from daybook.client import job_requests, messages
+from daybook.client.environment import address_and_key
+from daybook.client.jobs import Job, Page
+from daybook.client.messages import NewMessage, Pushed, carried_out
+from daybook.client.messages import operation as operation_request
+from daybook.client.messages import push as push_request
+from daybook.client.request import Request
 from daybook.errors import OperationTimeout
-from daybook.jobs import Job, Page
-from daybook.messages import NewMessage, Pushed, carried_out
-from daybook.messages import operation as operation_request
-from daybook.messages import push as push_request
-from daybook.request import Request
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -82,26 +82,26 @@ class Listing(Generic[P]):
 
 
 class Calls:
-    enqueue = Call(requests.enqueue)
-    enqueue_many = Call(requests.enqueue_many)
-    enqueue_ids = Call(requests.enqueue_ids)
-    claim = Call(requests.claim)
-    heartbeat = Call(requests.heartbeat)
-    heartbeat_many = Call(requests.heartbeat_many)
-    complete = Call(requests.complete)
-    fail = Call(requests.fail)
-    snooze = Call(requests.snooze)
-    release = Call(requests.release)
-    report = Call(requests.report)
-    cancel = Call(requests.cancel)
-    retry = Call(requests.retry)
-    get = Call(requests.get)
-    list = Listing(requests.list_jobs)
-    history = Call(requests.history)
-    dlq = Listing(requests.dlq)
-    redrive = Call(requests.redrive)
-    set_queue = Call(requests.set_queue)
-    queues = Call(requests.queues)
+    enqueue = Call(job_requests.enqueue)
+    enqueue_many = Call(job_requests.enqueue_many)
+    enqueue_ids = Call(job_requests.enqueue_ids)
+    claim = Call(job_requests.claim)
+    heartbeat = Call(job_requests.heartbeat)
+    heartbeat_many = Call(job_requests.heartbeat_many)
+    complete = Call(job_requests.complete)
+    fail = Call(job_requests.fail)
+    snooze = Call(job_requests.snooze)
+    release = Call(job_requests.release)
+    report = Call(job_requests.report)
+    cancel = Call(job_requests.cancel)
+    retry = Call(job_requests.retry)
+    get = Call(job_requests.get)
+    list = Listing(job_requests.list_jobs)
+    history = Call(job_requests.history)
+    dlq = Listing(job_requests.dlq)
+    redrive = Call(job_requests.redrive)
+    set_queue = Call(job_requests.set_queue)
+    queues = Call(job_requests.queues)
     pop = Call(messages.pop)
     ack = Call(messages.ack)
     ack_many = Call(messages.ack_many)
@@ -127,7 +127,7 @@ class Client(Calls):
     ) -> None:
         """`queued` says what `push` does when the service accepts it for later: `return` that, or
         `poll` until it is carried out."""
-        from daybook.transport import Patience, Transport
+        from daybook.client.transport import Patience, Transport
 
         patience = Patience(
             retry_seconds_max=retry_seconds_max,
@@ -190,7 +190,7 @@ class AsyncClient(Calls):
         queued: QueuedBehavior = "return",
         chance: random.Random | None = None,
     ) -> None:
-        from daybook.transport import AsyncTransport, Patience
+        from daybook.client.transport import AsyncTransport, Patience
 
         patience = Patience(
             retry_seconds_max=retry_seconds_max,

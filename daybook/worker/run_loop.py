@@ -13,17 +13,17 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook import requests
-from daybook.client import AsyncClient
+from daybook.client import job_requests
+from daybook.client.client import AsyncClient
+from daybook.client.jobs import ClaimedJob, Result
+from daybook.client.request import Request
 from daybook.errors import ServerFault, Unavailable
-from daybook.handlers import Handler, released, retried
-from daybook.heart import Heart
-from daybook.held import Held, Lease
-from daybook.jobs import ClaimedJob, Result
-from daybook.logs import JobLog, logger
-from daybook.outcomes import Fail, Retry, Snooze
-from daybook.reporter import Reporter
-from daybook.request import Request
+from daybook.worker.handlers import Handler, released, retried
+from daybook.worker.heartbeats import Heart
+from daybook.worker.held_claims import Held, Lease
+from daybook.worker.outcomes import Fail, Retry, Snooze
+from daybook.worker.reporter import Reporter
+from daybook.worker.worker_log import JobLog, logger
 
 CLAIM_MAX = 1000
 WAIT_SECONDS = 20.0
@@ -147,7 +147,7 @@ class Shift:
 
     def _claim(self, room: int, wait_seconds: float) -> Request[list[ClaimedJob]]:
         plan = self._plan
-        return requests.claim(
+        return job_requests.claim(
             plan.queues,
             worker_id=plan.worker_id,
             types=list(plan.handlers),

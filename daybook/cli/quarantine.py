@@ -6,12 +6,12 @@ from uuid import UUID
 
 import click
 
-from daybook.options import REASON
-from daybook.terminal import echo, echo_json, say
+from daybook.cli.options import REASON
+from daybook.cli.terminal import echo, echo_json, say
 
 # Each command imports its modules when it runs, so that help and mistakes are answered at once.
 if TYPE_CHECKING:
-    from daybook.cli import Choice
+    from daybook.cli.main import Choice
     from daybook.domain.quarantine import Quarantine
 
 

@@ -22,8 +22,8 @@ from rich.console import Console
 from daybook.api.server.run import serve
 from daybook.api.server.signals import StopSignals
 from daybook.api.settings.settings import Settings
+from daybook.cli.terminal import echo
 from daybook.printable import printable
-from daybook.terminal import echo
 
 Say = Callable[[str], None]
 Show = Callable[["Status"], None]

@@ -17,16 +17,16 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from daybook.backoff import Backoff
-from daybook.client import AsyncClient, new_chance
-from daybook.environment import address_and_key
+from daybook.client.backoff import Backoff
+from daybook.client.client import AsyncClient, new_chance
+from daybook.client.environment import address_and_key
 from daybook.errors import BadAddress, BadSetup, DaybookError
-from daybook.handlers import Function, Handler, Then, is_async
-from daybook.held import Lease
-from daybook.logs import logged, logger
 from daybook.printable import printable
-from daybook.shift import Plan, Shift
-from daybook.signals import stopped_by_signals
+from daybook.worker.handlers import Function, Handler, Then, is_async
+from daybook.worker.held_claims import Lease
+from daybook.worker.run_loop import Plan, Shift
+from daybook.worker.signals import stopped_by_signals
+from daybook.worker.worker_log import logged, logger
 
 CONCURRENCY = 10
 GRACE_SECONDS = 20.0

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from daybook.terminal import columns, echo, echo_json, say
+from daybook.cli.terminal import columns, echo, echo_json, say
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
     from psycopg.rows import TupleRow
 
-    from daybook.cli import Choice
+    from daybook.cli.main import Choice
 
 T = TypeVar("T")
 Look = Callable[["AsyncConnection[TupleRow]"], Awaitable[T]]
@@ -78,7 +78,7 @@ def explain_command(choice: "Choice", wanted: Any, as_json: bool) -> None:
 @click.pass_obj
 def as_of_command(choice: "Choice", when: str, kind: str, limit: int, as_json: bool) -> None:
     """Orders, jobs, tickets … as they were at WHEN: an instant or a position."""
-    from daybook.past import is_future, listed
+    from daybook.cli.inspect_views import is_future, listed
 
     then, rows = _look(choice, lambda connection: listed(connection, when, kind, limit))
     if is_future(when):
@@ -110,7 +110,7 @@ SHOWN = {
 @click.pass_obj
 def diff_command(choice: "Choice", first: str, second: str, limit: int, as_json: bool) -> None:
     """What changed between two moments, each an instant or a position."""
-    from daybook.past import difference, is_future
+    from daybook.cli.inspect_views import difference, is_future
 
     told = _look(choice, lambda connection: difference(connection, first, second, limit))
     for when in filter(is_future, (first, second)):
@@ -133,7 +133,7 @@ def diff_command(choice: "Choice", first: str, second: str, limit: int, as_json:
 def doctor_command(choice: "Choice", as_json: bool) -> None:
     """Look for what may be wrong, and say what to do. Exit code 1 when something is."""
     from daybook.api.admin.doctor import finding_json
-    from daybook.examination import examination_lines
+    from daybook.cli.doctor_report import examination_lines
 
     is_notifying = choice.settings().notify_url is not None
     findings = _look(choice, lambda connection: _findings(connection, is_notifying))

@@ -17,10 +17,10 @@ import httpx2
 from msgspec import Struct
 from uuid_utils.compat import uuid7
 
-from daybook.answers import Answer, value_of
-from daybook.backoff import Backoff
+from daybook.client.backoff import Backoff
+from daybook.client.request import Request
+from daybook.client.responses import Answer, value_of
 from daybook.errors import BadAddress, ServerFault, Unavailable
-from daybook.request import Request
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from daybook.jobs import ClaimedJob
+from daybook.client.jobs import ClaimedJob
 
 
 class Lease(Struct, frozen=True, kw_only=True):

@@ -18,17 +18,17 @@ import bench
 from daybook.api.server.signals import StopSignals, stop_signals
 from daybook.api.settings.environment import flag_of, from_environment, help_of
 from daybook.api.settings.settings import Settings
-from daybook.auditing import audit_group, check_command
+from daybook.cli.audit import audit_group, check_command
+from daybook.cli.inspect_commands import COMMANDS
+from daybook.cli.keys import keys_group
+from daybook.cli.log_commands import COMMANDS as HISTORY_COMMANDS
+from daybook.cli.pg import pg_command
+from daybook.cli.quarantine import quarantine_group
+from daybook.cli.rebuild import rebuild_command
+from daybook.cli.terminal import echo, say
 from daybook.errors import BadSetup, DaybookError
 from daybook.eventlog.errors import SetupError
-from daybook.history import COMMANDS as HISTORY_COMMANDS
-from daybook.keys import keys_group
-from daybook.looking import COMMANDS
-from daybook.pg import pg_command
-from daybook.quarantine import quarantine_group
-from daybook.rebuild import rebuild_command
-from daybook.terminal import echo, say
-from daybook.worker import Worker
+from daybook.worker.worker import Worker
 
 TARGET = re.compile(r"\w+(\.\w+)*:\w+")
 
@@ -163,7 +163,7 @@ def demo(choice: Choice) -> None:
     """
     settings = choice.settings()
     try:
-        from daybook.demo import run, shown
+        from daybook.cli.demo import run, shown
 
         with shown() as show:
             run(

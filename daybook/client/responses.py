@@ -10,15 +10,7 @@ from uuid import UUID
 from msgspec import DecodeError, Struct, ValidationError
 from msgspec.json import Decoder
 
-from daybook.errors import (
-    ClaimLost,
-    DaybookError,
-    NotFound,
-    Refused,
-    ServerFault,
-    Unavailable,
-)
-from daybook.jobs import (
+from daybook.client.jobs import (
     ClaimedJob,
     Heartbeats,
     Job,
@@ -28,6 +20,14 @@ from daybook.jobs import (
     Redriven,
     Reported,
     Wire,
+)
+from daybook.errors import (
+    ClaimLost,
+    DaybookError,
+    NotFound,
+    Refused,
+    ServerFault,
+    Unavailable,
 )
 
 _COMPLETED = JobStatus.COMPLETED

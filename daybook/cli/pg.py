@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daybook.terminal import say
+from daybook.cli.terminal import say
 
 if TYPE_CHECKING:
-    from daybook.cli import Choice
+    from daybook.cli.main import Choice
 
 # libpq's names for the parts of a connection string, as variables: arguments can be seen by others.
 VARIABLES = {

@@ -12,13 +12,13 @@ from msgspec import Struct
 from msgspec.json import encode
 from msgspec.structs import replace
 
-from daybook import requests
-from daybook.client import AsyncClient
+from daybook.client import job_requests
+from daybook.client.client import AsyncClient
+from daybook.client.jobs import Reported, Result
 from daybook.errors import DaybookError, Unavailable
-from daybook.handlers import failed
-from daybook.held import Held
-from daybook.jobs import Reported, Result
-from daybook.logs import JobLog
+from daybook.worker.handlers import failed
+from daybook.worker.held_claims import Held
+from daybook.worker.worker_log import JobLog
 
 BATCH_MAX = 1000
 BATCH_BYTES_MAX = 512 * 1024
@@ -91,7 +91,7 @@ class Reporter:
         lease_ends_at = max(report.held.lease_ends_at for report in batch)
         seconds_max = max(RETRY_SECONDS_MIN, lease_ends_at - time.monotonic())
         ids = [report.result.id for report in batch]
-        request = requests.report_encoded(ids, [report.content for report in batch])
+        request = job_requests.report_encoded(ids, [report.content for report in batch])
         try:
             answers = await self._client.send(request, seconds_max)
         except Unavailable as error:

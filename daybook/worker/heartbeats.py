@@ -13,11 +13,11 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybook import requests
-from daybook.client import AsyncClient
+from daybook.client import job_requests
+from daybook.client.client import AsyncClient
 from daybook.errors import DaybookError
-from daybook.held import Held, Lease
-from daybook.logs import logger
+from daybook.worker.held_claims import Held, Lease
+from daybook.worker.worker_log import logger
 
 BATCH_MAX = 1000
 # What has failed is tried again this many times before the lease is over.
@@ -70,7 +70,7 @@ class Heart:
 
     async def _beat(self, batch: Sequence[Held]) -> None:
         shortest_seconds = min(held.lease.seconds for held in batch)
-        request = requests.heartbeat_many(
+        request = job_requests.heartbeat_many(
             (held.job for held in batch), lease_seconds=self._lease_seconds
         )
         seconds_max = min(request.answer_seconds_max, shortest_seconds / 3)

@@ -8,21 +8,7 @@ from uuid import UUID
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from daybook.answers import (
-    read_claimed_jobs,
-    read_heartbeats,
-    read_history,
-    read_ids,
-    read_job,
-    read_jobs,
-    read_lease_until,
-    read_page,
-    read_queue,
-    read_queues,
-    read_redriven,
-    reports_reader,
-)
-from daybook.jobs import (
+from daybook.client.jobs import (
     Claim,
     ClaimedJob,
     FollowUp,
@@ -43,7 +29,29 @@ from daybook.jobs import (
     Result,
     UniqueScope,
 )
-from daybook.request import ANSWER_SECONDS_MAX, Request, encoded, given, reading, segment, writing
+from daybook.client.request import (
+    ANSWER_SECONDS_MAX,
+    Request,
+    encoded,
+    given,
+    reading,
+    segment,
+    writing,
+)
+from daybook.client.responses import (
+    read_claimed_jobs,
+    read_heartbeats,
+    read_history,
+    read_ids,
+    read_job,
+    read_jobs,
+    read_lease_until,
+    read_page,
+    read_queue,
+    read_queues,
+    read_redriven,
+    reports_reader,
+)
 
 PAGE_SIZE = 100
 # What is left out of an answer then is known here: what was sent, or what `Job` has as defaults.

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daybook.progress import bar
-from daybook.terminal import echo, echo_json, say
+from daybook.cli.progress import bar
+from daybook.cli.terminal import echo, echo_json, say
 
 # What a command needs is imported when it runs, so that help and mistakes are answered at once.
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daybook.audit.entries import Source
     from daybook.audit.invariant import Case
     from daybook.audit.service import Derivation, Service
-    from daybook.cli import Choice
+    from daybook.cli.main import Choice
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 INSTANT = click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"])
@@ -72,7 +72,7 @@ def check_command(choice: "Choice", /, export: Path | None, **options: Any) -> N
 
 def _check(source: "Source", service: "Service | None", **options: Any) -> int:
     from daybook.audit.runner import check
-    from daybook.verdicts import as_json, as_text, exit_code
+    from daybook.cli.audit_report import as_json, as_text, exit_code
 
     case = _case(service, **options)
     with bar("checking", source.unit, source.size) as shown:

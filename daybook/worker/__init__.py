@@ -1,0 +1,1 @@
+"""The worker: claims jobs, runs handlers and reports outcomes."""
