@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from daybook.audit.invariant import Case, Invariant
-from daybook.audit.world import Step
+from daybook.audit.replayed_state import Step
 from daybook.domain.clock import Clock
 from daybook.domain.jobs.job import FailureReason, Job
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from psycopg.rows import TupleRow
 
 from daybook.audit.invariant import Case, Invariant
-from daybook.audit.kitchen import ORDER_ENDS
-from daybook.audit.service import Cursor, TableCopy
-from daybook.audit.world import LONG_AGO, Step
+from daybook.audit.orders import ORDER_ENDS
+from daybook.audit.replayed_state import LONG_AGO, Step
+from daybook.audit.service_database import Cursor, TableCopy
 from daybook.domain.jobs.job import Job
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from msgspec import Struct
 
+from daybook.audit.client_records import Witnesses
 from daybook.audit.entries import Earlier
-from daybook.audit.service import Service
-from daybook.audit.witnesses import Witnesses
-from daybook.audit.world import LONG_AGO, Step, World
+from daybook.audit.replayed_state import LONG_AGO, Step, World
+from daybook.audit.service_database import Service
 from daybook.domain.event import Event
 
 COMMIT_SECONDS_MAX = timedelta(seconds=5)

@@ -6,7 +6,7 @@ from uuid import UUID
 from daybook.audit.actors import SYSTEM
 from daybook.audit.invariant import Case, Invariant
 from daybook.audit.lanes import Lanes
-from daybook.audit.world import Step
+from daybook.audit.replayed_state import Step
 from daybook.domain.event import Event
 from daybook.domain.jobs.create import follow_up_id
 from daybook.domain.jobs.job import JOB, Job, JobStatus, UniqueScope

@@ -4,7 +4,7 @@ from heapq import heappop, heappush
 from uuid import UUID
 
 from daybook.audit.invariant import Case, Invariant
-from daybook.audit.world import Step
+from daybook.audit.replayed_state import Step
 from daybook.domain.event import Event
 from daybook.domain.jobs.job import JOB, Job
 from daybook.domain.messages.operation import OPERATION, Operation

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from daybook.audit.actors import DELIVERIES, SYSTEM, may_record
 from daybook.audit.invariant import Case, Invariant
-from daybook.audit.world import Step
+from daybook.audit.replayed_state import Step
 from daybook.domain.api_keys.key import Key
 from daybook.domain.event import Reasoned
 from daybook.domain.jobs.queue import Queue

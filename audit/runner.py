@@ -5,13 +5,13 @@ from itertools import islice
 
 from msgspec import Struct
 
-from daybook.audit import acknowledgements, clock, derived, jobs, kitchen, log, tickets
+from daybook.audit import client_promises, clock, derived, jobs, log, orders, tickets
 from daybook.audit.entries import Entry, Source, UnreadableError
 from daybook.audit.invariant import Case, Invariant, Verdict, Violation
 from daybook.domain.event import Event
 from daybook.domain.quarantine import Quarantine
 
-GROUPS = (log, acknowledgements, kitchen, jobs, tickets, clock, derived)
+GROUPS = (log, client_promises, orders, jobs, tickets, clock, derived)
 KINDS: tuple[type[Invariant], ...] = tuple(
     sorted((kind for group in GROUPS for kind in group.INVARIANTS), key=lambda kind: kind.id)
 )

@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from uuid import UUID
 
 from daybook.audit.invariant import COMMIT_SECONDS_MAX, Case, Invariant
-from daybook.audit.world import Step
+from daybook.audit.replayed_state import Step
 from daybook.domain.event import Event
 from daybook.domain.tickets.data_subject import Subject
 from daybook.domain.tickets.restaurant import RESTAURANT, Restaurant

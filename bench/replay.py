@@ -24,8 +24,8 @@ from bench.synthetic import fill_log, write_export
 from bench.write import DatabaseChoice
 from daybook.audit.entries import ExportFile
 from daybook.audit.invariant import Case
+from daybook.audit.replayed_state import World, find_deciders
 from daybook.audit.runner import check
-from daybook.audit.world import World, find_deciders
 from daybook.eventlog.codec import EventMapper
 from daybook.projections.rebuild.rebuild import rebuilding
 from daybook.projections.rebuild.targets import TARGETS

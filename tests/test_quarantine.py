@@ -13,10 +13,10 @@ import pytest
 from daybook.api.app import App
 from daybook.api.runtime.service import Service
 from daybook.audit.invariant import Case, Verdict
+from daybook.audit.replayed_state import World
 from daybook.audit.runner import check
-from daybook.audit.service import Kept
-from daybook.audit.service import Service as AuditedService
-from daybook.audit.world import World
+from daybook.audit.service_database import Kept
+from daybook.audit.service_database import Service as AuditedService
 from daybook.cli.audit import derive_anew
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.reading.epochs import Place

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from daybook.audit.entries import Source
     from daybook.audit.invariant import Case
-    from daybook.audit.service import Derivation, Service
+    from daybook.audit.service_database import Derivation, Service
     from daybook.cli.main import Choice
 
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -99,10 +99,10 @@ def _case(
     faults_until: datetime | None,
     **_others: Any,
 ) -> "Case":
+    from daybook.audit.client_records import Witnesses
     from daybook.audit.entries import Earlier, ExportFile
     from daybook.audit.invariant import Case
-    from daybook.audit.witnesses import Witnesses
-    from daybook.audit.world import LONG_AGO, World
+    from daybook.audit.replayed_state import LONG_AGO, World
 
     world = World()
     return Case(
@@ -116,7 +116,7 @@ def _case(
 
 @contextmanager
 def _open_service(choice: "Choice") -> "Iterator[Service]":
-    from daybook.audit.service import Kept, Service
+    from daybook.audit.service_database import Kept, Service
     from daybook.eventlog.postgres.connections import reader_conninfo
     from daybook.projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 
@@ -141,7 +141,7 @@ def derive_anew(conninfo: str, wanted: "Derivation") -> "TupleRow":
 async def _derive(conninfo: str, wanted: "Derivation") -> "TupleRow":
     from psycopg.sql import SQL, Identifier
 
-    from daybook.audit.service import DIGEST
+    from daybook.audit.service_database import DIGEST
     from daybook.eventlog.codec import EventMapper
     from daybook.eventlog.postgres.connections import connect
     from daybook.eventlog.reading.follower import READ_EVENTS, READ_EVENTS_OF_TOPICS

@@ -11,9 +11,9 @@ from uuid_utils.compat import uuid7
 
 from daybook.audit.entries import Entry
 from daybook.audit.invariant import Case
+from daybook.audit.replayed_state import World
 from daybook.audit.runner import Finding, check
-from daybook.audit.service import Kept, Service
-from daybook.audit.world import World
+from daybook.audit.service_database import Kept, Service
 from daybook.eventlog.postgres.connections import reader_conninfo
 
 OPEN = "open"

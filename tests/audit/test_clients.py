@@ -8,9 +8,9 @@ import pytest
 from msgspec import json
 from uuid_utils.compat import uuid7
 
+from daybook.audit.client_records import Witnesses
 from daybook.audit.invariant import Verdict
-from daybook.audit.witnesses import Witnesses
-from daybook.audit.world import World
+from daybook.audit.replayed_state import World
 from daybook.domain.jobs.job import JOB
 from tests.audit.story import Story, claim_of, judge
 from tests.kitchen import MAPPER

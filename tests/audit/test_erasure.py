@@ -5,8 +5,8 @@ from psycopg import connect
 from uuid_utils.compat import uuid7
 
 from daybook.audit.invariant import Case, Verdict
+from daybook.audit.replayed_state import World
 from daybook.audit.runner import check
-from daybook.audit.world import World
 from daybook.domain.tickets.data_subject import EraseSubject
 from daybook.eventlog.postgres.connections import owner_conninfo
 from tests.audit.test_service import opened

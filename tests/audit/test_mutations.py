@@ -19,10 +19,10 @@ from uuid import uuid4
 import pytest
 from msgspec import json
 
+from daybook.audit.client_records import Witnesses
 from daybook.audit.entries import Entry
 from daybook.audit.invariant import Verdict
-from daybook.audit.witnesses import Witnesses
-from daybook.audit.world import World
+from daybook.audit.replayed_state import World
 from tests.audit.story import (
     COMPLETIONS,
     DISPATCH,

@@ -9,9 +9,9 @@ from msgspec import json
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
+from daybook.audit.client_records import Witnesses
 from daybook.audit.invariant import Verdict
-from daybook.audit.witnesses import Witnesses
-from daybook.audit.world import World
+from daybook.audit.replayed_state import World
 from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.projections.registry import READ_MODELS
 from tests.audit import second_opinion

@@ -13,9 +13,9 @@ from psycopg.rows import TupleRow
 
 from daybook.audit.entries import UnreadableError
 from daybook.audit.invariant import Case, Verdict
+from daybook.audit.replayed_state import World
 from daybook.audit.runner import check
-from daybook.audit.service import Derivation, Kept, Service
-from daybook.audit.world import World
+from daybook.audit.service_database import Derivation, Kept, Service
 from daybook.cli.audit import derive_anew
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.reading.follower import Follower

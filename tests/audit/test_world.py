@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from bench.synthetic import write_export
-from daybook.audit import memory
+from daybook.audit import fact_store
 from daybook.audit.actors import PROCESSORS
 from daybook.audit.entries import ExportFile
 from daybook.audit.invariant import Case, Verdict
+from daybook.audit.replayed_state import World, find_deciders
 from daybook.audit.runner import check
-from daybook.audit.world import World, find_deciders
 from daybook.domain.orders.order import Order, OrderStatus
 from daybook.projections.registry import DECIDERS
 from tests.audit.story import Story, judge
@@ -33,7 +33,7 @@ def test_what_has_finished_is_remembered_on_disk(
     story: Story, monkeypatch: pytest.MonkeyPatch, buffer_max: int
 ) -> None:
     in_memory = judge(story.log)
-    monkeypatch.setattr(memory, "BUFFER_MAX", buffer_max)
+    monkeypatch.setattr(fact_store, "BUFFER_MAX", buffer_max)
 
     assert judge(story.log) == in_memory
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 import daybook.domain
 from daybook.audit.entries import Entry
-from daybook.audit.memory import Memory, Standing
+from daybook.audit.fact_store import Memory, Standing
 from daybook.domain.clock import CLOCK
 from daybook.domain.event import Decider, Event
 from daybook.domain.quarantine import Quarantine

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from daybook.audit.invariant import Case, Invariant
-from daybook.audit.world import Step
+from daybook.audit.replayed_state import Step
 from daybook.domain.jobs.job import Job
 
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from daybook.audit.entries import read_lines
-from daybook.audit.memory import Memory
+from daybook.audit.fact_store import Memory
 
 CREATE = """
 CREATE TABLE receipts (command BLOB, position INTEGER, said TEXT);

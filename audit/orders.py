@@ -9,7 +9,7 @@ from daybook.audit.actors import BY_TIME
 from daybook.audit.clock import TOLERANCE as JUMP_TOLERANCE
 from daybook.audit.clock import Jumps, Moment
 from daybook.audit.invariant import COMMIT_SECONDS_MAX, Case, Invariant
-from daybook.audit.world import Step
+from daybook.audit.replayed_state import Step
 from daybook.domain.clock import Clock
 from daybook.domain.event import Event
 from daybook.domain.orders.bot import BOT, Bot
