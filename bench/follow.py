@@ -12,9 +12,9 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from bench.kitchen import MAPPER, life_cycles, run
-from bench.measure import Contender, Round, console, measure, show
-from bench.scratch import describe_server, scratch_database
+from bench.harness.rounds import Contender, Round, console, measure, show
+from bench.harness.scratch_database import describe_server, scratch_database
+from bench.workloads.order_lifecycle import MAPPER, life_cycles, run
 from bench.write import DatabaseChoice
 from daybook.domain.event import Event
 from daybook.eventlog.codec import FollowedEvent

@@ -10,7 +10,7 @@ from msgspec import Raw
 from msgspec.json import Encoder
 from uuid_utils.compat import uuid7
 
-from bench.measure import console
+from bench.harness.rounds import console
 from daybook.api.clock import now
 from daybook.domain.event import Event
 from daybook.domain.jobs.job import Job

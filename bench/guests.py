@@ -13,9 +13,9 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-from bench.kitchen import run
-from bench.measure import Contender, Result, Round, console, measure, ratio, show
-from bench.scratch import describe_server, scratch_database
+from bench.harness.rounds import Contender, Result, Round, console, measure, ratio, show
+from bench.harness.scratch_database import describe_server, scratch_database
+from bench.workloads.order_lifecycle import run
 from bench.write import DatabaseChoice
 from daybook.api.limits.rate_limits import RateLimits
 from daybook.api.runtime.guest_encryption import GuestDetails

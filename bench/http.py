@@ -11,11 +11,11 @@ from typing import Any
 import click
 import psycopg
 
-from bench.client import HTTPConnection
-from bench.kitchen import run
-from bench.measure import Contender, Round, console, measure, ratio, show
-from bench.scratch import describe_server, scratch_database
-from bench.service import announcing, service
+from bench.harness.client import HTTPConnection
+from bench.harness.rounds import Contender, Round, console, measure, ratio, show
+from bench.harness.scratch_database import describe_server, scratch_database
+from bench.harness.service import announcing, service
+from bench.workloads.order_lifecycle import run
 from bench.write import DatabaseChoice
 from daybook.eventlog.postgres.connections import owner_conninfo
 
@@ -183,5 +183,5 @@ async def _claim_some(port: int, latencies: list[float]) -> Round:
 
 @contextmanager
 def _floor() -> Iterator[int]:
-    with announcing(["-m", "bench.floor"], r"(\d+)", {}) as port:
+    with announcing(["-m", "bench.workloads.http_floor"], r"(\d+)", {}) as port:
         yield port

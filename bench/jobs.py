@@ -10,11 +10,9 @@ from typing import Protocol
 import click
 from rich.table import Table
 
-from bench.backlog import measure_backlog
-from bench.measure import console, ratio
-from bench.pickup import measure_pick_up
-from bench.queues.peers import install_peers
-from bench.queues.teams import (
+from bench.harness.rounds import console, ratio
+from bench.harness.scratch_database import describe_server
+from bench.queues.contenders import (
     BARE,
     ENTRIES,
     OURS,
@@ -27,7 +25,9 @@ from bench.queues.teams import (
     Team,
     compete,
 )
-from bench.scratch import describe_server
+from bench.queues.peers import install_peers
+from bench.workloads.backlog import measure_backlog
+from bench.workloads.idle_latency import measure_pick_up
 from bench.write import DatabaseChoice
 from daybook.api.settings.settings import Settings
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from bench.client import HTTPConnection
+from bench.harness.client import HTTPConnection
+from bench.harness.rounds import Contender, Round, console, measure, ratio, show
+from bench.harness.scratch_database import describe_server, scratch_database
+from bench.harness.service import service
 from bench.http import CONNECTIONS
-from bench.kitchen import run
-from bench.measure import Contender, Round, console, measure, ratio, show
-from bench.scratch import describe_server, scratch_database
-from bench.service import service
+from bench.workloads.order_lifecycle import run
 from bench.write import DatabaseChoice
 from daybook.api.keys.access import CLIENT, STAFF
 from daybook.api.keys.key_admin import Keysmith

@@ -16,9 +16,9 @@ import click
 from rich.progress import track
 from uuid_utils.compat import uuid7
 
-from bench.kitchen import Submit, committer, origin, run
-from bench.measure import Contender, Result, Round, console, measure, ratio, show
-from bench.scratch import describe_server, scratch_database, tidy
+from bench.harness.rounds import Contender, Result, Round, console, measure, ratio, show
+from bench.harness.scratch_database import describe_server, scratch_database, tidy
+from bench.workloads.order_lifecycle import Submit, committer, origin, run
 from bench.write import DatabaseChoice
 from daybook.domain.jobs.create import CreateJobs, NewJob
 from daybook.domain.jobs.job import Job

@@ -22,10 +22,10 @@ from typing import Any
 import click
 import uvloop
 
-from bench.client import HTTPConnection, request
-from bench.measure import console, ratio
-from bench.scratch import describe_server, scratch_database
-from bench.service import service
+from bench.harness.client import HTTPConnection, request
+from bench.harness.rounds import console, ratio
+from bench.harness.scratch_database import describe_server, scratch_database
+from bench.harness.service import service
 from bench.write import DatabaseChoice
 
 # Many more than are popped at a time: of a lane one is in flight, and with few of them what is done

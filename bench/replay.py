@@ -18,9 +18,9 @@ import click
 from msgspec import Struct, json
 from rich.table import Table
 
-from bench.measure import console, ratio
-from bench.scratch import describe_server, scratch_database
-from bench.synthetic import fill_log, write_export
+from bench.harness.rounds import console, ratio
+from bench.harness.scratch_database import describe_server, scratch_database
+from bench.workloads.synthetic_log import fill_log, write_export
 from bench.write import DatabaseChoice
 from daybook.audit.entries import ExportFile
 from daybook.audit.invariant import Case

@@ -10,11 +10,20 @@ from statistics import median
 import click
 from uuid_utils.compat import uuid7
 
-from bench.client import HTTPConnection
-from bench.kitchen import run
-from bench.line import KIOSK_KEY, LINE, SLUG, Found, Seen, load, look_through, serving
-from bench.measure import Round, console, ratio
-from bench.scratch import describe_server, scratch_database
+from bench.harness.client import HTTPConnection
+from bench.harness.rounds import Round, console, ratio
+from bench.harness.scratch_database import describe_server, scratch_database
+from bench.workloads.order_lifecycle import run
+from bench.workloads.ticket_load import (
+    KIOSK_KEY,
+    LINE,
+    SLUG,
+    Found,
+    Seen,
+    load,
+    look_through,
+    serving,
+)
 from bench.write import DatabaseChoice
 from daybook.cli.progress import bar
 from daybook.domain.tickets.commands import Join, OpenRestaurant

@@ -7,7 +7,10 @@ from typing import Protocol
 
 import click
 
-from bench.kitchen import (
+from bench.harness.rounds import Contender, Result, Round, console, measure, ratio, show
+from bench.harness.scratch_database import describe_server, scratch_database
+from bench.workloads.eventsourcing_baseline import Library
+from bench.workloads.order_lifecycle import (
     POOL_SIZE,
     Submit,
     batched_life_cycles,
@@ -16,9 +19,6 @@ from bench.kitchen import (
     run,
     transaction_per_command,
 )
-from bench.library import Library
-from bench.measure import Contender, Result, Round, console, measure, ratio, show
-from bench.scratch import describe_server, scratch_database
 
 CALLERS = (1, 16, 64, 256)
 SIZES = (10, 100, 1000)

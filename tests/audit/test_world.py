@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.synthetic import write_export
+from bench.workloads.synthetic_log import write_export
 from daybook.audit import fact_store
 from daybook.audit.actors import PROCESSORS
 from daybook.audit.entries import ExportFile

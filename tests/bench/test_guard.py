@@ -5,8 +5,8 @@ import os
 import anyio
 import pytest
 
-from bench.guard import BESIEGED, CALM, Outcome, besieged
-from bench.service import service
+from bench.harness.service import service
+from bench.slow_clients import BESIEGED, CALM, Outcome, besieged
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bench.line import load, look_through, replay, serving
+from bench.workloads.ticket_load import load, look_through, replay, serving
 
 
 # S2-01 S2-04 S2-17 S2-21 S2-30 S2-48 S2-49

@@ -4,8 +4,8 @@ import pytest
 from click.testing import CliRunner
 
 from bench import gate
-from bench.measure import ratio
-from bench.service import announcing
+from bench.harness.rounds import ratio
+from bench.harness.service import announcing
 
 WELL = "import sys, time; print(8000, flush=True); print('hello', file=sys.stderr); time.sleep(60)"
 BADLY = """

@@ -6,8 +6,8 @@ import random
 import psycopg
 import pytest
 
-from bench.past import LISTS, fill
-from bench.synthetic import Loader
+from bench.time_travel import LISTS, fill
+from bench.workloads.synthetic_log import Loader
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.projections.registry import LIVE_TABLES
 from daybook.projections.time_travel.state_as_of import Past

@@ -6,7 +6,7 @@ import anyio
 import pytest
 from click.testing import CliRunner
 
-from bench.synthetic import events, fill_log, write_export
+from bench.workloads.synthetic_log import events, fill_log, write_export
 from daybook.api.server.signals import StopSignals
 from daybook.audit.entries import ExportFile
 from daybook.audit.invariant import Verdict

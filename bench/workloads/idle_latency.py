@@ -5,11 +5,11 @@ import random
 import time
 from functools import partial
 
-from bench.kitchen import run
-from bench.measure import Contender, Round, console, measure
-from bench.queues.ours import NEW_JOB, claim, connected, report_done
-from bench.scratch import scratch_database
-from bench.service import service
+from bench.harness.rounds import Contender, Round, console, measure
+from bench.harness.scratch_database import scratch_database
+from bench.harness.service import service
+from bench.queues.daybook import NEW_JOB, claim, connected, report_done
+from bench.workloads.order_lifecycle import run
 
 NAME = "pick-up by an idle worker"
 ROUND_SECONDS = 4.0

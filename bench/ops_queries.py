@@ -13,10 +13,10 @@ import click
 import psycopg
 from uuid_utils.compat import uuid7
 
-from bench.backlog import COPY_JOB
-from bench.kitchen import run
-from bench.measure import Contender, Result, Round, console, measure, ratio, show
-from bench.scratch import describe_server, scratch_database
+from bench.harness.rounds import Contender, Result, Round, console, measure, ratio, show
+from bench.harness.scratch_database import describe_server, scratch_database
+from bench.workloads.backlog import COPY_JOB
+from bench.workloads.order_lifecycle import run
 from bench.write import DatabaseChoice
 from daybook.api.keys.access import OPEN
 from daybook.api.runtime.background.task import Asked

@@ -1,6 +1,6 @@
 """Slow clients by the hundred: half of them never finish their headers, half never their body.
 
-They are a process of their own (`python -m bench.siege PORT COUNT`), so that whoever measures what
+They are a process of their own (`python -m bench.workloads.slow_client_load PORT COUNT`), so that whoever measures what
 they cost others does not measure what they cost himself. It holds on until its input is closed, and
 then says how long each connection was let, in seconds.
 """
@@ -64,7 +64,7 @@ async def laid(port: int, count: int) -> AsyncIterator[list[float]]:
     """Once it is over, the lives of all connections that were closed stand in the list."""
     lives: list[float] = []
     besiegers = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.siege", str(port), str(count)),
+        *(sys.executable, "-m", "bench.workloads.slow_client_load", str(port), str(count)),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=2**24,

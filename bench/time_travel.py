@@ -15,9 +15,9 @@ import click
 import psycopg
 from rich.table import Table
 
-from bench.measure import console
-from bench.scratch import describe_server, scratch_database
-from bench.synthetic import EVENTS_PER_TICK, OPENING, TICK, Loader
+from bench.harness.rounds import console
+from bench.harness.scratch_database import describe_server, scratch_database
+from bench.workloads.synthetic_log import EVENTS_PER_TICK, OPENING, TICK, Loader
 from bench.write import DatabaseChoice
 from daybook.cli.progress import bar
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo

@@ -10,7 +10,7 @@ from uuid import UUID
 import uvloop
 from uuid_utils.compat import uuid7
 
-from bench.measure import Round
+from bench.harness.rounds import Round
 from daybook.domain.command import Command, Together
 from daybook.domain.orders.claim import CompletedVia
 from daybook.domain.orders.commands import ClaimOrder, CompleteOrder, CreateBot, CreateOrder

@@ -17,8 +17,8 @@ from typing import Any
 import psycopg
 from msgspec import Struct, field
 
-from bench.client import HTTPConnection
-from bench.service import service
+from bench.harness.client import HTTPConnection
+from bench.harness.service import service
 from daybook.eventlog.postgres.connections import owner_conninfo
 
 SLUG = "trattoria"

@@ -8,10 +8,10 @@ from itertools import product
 
 from msgspec import Struct
 
-from bench.measure import Contender, Round, measure
-from bench.queues.crew import Crew, crew
-from bench.scratch import scratch_database, tidy
-from bench.service import service
+from bench.harness.rounds import Contender, Round, measure
+from bench.harness.scratch_database import scratch_database, tidy
+from bench.harness.service import service
+from bench.queues.worker_pool import Crew, crew
 
 SIZES = (100, 1_000)
 PROCESSES = (1, 2)

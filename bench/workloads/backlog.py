@@ -8,11 +8,11 @@ import psycopg
 import uvloop
 from msgspec import Struct
 
-from bench.kitchen import run
-from bench.measure import Contender, Round, console, measure
-from bench.queues.ours import NEW_JOB, connected, drain
-from bench.scratch import scratch_database, tidy
-from bench.service import service
+from bench.harness.rounds import Contender, Round, console, measure
+from bench.harness.scratch_database import scratch_database, tidy
+from bench.harness.service import service
+from bench.queues.daybook import NEW_JOB, connected, drain
+from bench.workloads.order_lifecycle import run
 from daybook.eventlog.postgres.connections import owner_conninfo
 
 SHORT = 10_000

@@ -13,7 +13,7 @@ from eventsourcing.application import Application
 from eventsourcing.domain import Aggregate, event
 from psycopg.conninfo import conninfo_to_dict
 
-from bench.measure import Round
+from bench.harness.rounds import Round
 
 
 class LibraryOrder(Aggregate):

@@ -7,11 +7,11 @@ import click
 import uvloop
 from msgspec import Struct
 
-from bench.client import HTTPConnection
-from bench.measure import Result, Round, console, ratio, show, summary
-from bench.scratch import describe_server, scratch_database
-from bench.service import service
-from bench.siege import laid
+from bench.harness.client import HTTPConnection
+from bench.harness.rounds import Result, Round, console, ratio, show, summary
+from bench.harness.scratch_database import describe_server, scratch_database
+from bench.harness.service import service
+from bench.workloads.slow_client_load import laid
 from bench.write import DatabaseChoice
 
 CALLERS = 4

@@ -1,0 +1,1 @@
+"""Rounds, scratch databases, services and clients of the benchmarks."""

@@ -1,0 +1,1 @@
+"""Workloads that several benchmarks share, and baselines."""
