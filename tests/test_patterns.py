@@ -17,7 +17,7 @@ from msgspec import Meta, ValidationError, convert
 
 from daybook.domain.patterns import in_ecma, sentence_in_ecma, whole
 from daybook.domain.values import Name
-from tests.test_source import PACKAGES, ROOT, sources
+from tests.test_forbidden_code import PACKAGES, ROOT, sources
 
 # Commands of their own, which do their work when they are imported.
 STARTED = {"daybook.__main__", "daybook.api.server.background_process"}

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from daybook.domain.api_keys.scope import NAMES
-from tests.test_source import CRYPTOGRAPHY, imported, sources
+from tests.support.running.processes import ROOT
+from tests.test_forbidden_code import CRYPTOGRAPHY, imported, sources
 
-ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
 PAGE = (ROOT / "docs" / "security.md").read_text()
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from tests.alone import PLACE
+from tests.support.plugins.exclusive_tests import PLACE
+from tests.support.running.processes import ROOT
 
-ROOT = Path(__file__).parents[1]
 MANY = """
 import time
 import pytest

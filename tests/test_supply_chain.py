@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from daybook.api.keys.key_format import KEY_PATTERN, read_key_text
+from tests.support.running.processes import ROOT
 
-ROOT = Path(__file__).parents[1]
 LOCKS = ("requirements.lock", "requirements-test.lock")
 PINNED = re.compile(r"([a-z0-9-]+)(?:\[[a-z,]+\])?==([0-9][0-9a-z.]*)(?: ; .+)?")
 DIGEST = re.compile(r"--hash=sha256:[0-9a-f]{64}")

@@ -6,7 +6,7 @@ import pytest
 
 from daybook.api.telemetry import structured_log
 from daybook.api.telemetry.log_flood_limit import LineLimit
-from tests.api.http import Api, open_api
+from tests.support.asgi_client import Api, open_api
 
 
 @pytest.fixture

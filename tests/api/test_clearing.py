@@ -5,11 +5,11 @@ from typing import Any
 import orjson
 import pytest
 
-from tests.api.http import Api
-from tests.api.test_explain import codes, explained
-from tests.api.test_stream import House, connected
-from tests.kitchen import fold_of_the_log, live_rows
-from tests.projections.rebuilds import follow, verify, wrong
+from tests.api.admin.test_explain import codes, explained
+from tests.api.log.test_sse import House, connected
+from tests.support.asgi_client import Api
+from tests.support.committer import fold_of_the_log, live_rows
+from tests.support.rebuilds import follow, verify, wrong
 
 pytestmark = pytest.mark.anyio
 

@@ -7,10 +7,10 @@ import pytest
 
 from daybook.eventlog.writing.committer import Committer
 from daybook.projections.registry import LIVE_TABLES
-from tests.audit.author import Author
-from tests.audit.story import Story, read_log
+from tests.audit.histories.in_memory import Story, read_log
+from tests.audit.histories.valid import Author
 from tests.conftest import fresh_database
-from tests.kitchen import MAPPER
+from tests.support.committer import MAPPER
 
 
 @pytest.fixture(scope="session")

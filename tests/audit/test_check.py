@@ -11,10 +11,10 @@ from msgspec import json
 from daybook.api.server.signals import StopSignals
 from daybook.audit.runner import KINDS
 from daybook.cli.main import Choice, cli
-from tests.audit.spoilt_kitchen import a_held_order_is_claimed
-from tests.audit.story import Story
-from tests.audit.test_service import rewrite, work
-from tests.processes import daybook
+from tests.audit.histories.in_memory import Story
+from tests.audit.histories.invalid_orders import a_held_order_is_claimed
+from tests.audit.test_service_database import rewrite, work
+from tests.support.running.processes import daybook
 
 FINE, BROKEN, COULD_NOT = 0, 1, 2
 Check = Callable[..., Result]

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from daybook.audit.invariant import Verdict
-from tests.audit.spoiling import claim_job, end_both
-from tests.audit.spoilt_clock import expire, jump
-from tests.audit.story import COMPLETIONS, LATER_SECONDS, Story, judge
+from tests.audit.histories.in_memory import COMPLETIONS, LATER_SECONDS, Story, judge
+from tests.audit.histories.invalid_clock import expire, jump
+from tests.audit.histories.mutate import claim_job, end_both
 
 
 def the_lease_lasts_after_an_hour_forward(story: Story) -> None:

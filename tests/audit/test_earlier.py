@@ -6,7 +6,7 @@ import pytest
 
 from daybook.audit.entries import Earlier
 from daybook.audit.invariant import Verdict
-from tests.audit.story import Log, Story, judge
+from tests.audit.histories.in_memory import Log, Story, judge
 
 
 def compared(story: Story, earlier: Log) -> tuple[Verdict, Verdict]:

@@ -9,8 +9,8 @@ from daybook.audit.replayed_state import World
 from daybook.audit.runner import check
 from daybook.domain.tickets.data_subject import EraseSubject
 from daybook.eventlog.postgres.connections import owner_conninfo
-from tests.audit.test_service import opened
-from tests.kitchen import open_kitchen
+from tests.audit.test_service_database import opened
+from tests.support.committer import open_kitchen
 
 KEEP_KEY = """
 INSERT INTO guest_keys (subject_id, restaurant_id, pseudonym, wrapped)

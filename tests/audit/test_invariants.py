@@ -9,8 +9,8 @@ from uuid_utils.compat import uuid7
 from daybook.audit.invariant import Verdict
 from daybook.audit.runner import AFTER, BEFORE, KINDS
 from daybook.domain.quarantine import quarantine_id
-from tests.audit.spoilt import SPOILT, Spoil
-from tests.audit.story import Story, judge
+from tests.audit.histories.in_memory import Story, judge
+from tests.audit.histories.invalid import SPOILT, Spoil
 
 # What is judged by more than the log: elsewhere.
 BY_CLIENTS = {"I-09", "I-10", "I-11", "I-12", "I-27", "I-37"}

@@ -23,7 +23,7 @@ from daybook.audit.client_records import Witnesses
 from daybook.audit.entries import Entry
 from daybook.audit.invariant import Verdict
 from daybook.audit.replayed_state import World
-from tests.audit.story import (
+from tests.audit.histories.in_memory import (
     COMPLETIONS,
     DISPATCH,
     LEASES,

@@ -13,8 +13,8 @@ from daybook.audit.invariant import Verdict
 from daybook.cli.main import Choice, cli
 from daybook.projections.rebuild.rebuild import rebuilding
 from daybook.projections.rebuild.targets import TARGETS
-from tests.audit.story import Log, read_log
-from tests.audit.test_service import verdicts
+from tests.audit.histories.in_memory import Log, read_log
+from tests.audit.test_service_database import verdicts
 
 
 class Silent:

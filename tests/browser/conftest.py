@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser
 
-from tests.browser.chromium import MISSING, executable, running_chromium
-from tests.browser.house import House
+from tests.browser.browser import MISSING, executable, running_chromium
 from tests.browser.visit import Visit, visiting
 from tests.conftest import fresh_database
+from tests.support.running.browser_service import House
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.boards import MINUS_BOT, be_live, column, press, shown
-from tests.browser.house import House
+from tests.browser.pages import MINUS_BOT, be_live, column, press, shown
 from tests.browser.visit import Visit
-from tests.processes import eventually
+from tests.support.running.browser_service import House
+from tests.support.running.processes import eventually
 
 
 def test_an_order_goes_from_pending_through_processing_to_complete(

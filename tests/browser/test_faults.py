@@ -7,10 +7,10 @@ import time
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.boards import MINUS_BOT, be_live, column, press, shown
-from tests.browser.house import House
+from tests.browser.pages import MINUS_BOT, be_live, column, press, shown
 from tests.browser.visit import Visit
-from tests.processes import eventually
+from tests.support.running.browser_service import House
+from tests.support.running.processes import eventually
 
 
 def be(page: Page, state: str) -> None:

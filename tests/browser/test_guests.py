@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.house import House
 from tests.browser.visit import Visit
+from tests.support.running.browser_service import House
 
 LINE = "/api/restaurants/corner"
 HOSTILE = '<img src=x onerror="document.title=1"> & Ada 🍜'

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.browser.house import House
 from tests.browser.visit import Visit, visiting
 from tests.conftest import fresh_database
+from tests.support.running.browser_service import House
 
 # Of nobody.
 UNKNOWN = "dbk_staff_x"

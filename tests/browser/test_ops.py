@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.house import House
-from tests.browser.office import be_read, bury, busy_day, claim, complete, enqueue
+from tests.browser.ops_data import be_read, bury, busy_day, claim, complete, enqueue
 from tests.browser.test_guests import add_guest
 from tests.browser.visit import Visit
+from tests.support.running.browser_service import House
 
 
 def card(page: Page, queue: str) -> Any:

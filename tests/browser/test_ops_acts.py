@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.house import House
-from tests.browser.office import be_read, bury, enqueue, statuses, travel
+from tests.browser.ops_data import be_read, bury, enqueue, statuses, travel
 from tests.browser.visit import Visit
-from tests.processes import eventually
+from tests.support.running.browser_service import House
+from tests.support.running.processes import eventually
 
 LONG_MS = 60_000
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.boards import be_live, column
-from tests.browser.house import House
-from tests.browser.office import be_read, break_bot, busy_day, enqueue, travel
+from tests.browser.ops_data import be_read, break_bot, busy_day, enqueue, travel
+from tests.browser.pages import be_live, column
 from tests.browser.test_guests import add_guest
 from tests.browser.visit import IMAGES, Visit
+from tests.support.running.browser_service import House
 
 DESKTOP = {"viewport": {"width": 1280, "height": 800}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2, "is_mobile": True}

@@ -6,10 +6,10 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import CDPSession, Page, expect
 
-from tests.browser.boards import be_live, column
-from tests.browser.house import House
-from tests.browser.office import busy_day
+from tests.browser.ops_data import busy_day
+from tests.browser.pages import be_live, column
 from tests.browser.visit import Visit
+from tests.support.running.browser_service import House
 
 FIRST_LOAD_BYTES_MAX = 150_000
 FIRST_LOAD_MS_MAX = 500

@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.browser.chromium import running_chromium
-from tests.browser.house import House
+from tests.browser.browser import running_chromium
+from tests.support.running.browser_service import House
 
 NAME = "evil.example"
 ASK = """([method, path]) => fetch(path, {method}).then(async answer => [

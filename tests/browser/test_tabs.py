@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Error, Page, expect
 
-from tests.browser.boards import be_live, column, is_leader, shown
-from tests.browser.house import House
+from tests.browser.pages import be_live, column, is_leader, shown
 from tests.browser.visit import Visit
-from tests.processes import eventually
+from tests.support.running.browser_service import House
+from tests.support.running.processes import eventually
 
 TAKEOVER_SECONDS_MAX = 5.0
 HEAR = """() => {

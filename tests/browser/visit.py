@@ -7,13 +7,14 @@ the test looks at.
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request
 
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
+from tests.support.running.processes import ROOT
+
+IMAGES = ROOT / "docs" / "images"
 # What Chromium itself writes when the server is away; tests that take it away expect it.
 AWAY = re.compile(r"net::ERR_|Failed to load resource: the server responded with a status of 503")
 

@@ -18,10 +18,10 @@ import pytest
 
 from daybook import Client, Worker
 from tests.conftest import reachable_directory
-from tests.daybook.address import Address, stand_in
-from tests.daybook.standin import StandIn
-from tests.daybook.working import Events
-from tests.processes import SECONDS_MAX, Running, daybook, eventually
+from tests.support.fake_address import Address, stand_in
+from tests.support.fake_service import StandIn
+from tests.support.running.processes import SECONDS_MAX, Running, daybook, eventually
+from tests.support.worker import Events
 
 
 def postgres_processes(data_dir: Path) -> list[int]:

@@ -16,7 +16,7 @@ from psycopg.sql import SQL, Identifier
 
 import daybook
 from daybook import BadValue, DaybookError, EnqueueFailed
-from tests.kitchen import fold_of_the_log, live_rows, rows
+from tests.support.committer import fold_of_the_log, live_rows, rows
 
 EAST, WEST = timezone(timedelta(hours=14)), timezone(-timedelta(hours=14))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import reachable_directory
-from tests.processes import ROOT
+from tests.support.running.processes import ROOT
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from urllib.request import Request, urlopen
 
 from psycopg.conninfo import make_conninfo
 
-from tests.poison import append
-from tests.processes import SECONDS_MAX
+from tests.support.databases.unreadable_events import append
+from tests.support.running.processes import SECONDS_MAX
 
 DATA_DIR = Path(os.environ.get("DAYBOOK_DATA_DIR", ""))
 

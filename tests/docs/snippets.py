@@ -11,7 +11,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.processes import ROOT
+from tests.support.running.processes import ROOT
 
 RUN = {"sh", "python", "sql"}
 # A command that a reader ends by hand gets its Ctrl-C when even a busy machine has begun.

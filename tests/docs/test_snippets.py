@@ -32,7 +32,7 @@ from tests.docs.snippets import (
     script_of,
     shell,
 )
-from tests.processes import ROOT, SECONDS_MAX, Running, environment
+from tests.support.running.processes import ROOT, SECONDS_MAX, Running, environment
 
 PAGE_SECONDS_MAX = 500
 pytestmark = pytest.mark.timeout(PAGE_SECONDS_MAX + 100)

@@ -18,7 +18,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.docs.snippets import blocks_of
-from tests.processes import SECONDS_MAX, eventually
+from tests.support.running.processes import SECONDS_MAX, eventually
 
 PAGE = "docs/operate/systemd.md"
 # The one that systemd gives to services.

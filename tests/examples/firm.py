@@ -26,8 +26,8 @@ from examples.bookings.standins import StandIns, new_standins
 from examples.bookings.transfers import Transfer
 from examples.bookings.web import signed, web_app
 from examples.bookings.worker import bookings_worker, transfers_worker
-from tests.api.http import some_settings
-from tests.kitchen import rows
+from tests.support.asgi_client import some_settings
+from tests.support.committer import rows
 
 ADMINS = ("office@example.com", "boss@example.com")
 SECONDS_MAX = 10.0

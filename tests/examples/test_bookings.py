@@ -11,7 +11,7 @@ from examples.bookings.bookings import BookingStatus
 from examples.bookings.invoicing import net_of
 from examples.bookings.standins.standin import How
 from tests.examples.firm import ADMINS, ALL_FOUR, FIRST_THREE, Firm, open_firm, said
-from tests.kitchen import rows
+from tests.support.committer import rows
 
 pytestmark = pytest.mark.anyio
 

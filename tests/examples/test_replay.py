@@ -11,9 +11,9 @@ from daybook.eventlog.reading.follower import Follower
 from daybook.eventlog.transfer.replay import read_database, read_export
 from examples.busy_hours import BusyHours
 from examples.replay import main, replay
-from tests.daybook.history import fill, run
-from tests.kitchen import MAPPER, Kitchen, fold_of_the_log, open_kitchen, rows
-from tests.processes import ROOT
+from tests.support.committer import MAPPER, Kitchen, fold_of_the_log, open_kitchen, rows
+from tests.support.running.processes import ROOT
+from tests.support.sample_log import fill, run
 
 DOCS = (ROOT / "docs" / "replay.md").read_text()
 

@@ -22,10 +22,10 @@ from daybook.processors.processor import Kitchen as Rules
 from daybook.projections.jobs.heartbeats import Heartbeat, extend_leases
 from daybook.projections.registry import MIGRATIONS
 from tests.conftest import empty, fresh_database, reachable_directory
-from tests.faketime import FakeClock, needs_faketime, server_with_fake_clock
-from tests.kitchen import Kitchen, eventually, fold_of_the_log, live_rows, rows
-from tests.processors.scene import auto_bot, claimed, completed
-from tests.workshop import Workshop
+from tests.support.committer import Kitchen, eventually, fold_of_the_log, live_rows, rows
+from tests.support.databases.faketime import FakeClock, needs_faketime, server_with_fake_clock
+from tests.support.jobs import Workshop
+from tests.support.running.service import auto_bot, claimed, completed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.alone, needs_faketime]
 

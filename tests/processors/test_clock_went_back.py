@@ -19,11 +19,11 @@ from daybook.processors.job_lease_expiry import Leases
 from daybook.processors.order_dispatch import Dispatch
 from daybook.processors.processor import STANDARD_KITCHEN, Runtime, Session
 from daybook.projections.messages.operations import find_due
-from tests.kitchen import Kitchen, eventually, open_kitchen, rows
-from tests.processors.feed import serving_feed
-from tests.processors.scene import auto_bot
-from tests.processors.test_upstreams import polling, polls_count
-from tests.workshop import Workshop, open_workshop
+from tests.processors.upstreams.test_poller import polling, polls_count
+from tests.support.committer import Kitchen, eventually, open_kitchen, rows
+from tests.support.jobs import Workshop, open_workshop
+from tests.support.running.feeds import serving_feed
+from tests.support.running.service import auto_bot
 
 pytestmark = pytest.mark.anyio
 

@@ -25,10 +25,10 @@ import pytest
 from daybook.eventlog.postgres.embedded import running_conninfo
 from daybook.processors.qstash.publisher import GRACE_SECONDS
 from tests.conftest import reachable_directory
-from tests.kitchen import rows
-from tests.processes import SECONDS_MAX, eventually
-from tests.processors.instance import Instance, serving
-from tests.processors.scene import (
+from tests.support.committer import rows
+from tests.support.databases.tcp_proxy import Proxy
+from tests.support.running.processes import SECONDS_MAX, eventually
+from tests.support.running.service import (
     PROMPT_SECONDS,
     assert_consistent,
     busy_bots,
@@ -36,7 +36,7 @@ from tests.processors.scene import (
     events,
     lateness,
 )
-from tests.proxy import Proxy
+from tests.support.running.service_process import Instance, serving
 
 pytestmark = pytest.mark.slow
 

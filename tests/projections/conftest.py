@@ -7,8 +7,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.conftest import fresh_database
-from tests.kitchen import open_kitchen
-from tests.projections.rebuilds import Evening, follow
+from tests.support.committer import open_kitchen
+from tests.support.rebuilds import Evening, follow
 
 
 @pytest.fixture(scope="module")

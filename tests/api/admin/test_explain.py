@@ -1,0 +1,144 @@
+"""Everything can say why it is where it is, and what comes next."""
+
+from typing import Any
+
+import pytest
+from uuid_utils.compat import uuid7
+
+from tests.api.jobs.test_commands import claim, create, say
+from tests.support.asgi_client import Api
+
+pytestmark = pytest.mark.anyio
+
+
+async def explained(api: Api, kind: str, wanted: dict[str, Any]) -> dict[str, Any]:
+    answer = await api.get(f"/api/{kind}/{wanted['id']}/explain")
+    assert answer.status == 200, answer.body
+    told: dict[str, Any] = answer.json
+    assert all(reason["detail"] for reason in told["reasons"])
+    return told
+
+
+def codes(told: dict[str, Any]) -> list[str]:
+    return [reason["code"] for reason in told["reasons"]]
+
+
+async def test_an_order_without_a_bot_says_so_and_how_many_are_ahead(api: Api) -> None:
+    # S4-41
+    first, second = await api.order(), await api.order("VIP")
+    told = await explained(api, "orders", first)
+    assert codes(told) == ["NoIdleBot", "BehindPriority"]
+    assert told["reasons"][1]["ahead"] == 1
+    assert [event["topic"] for event in told["events"]] == ["order.created"]
+    assert (await explained(api, "orders", second))["reasons"][1]["ahead"] == 0
+
+
+async def test_an_order_that_is_being_cooked_names_its_bot_and_when_it_is_due(api: Api) -> None:
+    order, bot = await api.cooking()
+    told = await explained(api, "orders", order)
+    assert codes(told) == ["HeldByBot"]
+    assert told["reasons"][0]["botId"] == bot["id"]
+    assert told["next"]["at"] == order["dueAt"]
+    assert codes(await explained(api, "bots", bot)) == ["WorksOn"]
+
+
+async def test_what_is_over_says_who_ended_it(api: Api) -> None:
+    order, bot = await api.cooking()
+    await api.patch(f"/api/orders/{order['id']}", {"status": "COMPLETE"})
+    assert codes(await explained(api, "orders", order)) == ["Done"]
+    assert codes(await explained(api, "bots", bot)) == ["ClaimsOnlyWhenAsked"]
+    await api.delete(f"/api/bots/{bot['id']}")
+    assert codes(await explained(api, "bots", bot)) == ["Deleted"]
+
+
+async def test_a_dead_order_tells_its_error_and_what_somebody_can_do(api: Api) -> None:
+    order, _ = await api.cooking()
+    failure = {"claimId": order["claimId"], "error": "burnt", "retryable": False}
+    await api.post(f"/api/orders/{order['id']}/fail", failure)
+    told = await explained(api, "orders", order)
+    assert codes(told) == ["InDeadLetters"]
+    assert told["reasons"][0]["error"] == "burnt"
+    assert f"/api/orders/{order['id']}/requeue" in told["next"]["what"]
+
+
+async def test_a_bot_out_of_service_tells_its_errors_and_the_order_that_waits_names_it(
+    api: Api,
+) -> None:  # SX-01
+    bot = (await api.post("/api/bots", {"failuresMax": 1})).json["bot"]
+    await api.order()
+    order = (await api.post(f"/api/bots/{bot['id']}/claim")).json["order"]
+    failure = {"claimId": order["claimId"], "error": "the fryer is off"}
+    await api.post(f"/api/orders/{order['id']}/fail", failure)
+
+    told = await explained(api, "bots", bot)
+    assert (told["status"], codes(told)) == ("DEAD", ["OutOfService"])
+    assert told["reasons"][0]["errors"] == ["the fryer is off"]
+    assert "the fryer is off" in told["reasons"][0]["detail"]
+    assert f"/api/bots/{bot['id']}/restore" in told["next"]["what"]
+
+    told = await explained(api, "orders", order)
+    assert codes(told) == ["NoIdleBot", "BotsOutOfService", "BehindPriority"]
+    assert told["reasons"][1]["botIds"] == [bot["id"]]
+    assert f"/api/bots/{bot['id']}/restore" in told["next"]["what"]
+    assert told["events"][-1]["topic"] == "order.failed"
+
+    await api.post(f"/api/bots/{bot['id']}/restore", {"reason": "switched on"})
+    assert codes(await explained(api, "orders", order)) == ["NoIdleBot", "BehindPriority"]
+    assert codes(await explained(api, "bots", bot)) == ["ClaimsOnlyWhenAsked"]
+
+
+async def test_a_job_that_rests_tells_its_failure_and_until_when(api: Api) -> None:
+    job = await create(api)
+    ((held),) = await claim(api)
+    assert codes(await explained(api, "jobs", job)) == ["LeaseHeld"]
+    await say(api, held, "fail", error="timeout", retryAfterSeconds=60)
+    told = await explained(api, "jobs", job)
+    assert codes(told) == ["WaitingBackoff"]
+    assert told["reasons"][0]["error"] == "timeout"
+    assert told["next"]["at"] == told["reasons"][0]["until"]
+
+
+async def test_a_job_in_a_paused_or_limited_queue_says_which(api: Api) -> None:
+    await api.ask("PUT", "/api/queues/email", {"paused": True})
+    first, second = await create(api), await create(api, subject="s")
+    assert codes(await explained(api, "jobs", second)) == ["PausedQueue", "BehindPriority"]
+    limits = {"paused": False, "concurrency": 1, "rate": {"count": 1, "seconds": 60}}
+    await api.ask("PUT", "/api/queues/email", limits)
+    assert len(await claim(api)) == 1
+    told = await explained(api, "jobs", second)
+    assert codes(told) == ["ConcurrencyReached", "RateLimited", "BehindPriority"]
+    assert told["next"]["at"] == told["reasons"][1]["until"]
+    await api.post(f"/api/jobs/{first['id']}/cancel")
+    assert codes(await explained(api, "jobs", first)) == ["Cancelled"]
+
+
+async def test_jobs_that_may_not_run_are_not_said_to_be_before_one_that_may(api: Api) -> None:
+    await api.ask("PUT", "/api/queues/email", {"perSubject": {"concurrency": 2}})
+    for _ in range(30):
+        await create(api, subject="a")
+    assert len(await claim(api)) == 1
+    blocked = await create(api, subject="a")
+    last = await create(api, subject="b")
+    told = await explained(api, "jobs", last)
+    assert [(one["code"], one["ahead"]) for one in told["reasons"]] == [("BehindPriority", 1)]
+    assert len(await claim(api)) == 1
+    told = await explained(api, "jobs", last)
+    assert [(one["code"], one["ahead"]) for one in told["reasons"]] == [("BehindPriority", 0)]
+    told = await explained(api, "jobs", blocked)
+    assert codes(told) == ["ConcurrencyReached", "BehindPriority"]
+    assert (told["reasons"][0]["subject"], told["reasons"][1]["ahead"]) == ("a", 28)
+
+
+async def test_a_job_without_a_subject_is_not_said_to_wait_for_one(api: Api) -> None:
+    per_subject = {"rate": {"count": 1, "seconds": 6000}}
+    limits = {"rate": {"count": 10, "seconds": 600}, "perSubject": per_subject}
+    await api.ask("PUT", "/api/queues/email", limits)
+    await create(api)
+    assert len(await claim(api)) == 1
+    assert codes(await explained(api, "jobs", await create(api))) == ["BehindPriority"]
+
+
+async def test_an_order_asked_for_as_a_job_is_not_found(api: Api) -> None:
+    order = await api.order()
+    assert (await api.get(f"/api/jobs/{order['id']}/explain")).problem == (404, "not-found")
+    assert (await api.get(f"/api/orders/{uuid7()}/explain")).problem == (404, "not-found")

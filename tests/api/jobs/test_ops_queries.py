@@ -1,0 +1,166 @@
+"""What the back office reads: who holds what, how fast queues move, errors of dead jobs."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from daybook.projections.jobs import dead_job_search, queue_rates
+from tests.support.api_jobs import bury, claim, complete, enqueue, enqueue_many
+from tests.support.api_tickets import act, call_next, join, open_restaurant
+from tests.support.asgi_client import Api
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_who_holds_what_and_until_when_is_told_the_first_to_end_first(api: Api) -> None:
+    order, bot = await api.cooking()
+    await enqueue(api, leaseSeconds=600)
+    await enqueue(api, leaseSeconds=60)
+    slow, quick = await claim(api, 2)
+
+    told = (await api.get("/api/leases")).json
+
+    assert [one["id"] for one in told["held"]] == [order["id"], quick["id"], slow["id"]]
+    assert [one["until"] for one in told["held"]] == [
+        order["dueAt"],
+        quick["leaseUntil"],
+        slow["leaseUntil"],
+    ]
+    assert [(one["kind"], one["name"], one["held"]) for one in told["holders"]] == [
+        ("bot", bot["id"], 1),
+        ("worker", "w1", 2),
+    ]
+    assert (told["heldCount"], told["holdersCount"]) == (3, 2)
+
+
+async def test_a_heartbeat_moves_what_is_told_of_a_lease(api: Api) -> None:
+    # S1-42
+    await enqueue(api, leaseSeconds=10)
+    (job,) = await claim(api)
+    beat = {"claims": [{"id": job["id"], "claimId": job["claimId"], "leaseSeconds": 500}]}
+    assert (await api.post("/api/jobs/heartbeat", beat)).status == 200
+
+    (held,) = (await api.get("/api/leases")).json["held"]
+    assert held["until"] > job["leaseUntil"]
+
+
+async def test_one_holder_can_be_looked_at_and_more_are_counted_than_listed(api: Api) -> None:
+    await enqueue_many(api, 5)
+    await claim(api, 3)
+    body = {"queues": ["email"], "workerId": "w2", "limit": 2}
+    await api.post("/api/jobs/claim", body)
+
+    of_two = (await api.get("/api/leases?holder=w2")).json
+    cut = (await api.get("/api/leases?limit=1")).json
+
+    assert [one["holder"] for one in of_two["held"]] == ["w2", "w2"]
+    assert (len(cut["held"]), cut["heldCount"], cut["holdersCount"]) == (1, 5, 2)
+
+
+def summed(told: dict[str, Any], queue: str) -> tuple[int, ...]:
+    names = ("created", "completed", "failed", "dead")
+    slices = [one for one in told["slices"] if one["queue"] == queue]
+    return tuple(sum(one[name] for one in slices) for name in names)
+
+
+async def test_rates_count_what_came_and_went_in_each_queue(api: Api) -> None:
+    await enqueue_many(api, 4)
+    for job in await claim(api, 2):
+        await complete(api, job)
+    await bury(api, 1, queue="invoices")
+
+    told = (await api.get("/api/rates")).json
+
+    # Two are over and in no table at all, because no read model runs here: the log knows them.
+    assert summed(told, "email") == (4, 2, 0, 0)
+    assert summed(told, "invoices") == (1, 0, 1, 1)
+
+
+async def test_rates_go_on_from_where_they_were(api: Api) -> None:
+    await enqueue_many(api, 3)
+    first = (await api.get("/api/rates")).json
+    await enqueue(api)
+    second = (await api.get(f"/api/rates?after={first['position']}")).json
+    third = (await api.get(f"/api/rates?after={second['position']}")).json
+
+    assert (summed(first, "email")[0], summed(second, "email")[0]) == (3, 1)
+    assert third["slices"] == []
+    assert second["since"] > first["since"]
+
+
+async def test_rates_look_at_no_more_than_the_end_of_the_log_and_say_since_when(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    early = await enqueue_many(api, 20)
+    await asyncio.sleep(0.05)
+    late = await enqueue(api)
+    monkeypatch.setattr(queue_rates, "LOOKED_AT_MAX", 1)
+
+    told = (await api.get("/api/rates")).json
+
+    assert summed(told, "email") == (1, 0, 0, 0)
+    assert early[0]["createdAt"] <= told["since"] < late["createdAt"]
+
+
+async def test_dead_jobs_are_found_by_a_text_in_their_error(api: Api) -> None:
+    old = await bury(api, 2, "timeout after 30 s")
+    await bury(api, 2, "no such address")
+    new = await bury(api, 1, "timeout after 5 s")
+
+    first = (await api.get("/api/dlq?error=timeout&limit=2")).json
+    second = (await api.get(f"/api/dlq?error=timeout&limit=2&cursor={first['nextCursor']}")).json
+
+    found = [job["id"] for job in first["jobs"] + second["jobs"]]
+    assert found == [job["id"] for job in (*new, *old[::-1])]
+    assert second["nextCursor"] is None
+    other = f"/api/dlq?error=address&cursor={first['nextCursor']}"
+    assert (await api.get(other)).problem == (400, "bad-cursor")
+
+
+async def test_a_search_among_many_looks_at_a_stretch_and_goes_on_behind_it(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (rare,) = await bury(api, 1, "rare")
+    await bury(api, 5, "usual")
+    monkeypatch.setattr(dead_job_search, "LOOKED_AT_MAX", 2)
+    pages, cursor = list[list[str]](), ""
+    while True:
+        told = (await api.get(f"/api/dlq?error=rare{cursor}")).json
+        pages.append([job["id"] for job in told["jobs"]])
+        if told["nextCursor"] is None:
+            break
+        cursor = f"&cursor={told['nextCursor']}"
+
+    assert pages == [[], [], [rare["id"]]]
+
+
+async def test_a_ticket_has_a_history_and_an_explanation(api: Api) -> None:
+    await open_restaurant(api)
+    first, second = await join(api), await join(api)
+
+    explained = (await api.get(f"/api/tickets/{second['id']}/explain")).json
+    events = (await api.get(f"/api/tickets/{first['id']}/history")).json["events"]
+
+    assert (explained["kind"], explained["status"]) == ("ticket", "WAITING")
+    assert (
+        explained["reasons"][0]["detail"] == "It waits in the line of trattoria, with 1 before it."
+    )
+    assert [event["topic"] for event in events] == ["ticket.created"]
+    assert (await api.get(f"/api/jobs/{first['id']}/explain")).status == 404
+
+
+async def test_an_explanation_follows_a_ticket_from_the_line_to_the_table(api: Api) -> None:
+    await open_restaurant(api)
+    ticket = await join(api)
+    path = f"/api/tickets/{ticket['id']}/explain"
+
+    async def reason() -> tuple[str, str]:
+        told = (await api.get(path)).json
+        return told["status"], told["reasons"][0]["code"]
+
+    assert await reason() == ("WAITING", "InLine")
+    await call_next(api, desk="Desk 1")
+    assert await reason() == ("CALLED", "WasCalled")
+    await act(api, ticket, "seat")
+    assert await reason() == ("SEATED", "Seated")

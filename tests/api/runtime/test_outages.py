@@ -1,0 +1,182 @@
+"""A database that is down, read-only, full or slow: what is told, what still works, and how soon
+all is well again."""
+
+import asyncio
+import shutil
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from daybook.eventlog.postgres.embedded import EmbeddedPostgres
+from daybook.eventlog.postgres.migrate import migrate
+from daybook.projections.registry import MIGRATIONS
+from tests.conftest import reachable_directory
+from tests.support.api_tickets import LINE, open_counter_api, open_restaurant, party
+from tests.support.asgi_client import Answer, Api
+from tests.support.committer import rows
+
+pytestmark = pytest.mark.anyio
+
+DEADLINE_SECONDS = 5.0
+RETURN_SECONDS = 2.0
+# A machine that does other things at the same time takes longer for everything.
+SLACK_SECONDS = 1.5
+ORDER = {"type": "NORMAL"}
+DISK_FULL = """
+CREATE FUNCTION refuse_as_full() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = 'disk_full'; END $$;
+CREATE TRIGGER full_disk BEFORE INSERT ON daybook.stored_events
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_as_full()
+"""
+ROOM_AGAIN = "DROP FUNCTION refuse_as_full() CASCADE"
+
+
+async def timed(asked: Any) -> tuple[Answer, float]:
+    began = time.monotonic()
+    answer: Answer = await asked
+    return answer, time.monotonic() - began
+
+
+async def assert_unavailable(asked: Any, *kinds: str) -> str:
+    """Returns which kind of it."""
+    answer, seconds = await timed(asked)
+    status, kind = answer.problem
+    assert status == 503
+    assert kind in (kinds or ["unavailable"])
+    assert answer.headers["retry-after"] == "1"
+    assert seconds < DEADLINE_SECONDS + SLACK_SECONDS
+    return kind
+
+
+async def assert_read_soon(api: Api, path: str) -> None:
+    """The first to ask may meet a connection that was just ended, and is told to come back."""
+    until = time.monotonic() + RETURN_SECONDS
+    while (answer := await api.get(path)).status != 200:
+        assert answer.status == 503
+        assert time.monotonic() < until
+        await asyncio.sleep(0.05)
+
+
+async def assert_all_well_soon(api: Api, **headers: str) -> None:
+    """Nobody does anything for it but asking again."""
+    began = time.monotonic()
+    for method, path, body, status in (
+        ("POST", "/api/orders", ORDER, 201),
+        ("GET", "/api/orders", None, 200),
+        ("GET", "/health/ready", None, 200),
+    ):
+        while (await api.ask(method, path, body, **headers)).status != status:
+            assert time.monotonic() - began < RETURN_SECONDS + SLACK_SECONDS, path
+            await asyncio.sleep(0.05)
+
+
+@asynccontextmanager
+async def kitchen(conninfo: str) -> AsyncIterator[Api]:
+    async with open_counter_api(conninfo) as api:
+        await open_restaurant(api)
+        await api.order()
+        yield api
+
+
+@contextmanager
+def own_server() -> Iterator[tuple[Path, EmbeddedPostgres]]:
+    directory = reachable_directory()
+    postgres = EmbeddedPostgres(directory)
+    try:
+        migrate(postgres.start(), MIGRATIONS)
+        yield directory, postgres
+    finally:
+        postgres.stop()
+        shutil.rmtree(directory)
+
+
+@pytest.mark.alone
+async def test_a_server_that_is_stopped_is_told_of_and_found_again() -> None:
+    with own_server() as (directory, postgres):
+        async with kitchen(postgres.conninfo) as api:
+            await asyncio.to_thread(postgres.stop)
+            await assert_unavailable(api.post("/api/orders", ORDER))
+            await assert_unavailable(api.get("/api/orders"))
+            await assert_unavailable(api.post(f"{LINE}/tickets", party()))
+            await assert_unavailable(api.get("/health/ready"))
+            for path in ("/health/live", "/api/config", "/openapi.json", "/metrics"):
+                assert (await api.get(path)).status == 200, path
+            assert "daybook_database_up 0" in (await api.get("/metrics")).body.decode()
+            again = EmbeddedPostgres(directory)
+            await asyncio.to_thread(again.start)
+            try:
+                await assert_all_well_soon(api)
+                # What was answered with 503 has not happened behind anybody's back.
+                listed = await api.get("/api/orders")
+                assert len(listed.json["orders"]) == 2
+            finally:
+                await asyncio.to_thread(again.stop)
+
+
+async def test_from_a_database_that_takes_no_writes_one_can_still_read(own_database: str) -> None:
+    async with kitchen(own_database) as api:
+        set_for_all(own_database, "default_transaction_read_only = on")
+        await assert_unavailable(api.post("/api/orders", ORDER))
+        await assert_unavailable(api.post(f"{LINE}/tickets", party()))
+        await assert_read_soon(api, "/api/orders")
+        await assert_read_soon(api, f"{LINE}/board")
+        await assert_unavailable(api.get("/health/ready"))
+        set_for_all(own_database, "default_transaction_read_only = off")
+        await assert_all_well_soon(api)
+
+
+def set_for_all(conninfo: str, setting: str) -> None:
+    """Of this database's sessions: those that are open are ended, as a failover would."""
+    name = psycopg.conninfo.conninfo_to_dict(conninfo)["dbname"]
+    with psycopg.connect(make_conninfo(conninfo, dbname="postgres"), autocommit=True) as admin:
+        admin.execute(f'ALTER DATABASE "{name}" SET {setting}')
+        admin.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name]
+        )
+
+
+async def test_a_full_disk_is_named_and_reading_goes_on(own_database: str) -> None:
+    async with kitchen(own_database) as api:
+        with psycopg.connect(own_database, autocommit=True) as owner:
+            owner.execute(DISK_FULL)
+        await assert_unavailable(api.post("/api/orders", ORDER), "storage-full")
+        ready = await api.get("/health/ready")
+        assert (ready.status, "disk is full" in ready.json["detail"]) == (503, True)
+        assert len((await api.get("/api/orders")).json["orders"]) == 1
+        with psycopg.connect(own_database, autocommit=True) as owner:
+            owner.execute(ROOM_AGAIN)
+        # Readiness returns before anybody has written: a balancer sends no request until then.
+        assert (await api.get("/health/ready")).status == 200
+        assert rows(own_database, "SELECT count(*) FROM log WHERE topic = 'probe'") == [(0,)]
+        await assert_all_well_soon(api)
+    assert orders_count(own_database) == 2
+
+
+@pytest.mark.alone
+async def test_a_database_that_is_too_slow_is_given_up_in_time(own_database: str) -> None:
+    async with kitchen(own_database) as api:
+        with psycopg.connect(own_database) as holder:
+            holder.execute("LOCK TABLE daybook.stored_events IN EXCLUSIVE MODE")
+            # There may be too little time left to find out that it was not committed.
+            told = await assert_unavailable(
+                api.post("/api/orders", ORDER, idempotency_key="slow"),
+                "unavailable",
+                "outcome-unknown",
+            )
+            assert len((await api.get("/api/orders")).json["orders"]) == 1
+        if told == "unavailable":
+            assert orders_count(own_database) == 1
+        await assert_all_well_soon(api, idempotency_key="slow")
+    # Asked again with its key it happens once, whatever had become of it.
+    assert orders_count(own_database) == 2
+
+
+def orders_count(conninfo: str) -> int:
+    ((count,),) = rows(conninfo, "SELECT count(*) FROM log WHERE topic = 'order.created'")
+    return int(count)

@@ -1,0 +1,108 @@
+"""What is written in one go is sent in one go, and nothing is held back for longer than that."""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from daybook.api.server.buffered_transport import HELD_BYTES_MAX, CorkedTransport
+from tests.support.running.socket_server import open_live, request
+
+pytestmark = pytest.mark.anyio
+
+
+class Recorded(asyncio.Transport):
+    """Notes what it is told to do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[Any] = []
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self.told.append([*list_of_data])
+
+    def write_eof(self) -> None:
+        self.told.append("eof")
+
+    def close(self) -> None:
+        self.told.append("close")
+
+    def abort(self) -> None:
+        self.told.append("abort")
+
+    def is_closing(self) -> bool:
+        return "close" in self.told
+
+
+@pytest.fixture
+def beneath() -> Recorded:
+    return Recorded()
+
+
+@pytest.fixture
+async def corked(beneath: Recorded) -> CorkedTransport:
+    return CorkedTransport(beneath, asyncio.get_running_loop())
+
+
+async def test_what_is_written_in_one_go_is_sent_in_one_go(
+    corked: CorkedTransport, beneath: Recorded
+) -> None:
+    corked.write(b"head")
+    corked.write(b"body")
+    assert beneath.told == []
+    await asyncio.sleep(0)
+    corked.write(b"more")
+    await asyncio.sleep(0)
+    assert beneath.told == [[b"head", b"body"], [b"more"]]
+
+
+async def test_whoever_hung_up_before_the_loop_came_round_is_sent_nothing(
+    corked: CorkedTransport, beneath: Recorded
+) -> None:
+    corked.write(b"news")
+    beneath.close()
+    await asyncio.sleep(0)
+    assert beneath.told == ["close"]
+
+
+async def test_whoever_writes_much_without_a_pause_does_not_fill_the_memory(
+    corked: CorkedTransport, beneath: Recorded
+) -> None:
+    chunk = bytes(HELD_BYTES_MAX // 2)
+    for _ in range(3):
+        corked.write(chunk)
+    assert beneath.told == [[chunk, chunk, chunk]]
+    await asyncio.sleep(0)
+    assert beneath.told == [[chunk, chunk, chunk]]
+
+
+async def test_what_was_written_is_sent_before_the_end(
+    corked: CorkedTransport, beneath: Recorded
+) -> None:
+    corked.write(b"answer")
+    corked.write_eof()
+    corked.write(b"last")
+    corked.close()
+    assert beneath.told == [[b"answer"], "eof", [b"last"], "close"]
+    assert corked.is_closing()
+
+
+async def test_what_is_broken_off_sends_nothing_more(
+    corked: CorkedTransport, beneath: Recorded
+) -> None:
+    corked.write(b"answer")
+    corked.abort()
+    await asyncio.sleep(0)
+    assert beneath.told == ["abort"]
+
+
+async def test_an_answer_arrives_in_one_piece(database: str) -> None:
+    async with open_live(database) as live:
+        reader, writer = await live.connect()
+        for _ in range(50):
+            writer.write(request("GET", "/health/live"))
+            piece = await reader.read(65536)
+            assert piece.startswith(b"HTTP/1.1 200")
+            assert piece.partition(b"\r\n\r\n")[2], "the body came later than the head"
+        writer.close()

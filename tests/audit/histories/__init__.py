@@ -1,0 +1,1 @@
+"""Valid and invalid histories."""

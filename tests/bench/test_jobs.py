@@ -1,0 +1,53 @@
+"""`daybook bench jobs` on a small scale: that every part of it runs, not how fast."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.running.processes import ROOT, command, environment
+
+pytestmark = pytest.mark.slow
+
+SECONDS_MAX = 110
+
+
+def bench_jobs(*arguments: str | Path, **variables: str) -> str:
+    """What it says, on one line."""
+    done = subprocess.run(
+        command("bench", "jobs", "--rounds", "1", "--jobs", "100", *arguments),
+        cwd=ROOT,
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return " ".join(done.stdout.split())
+
+
+def test_it_measures_our_jobs_beside_a_bare_table(server: str, tmp_path: Path) -> None:
+    place = ("--database-url", server, "--data-dir", tmp_path)
+    without = ("--without", "pgqueuer", "--without", "procrastinate")
+
+    said = bench_jobs(*place, *without, "--pending", "20000")
+
+    assert re.search(r"Daybook, HTTP ÷ bare, by 1,000: [\d.]+ with 1 worker", said)
+    assert re.search(r"until an idle worker has it: p50 [\d.]+ ms, p99 [\d.]+ ms", said)
+    assert re.search(r"with 20,000 pending, [\d,]+ with 10,000: [\d.]+", said)
+    assert "PgQueuer" not in said
+    assert not [*tmp_path.iterdir()], "what nobody asked for was installed"
+
+
+def test_it_goes_on_without_peers_that_cannot_be_installed(server: str, tmp_path: Path) -> None:
+    place = ("--database-url", server, "--data-dir", tmp_path)
+    no_packages = {"PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
+
+    said = bench_jobs(*place, "--without", "ours", **no_packages)
+
+    assert "are not measured, because they cannot be installed" in said
+    assert "│ bare │" in said
+    assert "│ Procrastinate │" not in said

@@ -1,0 +1,78 @@
+"""Short ways to give a back office something to look at."""
+
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from tests.support.running.browser_service import House
+
+
+def enqueue(house: House, count: int = 1, **fields: Any) -> list[Any]:
+    job = {"queue": "email", "type": "send", "payload": {"to": "ada@example.org"}, **fields}
+    return list(house.ask("POST", "/api/jobs", {"jobs": [job] * count})["jobs"])
+
+
+def claim(house: House, limit: int = 1, queue: str = "email", worker: str = "w1") -> list[Any]:
+    body = {"queues": [queue], "workerId": worker, "limit": limit}
+    return list(house.ask("POST", "/api/jobs/claim", body)["jobs"])
+
+
+def complete(house: House, jobs: list[Any]) -> None:
+    results = [{"id": job["id"], "claimId": job["claimId"], "outcome": "done"} for job in jobs]
+    house.ask("POST", "/api/jobs/results", {"results": results})
+
+
+def bury(house: House, count: int, error: str = "no such address", **fields: Any) -> list[Any]:
+    """So many dead jobs."""
+    enqueue(house, count, **fields)
+    jobs = claim(house, count, fields.get("queue", "email"))
+    for job in jobs:
+        failure = {"claimId": job["claimId"], "error": error, "retryable": False}
+        house.ask("POST", f"/api/jobs/{job['id']}/fail", failure)
+    return jobs
+
+
+def statuses(house: House, jobs: list[Any]) -> set[str]:
+    return {house.get(f"/api/jobs/{job['id']}")["job"]["status"] for job in jobs}
+
+
+def be_read(page: Page) -> None:
+    """The view is there, and not what stands in its place while it is read."""
+    expect(page.locator("main .view")).to_be_visible()
+    expect(page.locator("daybook-freshness")).to_have_attribute("data-state", "polling")
+
+
+def travel(page: Page, position: int) -> None:
+    """Moves the slider of time, as a hand would."""
+    slider = page.get_by_role("slider")
+    slider.evaluate(
+        "(it, to) => { it.value = to; it.dispatchEvent(new Event('input')); }", position
+    )
+    expect(page.locator("ops-past")).to_have_attribute("data-position", str(position))
+
+
+def break_bot(house: House) -> None:
+    """One that is out of service."""
+    bot = house.bot(failuresMax=2, completion="ack")
+    for error in ("the basket sticks", "the fryer is off"):
+        house.order("VIP")
+        order = house.ask("POST", f"/api/bots/{bot['id']}/claim")["order"]
+        failure = {"claimId": order["claimId"], "error": error, "retryable": False}
+        house.ask("POST", f"/api/orders/{order['id']}/fail", failure)
+
+
+def busy_day(house: House) -> None:
+    """Something of everything."""
+    bury(house, 3, "SMTP 550: no such mailbox <ada@example.org>")
+    bury(house, 2, "timeout after 30 s", queue="invoices", type="issue")
+    enqueue(house, 40)
+    complete(house, claim(house, 12))
+    claim(house, 3, worker="mailer-1")
+    claim(house, 2, worker="mailer-2")
+    enqueue(house, 5, queue="invoices", type="issue", subject="guest-17")
+    enqueue(house, 4, queue="reports", type="nightly", runAt="2100-01-01T00:00:00Z")
+    house.ask("PUT", "/api/queues/reports", {"paused": True})
+    house.orders(6)
+    house.orders(2, "VIP")
+    for _ in range(2):
+        house.bot(autoClaim=True)

@@ -1,0 +1,247 @@
+"""Operators ask why, when and what is wrong, and are told in sentences."""
+
+import json
+
+import pytest
+
+from daybook.eventlog.reading.epochs import READ_EPOCH
+from tests.support.committer import open_kitchen, rows
+from tests.support.jobs import Workshop
+from tests.support.running.processes import daybook
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_explain_tells_why_an_order_waits_and_what_led_there(database: str) -> None:
+    async with open_kitchen(database) as kitchen:
+        order = await kitchen.order()
+    told = daybook("explain", str(order.id), DATABASE_URL=database)
+    assert told.returncode == 0, told.stderr
+    assert f"order {order.id} is PENDING" in told.stdout
+    assert "[NoIdleBot]" in told.stdout
+    assert "order.created" in told.stdout
+
+
+def test_explain_of_nothing_says_so(database: str) -> None:
+    nothing = "00000000-0000-7000-8000-000000000000"
+    told = daybook("explain", nothing, DATABASE_URL=database)
+    assert (told.returncode, told.stdout) == (1, "")
+    assert nothing in told.stderr
+
+
+async def test_as_of_and_diff_show_the_past(database: str) -> None:
+    # SX-05
+    async with open_kitchen(database) as kitchen:
+        order = await kitchen.order()
+        taken = await kitchen.claim(await kitchen.bot())
+        assert taken is not None
+        await kitchen.complete(taken)
+        await Workshop(kitchen).job()
+    past = daybook("as-of", "1", "--json", DATABASE_URL=database)
+    assert [one["status"] for one in json.loads(past.stdout)["orders"]] == ["PENDING"]
+    jobs = daybook("as-of", "2100-01-01T00:00:00Z", "--kind", "jobs", DATABASE_URL=database)
+    assert "1 jobs" in jobs.stdout
+    changed = daybook("diff", "1", "6", DATABASE_URL=database)
+    assert f"order {order.id}: PENDING → COMPLETE" in changed.stdout
+    assert daybook("as-of", "soon", DATABASE_URL=database).returncode == 2
+
+
+async def test_the_doctor_names_what_is_wrong_and_the_next_step(database: str) -> None:
+    # S4-41, SX-05
+    async with open_kitchen(database) as kitchen:
+        order = await kitchen.order()
+    rows(database, "UPDATE orders SET attempts = 7")
+    told = daybook("doctor", DATABASE_URL=database)
+    assert told.returncode == 1
+    assert f"order {order.id} differs in attempts" in told.stdout
+    assert "daybook rebuild orders" in told.stdout
+    assert "No service looks after due times" in told.stdout
+    assert "PostgreSQL" in told.stdout
+
+
+# S2-50
+async def test_the_doctor_finds_an_index_that_is_not_there_and_says_how_to_make_it(
+    own_database: str,
+) -> None:
+    assert "All that the migrations made are there." in doctor(own_database)
+    rows(own_database, "DROP INDEX daybook.tickets_line_idx")
+    told = doctor(own_database)
+    assert "1 are missing or unfinished" in told
+    create = "CREATE UNIQUE INDEX tickets_line_idx ON tickets (restaurant_id, status, place)"
+    assert create in told
+    rows(own_database, create)
+    assert "All that the migrations made are there." in doctor(own_database)
+
+
+# A follower that has not moved for an hour, because nothing happened.
+REST = """
+INSERT INTO followers (name, position, count, digest, updated_at)
+VALUES ('finished_orders', 0, 0, '', clock_timestamp() - interval '1 hour')
+"""
+# As a replica, the session is not stopped by the trigger that keeps history from being rewritten.
+AGE = """
+SET session_replication_role = replica;
+UPDATE stored_events SET recorded_at = recorded_at - interval '1 minute'
+"""
+
+
+async def test_the_doctor_worries_about_followers_when_an_event_has_waited_and_not_at_a_new_one(
+    database: str,
+) -> None:
+    rows(database, REST)
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+    assert "All read models keep up with the log." in doctor(database)
+    rows(database, AGE)
+    assert "finished_orders is 1 positions behind." in doctor(database)
+
+
+RETIRE = """
+INSERT INTO followers (name, position, count, digest, updated_at)
+VALUES ('guest_book', 0, 0, '', clock_timestamp() - interval '1 hour')
+"""
+
+
+async def test_a_follower_of_another_version_is_named_as_retired_and_not_as_behind(
+    database: str,
+) -> None:
+    """After an upgrade no process moves this cursor any more, and no read model needs it."""
+    rows(database, RETIRE)
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+    rows(database, AGE)
+    told = doctor(database)
+    assert "guest_book of another version: retired" in told
+    assert "behind" not in told
+    step = "DELETE FROM daybook.followers WHERE name IN ('guest_book');"
+    assert step in told
+    rows(database, step)
+    assert "All read models keep up with the log." in doctor(database)
+
+
+STOP_NOTIFYING = """
+INSERT INTO followers (name, position, count, digest, updated_at)
+VALUES ('notifications', 0, 0, '', clock_timestamp() - interval '1 hour')
+"""
+
+
+async def test_a_follower_that_is_turned_off_is_named_as_off_and_not_as_behind(
+    database: str,
+) -> None:
+    rows(database, STOP_NOTIFYING)
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+    rows(database, AGE)
+    told = doctor(database)
+    assert "notifications: off in this configuration." in told
+    assert "behind" not in told
+    secret = "whsec_" + "A" * 32
+    on = {"DAYBOOK_NOTIFY_URL": "https://hooks.example/", "DAYBOOK_NOTIFY_SECRETS": secret}
+    told = " ".join(daybook("doctor", DATABASE_URL=database, **on).stdout.split())
+    assert "notifications is 1 positions behind." in told
+
+
+LEAVE_DEAD_ROWS = """
+ALTER TABLE job_types SET (autovacuum_enabled = off);
+INSERT INTO job_types SELECT 'email', number::text FROM generate_series(1, 100001) AS number;
+DELETE FROM job_types;
+SELECT pg_stat_force_next_flush();
+"""
+
+
+def test_the_doctor_notices_that_nobody_clears_away_after_a_queue(own_database: str) -> None:
+    assert "Autovacuum keeps up." in doctor(own_database)
+    rows(own_database, LEAVE_DEAD_ROWS)
+    told = doctor(own_database)
+    assert "job_types has 100,001 dead rows beside 0 live ones" in told
+    assert "set autovacuum_naptime = '5s' on the server" in told
+
+
+def doctor(conninfo: str) -> str:
+    """In one line, however wide the table is that it prints."""
+    return " ".join(daybook("doctor", DATABASE_URL=conninfo).stdout.split())
+
+
+async def test_the_doctor_mentions_what_was_begun_and_never_ended(database: str) -> None:
+    healthy = daybook("doctor", DATABASE_URL=database).stdout
+    assert "None is unfinished." in healthy
+    assert "None was cut off." in healthy
+    rows(database, "INSERT INTO imports (digest, lines_count) VALUES ('', 1204)")
+    running = """
+    INSERT INTO running_rebuilds
+    VALUES (gen_random_uuid(), 1, clock_timestamp(), clock_timestamp(), 'rebuild', 'orders bots')
+    """
+    rows(database, running)
+    told = daybook("doctor", DATABASE_URL=database)
+    assert told.returncode == 1
+    assert "is unfinished, after 1204 events." in told.stdout
+    assert "daybook import FILE" in told.stdout
+    assert "A rebuild of orders bots was cut off" in told.stdout
+    assert "Go on: daybook rebuild orders bots." in told.stdout
+
+
+async def test_the_doctor_names_cursors_that_are_ahead_of_the_log(database: str) -> None:
+    # I-34
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+    follow = "INSERT INTO followers (name, position, count, digest) VALUES ('seen', %s, 0, '')"
+    rows(database, follow % 1)
+    assert "None is ahead of the log." in doctor(database)
+    rows(database, "UPDATE followers SET position = 41")
+    assert "seen is 40 positions ahead of the log" in doctor(database)
+
+
+async def test_the_doctor_tells_of_a_failover(database: str) -> None:
+    begin = "INSERT INTO log_epochs (number, epoch, position) VALUES (%s, '%s', %s)"
+    rows(database, begin % (1, "a.1", 0))
+    assert "no service has run since" in doctor(database)
+    ((here,),) = rows(database, READ_EPOCH)
+    rows(database, begin % (2, here, 7))
+    told = doctor(database)
+    assert "This is epoch 2" in told
+    assert "behind position 7" in told
+    assert "audit check" in told
+    rows(database, "UPDATE log_epochs SET began_at = now() - interval '8 days'")
+    assert "audit check" not in doctor(database)
+
+
+@pytest.mark.parametrize("kind", ["orders", "jobs"])
+async def test_as_of_the_future_says_that_it_is_the_present(database: str, kind: str) -> None:
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+    told = daybook("as-of", "2100-01-01T00:00:00Z", "--kind", kind, DATABASE_URL=database)
+    assert told.returncode == 0
+    assert "2100-01-01T00:00:00Z is in the future" in told.stderr
+    past = daybook("as-of", "1", "--kind", kind, DATABASE_URL=database)
+    assert "future" not in past.stderr
+
+
+async def test_the_doctor_s_findings_can_be_had_as_json(database: str) -> None:
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+    rows(database, "UPDATE orders SET attempts = 7")
+    told = daybook("doctor", "--json", DATABASE_URL=database)
+    assert told.returncode == 1
+    findings = json.loads(told.stdout)["findings"]
+    assert {tuple(one) for one in findings} == {("what", "health", "sentence", "nextStep")}
+    (orders,) = [one for one in findings if one["what"] == "table orders"]
+    assert orders["health"] == "bad"
+    assert "differs in attempts" in orders["sentence"]
+
+
+# At 60 and 80 columns nothing is lost or cut in the middle of a word.
+@pytest.mark.parametrize("columns", [60, 80, 132])
+async def test_the_doctor_fits_the_terminal(database: str, columns: int) -> None:
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+    rows(database, "UPDATE orders SET attempts = 7")
+    terminal = {"COLUMNS": str(columns), "FORCE_COLOR": "1"}
+    told = daybook("doctor", DATABASE_URL=database, **terminal).stdout
+    long = [line for line in told.splitlines() if len(line) > columns]
+    # Only a single word may be wider than its column: an id or the words of a command.
+    assert [line for line in long if len(line.split()[-1]) < columns - 45] == []
+    findings = json.loads(daybook("doctor", "--json", DATABASE_URL=database).stdout)["findings"]
+    one_line = " ".join(told.split())
+    for finding in findings:
+        if "seconds" not in finding["sentence"] and "free at" not in finding["sentence"]:
+            assert " ".join(finding["sentence"].split()) in one_line

@@ -1,0 +1,334 @@
+"""`daybook keys` and the first start, as whoever types them sees them."""
+
+import json
+import os
+import pty
+import re
+import select
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from daybook import Client, Refused
+from daybook.errors import BadSetup
+from tests.conftest import reachable_directory
+from tests.daybook.conftest import Made
+from tests.support.running.processes import (
+    ROOT,
+    SECONDS_MAX,
+    Running,
+    command,
+    daybook,
+    environment,
+    eventually,
+)
+
+KEYS = {"DAYBOOK_AUTH": "keys"}
+
+
+def ask(url: str, path: str, key: str | None = None, body: Any = None) -> httpx2.Response:
+    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+    method = "GET" if body is None else "POST"
+    return httpx2.request(method, url + path, headers=headers, json=body, timeout=SECONDS_MAX)
+
+
+@pytest.fixture(scope="module")
+def directory(made: Made) -> Iterator[Path]:
+    with made.copied() as copied:
+        yield copied
+
+
+@pytest.fixture(scope="module")
+def running(directory: Path) -> Iterator[Running]:
+    """A service on a log without a key, as the first `./run` starts it. The bad keys of all tests
+    come from one address, which would have to wait for a minute."""
+    roomy = {**KEYS, "DAYBOOK_FAILED_KEYS_PER_ADDRESS_MAX": "1000"}
+    one = Running("serve", "--port", "0", "--data-dir", directory, **roomy)
+    try:
+        yield one
+    finally:
+        one.end()
+
+
+def admin_key(directory: Path) -> str:
+    return (directory / "admin.key").read_text().strip()
+
+
+def test_the_first_start_makes_an_admin_key_and_says_how_to_log_in(
+    running: Running, directory: Path
+) -> None:
+    url, key = running.url, admin_key(directory)
+    assert eventually(lambda: "DAYBOOK_KEY" in running.output)
+    # Output that goes to a program ends up in a log: only a terminal is shown the key.
+    assert key not in running.output
+    assert f"The admin's key is in {directory}/admin.key" in running.output
+    assert f"export DAYBOOK_KEY=$(cat {directory}/admin.key)" in running.output
+    assert stat.S_IMODE(os.stat(directory / "admin.key").st_mode) == 0o600
+    assert ask(url, "/api/orders").status_code == 401
+    assert ask(url, "/api/orders", key).status_code == 200
+    assert ask(url, "/login").status_code == 200
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no terminals of this kind")
+def test_at_a_terminal_the_first_start_says_how_to_log_in(made: Made) -> None:
+    with made.copied() as directory:
+        watching, terminal = pty.openpty()
+        arguments = command("serve", "--port", "0", "--data-dir", directory)
+        process = subprocess.Popen(
+            arguments, cwd=ROOT, env=environment(**KEYS), stdout=terminal, stderr=terminal
+        )
+        os.close(terminal)
+        said = b""
+        try:
+            while b"DAYBOOK_KEY" not in said:
+                assert select.select([watching], [], [], SECONDS_MAX)[0], said
+                said += os.read(watching, 4096)
+            assert f"/login#{admin_key(directory)}" in said.decode()
+        finally:
+            process.terminate()
+            process.wait(SECONDS_MAX)
+            os.close(watching)
+
+
+def test_keys_are_made_listed_changed_and_ended_beside_a_running_service(
+    running: Running, directory: Path
+) -> None:
+    def keys(*arguments: str) -> str:
+        result = daybook("keys", *arguments, "--data-dir", directory)
+        assert result.returncode == 0, result.stderr
+        return result.stdout.strip()
+
+    def soon(path: str, shown: str, status: int, body: Any = None) -> bool:
+        """Asked seldom: whoever shows keys that are no good, or not yet, over and over is held for
+        somebody who guesses (429)."""
+        return eventually(
+            lambda: ask(url, path, shown, body).status_code == status, every_seconds=0.3
+        )
+
+    url = running.url
+    key = keys("create", "--scope", "client", "--for", "the till", "--reason", "opening")
+    assert re.fullmatch(r"dbk_client_[0-9a-z]{12}_\S{43}_\w{6}", key)
+    name = key.split("_")[2]
+    assert soon("/api/orders", key, 201, {"type": "NORMAL"})
+    assert ask(url, "/api/orders", key, {"type": "VIP"}).status_code == 403
+    other = keys("rotate", name, "--overlap-hours", "0")
+    assert soon("/api/me", other, 200)
+    assert ask(url, "/api/me", key).status_code == 401
+    listed = [json.loads(line) for line in keys("list", "--json").splitlines()]
+    assert [one["holder"] for one in listed if one["name"] == name] == ["the till"]
+    assert not {"digest", "earlier_digest"} & set(listed[0])
+    assert f"{name}  client" in keys("list")
+    keys("revoke", name, "--reason", "the till was sold")
+    assert soon("/api/me", other, 401)
+    log = ask(url, f"/api/events?topic=key.&actor=operator:{_user()}", admin_key(directory))
+    told = [(event["topic"], event["data"].get("reason")) for event in log.json()["events"]]
+    assert told[-3:] == [
+        ("key.issued", "opening"),
+        ("key.rotated", None),
+        ("key.revoked", "the till was sold"),
+    ]
+
+
+def _user() -> str:
+    import getpass
+
+    return getpass.getuser()
+
+
+def test_what_makes_no_key_is_refused_in_one_sentence(directory: Path, running: Running) -> None:
+    assert running.url
+    for arguments, sentence in (
+        (("create", "--scope", "bot", "--for", "x"), "the scope bot goes with one bot"),
+        (("revoke", "nosuchkey000", "--reason", "x"), "There is no key nosuchkey000."),
+        (("rotate", "nosuchkey000"), "There is no key nosuchkey000."),
+        (("create", "--scope", "admin", "--for", "x", "--expires", "2001-01-01"), "expired"),
+    ):
+        result = daybook("keys", *arguments, "--data-dir", directory)
+        assert (result.returncode, result.stdout) == (2, ""), result
+        assert sentence in result.stderr
+        assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_the_client_shows_its_key(running: Running, directory: Path) -> None:
+    with Client(running.url, key=admin_key(directory)) as client:
+        job = client.enqueue("email", "greet", {"to": "Ada"})
+        assert client.get(job.id).id == job.id
+    with Client(running.url) as client, pytest.raises(Refused) as refused:
+        client.queues()
+    assert refused.value.code == "unauthorized"
+
+
+def test_a_worker_is_let_in_by_its_key_or_by_daybook_key(
+    running: Running, directory: Path, tmp_path: Path
+) -> None:
+    module = tmp_path / "greeting.py"
+    module.write_text(
+        "from daybook import Worker\n"
+        f"worker = Worker({running.url!r}, queues=['greetings'])\n"
+        "@worker.job('greet')\n"
+        "async def greet(job):\n"
+        "    return 'hello'\n"
+    )
+    result = daybook("keys", "create", "--scope", "worker", "--for", "greetings",
+                     "--queue", "greetings", "--data-dir", directory)  # fmt: skip
+    key = result.stdout.strip()
+    admin = Client(running.url, key=admin_key(directory))
+    job = admin.enqueue("greetings", "greet", {})
+    assert eventually(lambda: ask(running.url, "/api/me", key).status_code == 200)
+    worker = Running("worker", "greeting:worker", DAYBOOK_KEY=key, PYTHONPATH=str(tmp_path))
+    try:
+        assert eventually(lambda: admin.get(job.id).status == "COMPLETED"), worker.output
+        assert key not in worker.output
+    finally:
+        worker.end()
+        admin.close()
+
+
+def test_a_second_start_finds_the_key_and_shows_it_to_nobody_but_a_terminal(made: Made) -> None:
+    with made.copied() as directory:
+        for _ in range(2):
+            one = Running("serve", "--port", "0", "--data-dir", directory, **KEYS)
+            key = ""
+            try:
+                assert ask(one.url, "/api/me", key := admin_key(directory)).status_code == 200
+            finally:
+                one.end()
+        assert key not in one.output
+        assert f"The admin's key is in {directory}/admin.key" in one.output
+
+
+def test_an_open_house_is_refused_on_an_address_that_others_reach() -> None:  # SEC-06
+    directory = reachable_directory()
+    result = daybook("serve", "--host", "0.0.0.0", "--data-dir", directory, DAYBOOK_AUTH="open")
+    assert result.returncode == 2
+    assert "could do everything" in result.stderr
+    demo = daybook("demo", DAYBOOK_HOST="0.0.0.0", DAYBOOK_AUTH="keys")
+    assert demo.returncode == 2
+    assert "could do everything" in demo.stderr
+    directory.rmdir()
+
+
+def test_a_file_that_holds_no_key_is_not_taken_for_one(made: Made) -> None:  # SEC-06
+    with made.copied() as directory:
+        (directory / "admin.key").write_text("hunter2\n")
+        result = daybook("serve", "--port", "0", "--data-dir", directory, **KEYS)
+    assert result.returncode == 2
+    assert "holds no key of an admin" in result.stderr
+    assert "hunter2" not in result.stderr + result.stdout
+
+
+# I-41: the README makes keys without a reason, and afterwards every check passes.
+def test_a_log_with_keys_made_without_a_reason_passes_every_check(made: Made) -> None:
+    with made.copied() as directory:
+        one = Running("serve", "--port", "0", "--data-dir", directory, **KEYS)
+
+        def passing(*arguments: str) -> str:
+            result = daybook(*arguments, "--data-dir", directory)
+            assert result.returncode == 0, result.stdout + result.stderr
+            return result.stdout
+
+        try:
+            assert one.url
+            key = passing("keys", "create", "--scope", "client", "--for", "the till")
+            passing("keys", "rotate", key.split("_")[2])
+            passing("audit", "check")
+            passing("rebuild", "--all", "--verify-only")
+            passing("doctor")
+        finally:
+            one.end()
+
+
+@pytest.mark.parametrize("reason", ["", "two\nlines", "\x1b[2J", "x" * 501])
+@pytest.mark.parametrize("command", [("create", "--scope", "admin", "--for", "x"), ("revoke", "k")])
+def test_a_reason_is_one_line_of_text_or_is_left_out(
+    tmp_path: Path, command: tuple[str, ...], reason: str
+) -> None:
+    result = daybook("keys", *command, "--reason", reason, "--data-dir", tmp_path)
+    assert result.returncode == 2
+    assert "1 to 500 characters" in result.stderr
+    assert "\x1b" not in result.stderr
+
+
+GREETING = """
+from daybook import Worker
+worker = Worker({arguments}queues=["greetings"])
+@worker.job("greet")
+async def greet(job):
+    return "hello"
+if __name__ == "__main__":
+    worker.run()
+"""
+
+
+def test_worker_and_client_take_address_and_key_from_the_environment(
+    running: Running, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "greeting.py").write_text(GREETING.format(arguments=""))
+    variables = {"DAYBOOK_URL": running.url, "DAYBOOK_KEY": admin_key(directory)}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with Client() as client:
+        job = client.enqueue("greetings", "greet", {})
+        worker = Running("worker", "greeting:worker", **variables, PYTHONPATH=str(tmp_path))
+        try:
+            assert eventually(lambda: client.get(job.id).status == "COMPLETED"), worker.output
+        finally:
+            worker.end()
+        direct = subprocess.Popen(
+            [sys.executable, tmp_path / "greeting.py"], env=environment(**variables), cwd=ROOT
+        )
+        try:
+            again = client.enqueue("greetings", "greet", {})
+            assert eventually(lambda: client.get(again.id).status == "COMPLETED")
+        finally:
+            direct.terminate()
+            direct.wait(SECONDS_MAX)
+
+
+def test_a_key_of_the_environment_goes_to_the_address_of_the_environment_only(
+    running: Running, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAYBOOK_KEY", admin_key(directory))
+    with Client(running.url) as client, pytest.raises(Refused):
+        client.enqueue("greetings", "greet", {})
+    with pytest.raises(BadSetup, match="DAYBOOK_URL"):
+        Client()
+
+
+@pytest.mark.parametrize("how", ["command", "program"])
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("dbk_worker_k3v9q1m8x2ab_" + "x" * 43 + "_abcdef", "good key"),
+        ("hunter2", "not one of Daybook's"),
+    ],
+)
+def test_a_bad_key_ends_a_worker_with_one_sentence(
+    running: Running, tmp_path: Path, how: str, key: str, said: str
+) -> None:
+    module = tmp_path / "greeting.py"
+    module.write_text(GREETING.format(arguments=""))
+    variables = {"DAYBOOK_URL": running.url, "DAYBOOK_KEY": key, "PYTHONPATH": str(tmp_path)}
+    if how == "command":
+        ended = daybook("worker", "greeting:worker", **variables)
+    else:
+        ended = subprocess.run(
+            [sys.executable, module],
+            env=environment(**variables),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+    assert ended.returncode == 2, ended.stderr
+    sentences = [line for line in ended.stderr.splitlines() if not line.startswith("{")]
+    assert len(sentences) == 1, ended.stderr
+    assert said in sentences[0]
+    assert key not in ended.stderr

@@ -1,0 +1,46 @@
+"""Connections: which of them can still be used."""
+
+import psycopg
+import pytest
+from psycopg_pool import AsyncConnectionPool
+
+from daybook.eventlog.postgres.connections import configure, connect, reader_conninfo, still_there
+from tests.support.committer import rows
+
+pytestmark = pytest.mark.anyio
+
+END_READERS = """
+SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+
+
+async def test_a_connection_that_the_server_has_closed_is_known_without_asking(
+    database: str,
+) -> None:
+    connection = await connect(reader_conninfo(database))
+    await still_there(connection)
+    rows(database, END_READERS)
+
+    with pytest.raises(psycopg.OperationalError):
+        await still_there(connection)
+    await connection.close()
+
+
+async def test_a_pool_hands_out_no_connection_that_the_server_has_closed(database: str) -> None:
+    pool = AsyncConnectionPool(
+        reader_conninfo(database),
+        kwargs={"autocommit": True},
+        min_size=2,
+        max_size=2,
+        configure=configure,
+        check=still_there,
+        open=False,
+    )
+    async with pool:
+        for _ in range(3):
+            await pool.wait()
+            rows(database, END_READERS)
+            for _ in range(4):
+                async with pool.connection() as connection:
+                    assert await (await connection.execute("SELECT 1")).fetchone() == (1,)

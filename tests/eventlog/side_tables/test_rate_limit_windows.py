@@ -1,0 +1,383 @@
+"""Admissions: limits that hold over any window, for all processes, and use up nothing in vain."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+from uuid_utils.compat import uuid7
+
+from daybook.eventlog.postgres.connections import (
+    connect,
+    noting_conninfo,
+    owner_conninfo,
+    reader_conninfo,
+)
+from daybook.eventlog.side_tables.rate_limit_windows import (
+    FORGET_ADMISSIONS,
+    Asked,
+    Limit,
+    Standing,
+    admit,
+    forget_admissions,
+    give_back,
+)
+from tests.support.committer import rows
+from tests.support.running.processes import ROOT, environment
+
+pytestmark = pytest.mark.anyio
+
+PHONE = Limit("per-phone", 3, 3600)
+ADDRESS = Limit("per-address", 20, 60)
+
+GROW_OLDER = """
+UPDATE admissions
+SET times = ARRAY(SELECT one - %(seconds)s * interval '1 second' FROM unnest(times) AS one),
+    expires_at = expires_at - %(seconds)s * interval '1 second'
+"""
+FILL = """
+INSERT INTO admissions (limit_name, key, times, expires_at)
+SELECT 'per-phone', 'k' || number, '{}', clock_timestamp() + %(seconds)s * interval '1 second'
+FROM generate_series(1, %(count)s) AS number
+"""
+EXPIRE = "UPDATE admissions SET expires_at = 'epoch' WHERE key = %(key)s"
+TIMES = "SELECT limit_name, key, cardinality(times) FROM admissions ORDER BY 1, 2"
+
+# A process of its own: fifty requests, ten at a time.
+ASK = """
+import asyncio, sys
+from daybook.eventlog.side_tables.rate_limit_windows import Asked, Limit, admit
+from daybook.eventlog.postgres.connections import connect, noting_conninfo
+
+async def ask(connection, tries):
+    asked = [Asked(Limit("per-phone", int(sys.argv[2]), 3600), "ada"),
+             Asked(Limit("per-address", 1000, 60), "door")]
+    return [(await admit(connection, asked))[0].is_admitted for _ in range(tries)]
+
+async def main():
+    connections = [await connect(noting_conninfo(sys.argv[1])) for _ in range(10)]
+    print("ready", flush=True)
+    sys.stdin.readline()
+    told = await asyncio.gather(*(ask(connection, 5) for connection in connections))
+    print(sum(map(sum, told)))
+
+asyncio.run(main())
+"""
+
+
+def asked(phone: str = "ada", address: str = "door") -> list[Asked]:
+    return [Asked(PHONE, phone), Asked(ADDRESS, address)]
+
+
+def is_admitted(standings: Sequence[Standing]) -> bool:
+    (told,) = {one.is_admitted for one in standings}
+    return told
+
+
+async def ask(connection: AsyncConnection[TupleRow], phone: str, address: str = "door") -> bool:
+    return is_admitted(await admit(connection, asked(phone, address)))
+
+
+async def test_as_many_as_the_limit_says_are_let_in_and_not_one_more(database: str) -> None:
+    # S2-28
+    async with await connect(noting_conninfo(database)) as connection:
+        told = [await ask(connection, "ada") for _ in range(10)]
+
+    assert told == [True] * 3 + [False] * 7
+
+
+async def test_who_is_refused_by_one_limit_uses_up_nothing_of_another(database: str) -> None:
+    async with await connect(noting_conninfo(database)) as connection:
+        for phone in ("ada", "ada", "ada", "ada", "ada", "bob"):
+            await ask(connection, phone)
+
+    assert rows(database, TIMES) == [
+        ("per-address", "door", 4),
+        ("per-phone", "ada", 3),
+        ("per-phone", "bob", 1),
+    ]
+
+
+async def test_who_is_refused_leaves_no_row_behind(database: str) -> None:
+    async with await connect(noting_conninfo(database)) as connection:
+        for number in range(20):
+            assert await ask(connection, f"guest {number}")
+        assert not await ask(connection, "one too many")
+
+    assert ("per-phone", "one too many") not in {row[:2] for row in rows(database, TIMES)}
+
+
+@pytest.mark.parametrize(("seconds", "is_let_in"), [(3590, False), (3600, True)])
+async def test_room_comes_back_when_the_oldest_has_left_the_window(
+    database: str, seconds: int, is_let_in: bool
+) -> None:
+    # S2-32
+    async with await connect(noting_conninfo(database)) as connection:
+        for _ in range(3):
+            await ask(connection, "ada")
+        rows(database, GROW_OLDER, {"seconds": seconds})
+        assert await ask(connection, "ada") is is_let_in
+
+
+async def test_the_wait_that_is_told_is_the_wait_that_it_takes(database: str) -> None:
+    async with await connect(noting_conninfo(database)) as connection:
+        for _ in range(3):
+            await ask(connection, "ada")
+            rows(database, GROW_OLDER, {"seconds": 600})
+        refused = await admit(connection, asked("ada"))
+        (phone,) = (one for one in refused if not one.has_room)
+        assert (phone.name, phone.remaining) == ("per-phone", 0)
+        assert 1790 < phone.seconds <= 1800
+
+        rows(database, GROW_OLDER, {"seconds": phone.seconds - 5})
+        assert not await ask(connection, "ada")
+        rows(database, GROW_OLDER, {"seconds": 5})
+        assert await ask(connection, "ada")
+
+
+async def test_attempts_at_one_command_count_once(database: str) -> None:
+    async with await connect(noting_conninfo(database)) as connection:
+        first, *others = [uuid7() for _ in range(4)]
+        for _ in range(5):
+            assert is_admitted(await admit(connection, asked(), first))
+        assert [is_admitted(await admit(connection, asked(), one)) for one in others] == [
+            True,
+            True,
+            False,
+        ]
+        # Sent again, it is still one of the three that there may be.
+        (phone, _) = sorted(await admit(connection, asked(), first), key=lambda one: -len(one.name))
+        assert is_admitted([phone])
+
+
+async def test_an_attempt_counts_from_its_latest_on(database: str) -> None:
+    # I-31: its effect is as late as the last attempt.
+    async with await connect(noting_conninfo(database)) as connection:
+        command = uuid7()
+        assert is_admitted(await admit(connection, asked(), command))
+        rows(database, GROW_OLDER, {"seconds": 3000})
+        assert is_admitted(await admit(connection, asked(), command))
+        rows(database, GROW_OLDER, {"seconds": 3000})
+        told = [await ask(connection, "ada") for _ in range(3)]
+    assert told == [True, True, False]
+
+
+async def test_what_is_given_back_is_there_again(database: str) -> None:
+    async with await connect(noting_conninfo(database)) as connection:
+        for _ in range(5):
+            command = uuid7()
+            told = await admit(connection, asked(), command)
+            assert is_admitted(told)
+            await give_back(connection, asked(), command_id=command, noted_at=told[0].noted_at)
+        assert {count for _, _, count in rows(database, TIMES)} == {0}
+        for _ in range(2):
+            await give_back(connection, asked(), command_id=uuid7(), noted_at=None)
+        assert [await ask(connection, "ada") for _ in range(4)] == [True] * 3 + [False]
+
+
+async def test_an_attempt_that_is_given_back_leaves_its_twin(database: str) -> None:
+    # I-31: the twin may have taken effect.
+    async with await connect(noting_conninfo(database)) as connection:
+        command = uuid7()
+        for turn in (0, 1):
+            twins = [await admit(connection, asked(str(turn)), command) for _ in range(2)]
+            noted_at = twins[turn][0].noted_at
+            await give_back(connection, asked(str(turn)), command_id=command, noted_at=noted_at)
+            assert ("per-phone", str(turn), 1) in rows(database, TIMES)
+
+
+async def test_an_instance_of_an_earlier_version_counts_along(database: str) -> None:
+    earlier = """
+    SELECT is_admitted FROM admit('{per-phone}', '{ada}', '{3}', '{3600}')
+    """
+    async with await connect(noting_conninfo(database)) as connection:
+        command = uuid7()
+        assert rows(database, earlier) == [(True,)]
+        told = await admit(connection, asked(), command)
+        assert rows(database, earlier) == [(True,)]
+        assert not await ask(connection, "ada")
+        await give_back(connection, asked(), command_id=command, noted_at=told[0].noted_at)
+        assert await ask(connection, "ada")
+        assert rows(database, earlier) == [(False,)]
+
+
+async def test_rows_from_before_belong_to_no_command(database: str) -> None:
+    async with await connect(noting_conninfo(database)) as connection:
+        for _ in range(2):
+            await ask(connection, "ada")
+        rows(database, "UPDATE admissions SET commands = '{}'")
+        command = uuid7()
+        assert is_admitted(await admit(connection, asked(), command))
+        assert is_admitted(await admit(connection, asked(), command))
+        assert not await ask(connection, "ada")
+
+
+async def test_a_limit_that_was_lowered_counts_those_that_were_let_in_before(
+    database: str,
+) -> None:
+    async with await connect(noting_conninfo(database)) as connection:
+        for _ in range(3):
+            await ask(connection, "ada")
+            rows(database, GROW_OLDER, {"seconds": 600})
+        (one,) = await admit(connection, [Asked(Limit("per-phone", 1, 3600), "ada")])
+
+    # The last of them came ten minutes ago.
+    assert not one.is_admitted
+    assert 2990 < one.seconds <= 3000
+
+
+def test_of_a_hundred_from_two_processes_at_once_the_limit_is_let_in(own_database: str) -> None:
+    """S2-30, D-39: check, then write, would let in many more."""
+    for limit in (3, 40):
+        arguments = [sys.executable, "-c", ASK, own_database, str(limit)]
+        processes = [
+            subprocess.Popen(
+                arguments,
+                cwd=ROOT,
+                env=environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(2)
+        ]
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        told = [int(process.communicate(timeout=60)[0]) for process in processes]
+
+        assert sum(told) == limit
+        found = rows(own_database, TIMES)
+        assert found == [("per-address", "door", limit), ("per-phone", "ada", limit)]
+        rows(own_database, "DELETE FROM admissions")
+
+
+async def test_those_who_share_an_address_or_a_number_never_wait_for_each_other_in_a_ring(
+    own_database: str,
+) -> None:
+    """S2-21: rows are locked in one order, whichever way the limits are named, and whoever cleans
+    up does not wait."""
+    connections = [await connect(noting_conninfo(own_database)) for _ in range(8)]
+
+    async def press(number: int) -> None:
+        for turn in range(60):
+            one = asked(f"guest {(number + turn) % 3}", f"door {turn % 3}")
+            await admit(connections[number], one if turn % 2 else [*reversed(one)])
+            if turn % 7 == number % 7:
+                # One row alone, so that the test itself cannot be in a ring.
+                await connections[number].execute(EXPIRE, {"key": f"door {turn % 3}"})
+                await forget_admissions(connections[number], limit=2)
+
+    # A deadlock raises, and so does a lock that is waited for longer than two seconds.
+    await asyncio.gather(*(press(number) for number in range(8)))
+    for connection in connections:
+        await connection.close()
+
+
+class Model:
+    """The limits as one would write them down: every admission with its time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.times: dict[tuple[str, str], list[float]] = {}
+
+    def ask(self, asked: Sequence[Asked]) -> bool:
+        recent = {
+            (one.limit.name, one.key): [
+                time
+                for time in self.times.get((one.limit.name, one.key), [])
+                if time > self.now - one.limit.seconds
+            ]
+            for one in asked
+        }
+        if any(len(recent[one.limit.name, one.key]) >= one.limit.count_max for one in asked):
+            return False
+        for place, times in recent.items():
+            self.times[place] = [*times, self.now]
+        return True
+
+
+Steps = list[tuple[int, str, str]]
+# Spans far from the edges of both windows: the clock goes on while the test runs.
+STEPS = some.lists(
+    some.tuples(
+        some.sampled_from([0, 25, 1000]), some.sampled_from("ab"), some.sampled_from(["x", "y"])
+    ),
+    max_size=25,
+)
+
+
+@given(steps=STEPS)
+@settings(max_examples=30, deadline=None)
+def test_whatever_comes_the_limits_do_as_their_model_does(
+    shared_database: str, steps: Steps
+) -> None:
+    """D-39: a limiter that never limits, or forgets too late, differs at once."""
+    asyncio.run(compare(shared_database, steps))
+
+
+async def compare(database: str, steps: Steps) -> None:
+    rows(database, "DELETE FROM admissions")
+    small = Limit("per-address", 4, 60)
+    model = Model()
+    async with await connect(noting_conninfo(database)) as connection:
+        for seconds, phone, address in steps:
+            model.now += seconds
+            rows(database, GROW_OLDER, {"seconds": seconds})
+            one = [Asked(PHONE, phone), Asked(small, address)]
+            assert is_admitted(await admit(connection, one)) == model.ask(one)
+    rows(database, "DELETE FROM admissions")
+
+
+async def test_what_no_limit_looks_at_any_more_is_forgotten_and_nothing_else(
+    database: str,
+) -> None:
+    # S2-33
+    async with await connect(noting_conninfo(database)) as connection:
+        await ask(connection, "ada")
+        rows(database, GROW_OLDER, {"seconds": 3599})
+        await ask(connection, "bob", "another door")
+        while await forget_admissions(connection, limit=500):
+            pass
+        assert {key for _, key, _ in rows(database, TIMES)} >= {"ada", "bob", "another door"}
+        assert "door" not in {key for _, key, _ in rows(database, TIMES)}
+
+        rows(database, GROW_OLDER, {"seconds": 7200})
+        while await forget_admissions(connection, limit=500):
+            pass
+        assert rows(database, TIMES) == []
+
+
+async def test_what_somebody_holds_is_not_waited_for(database: str) -> None:
+    rows(database, FILL, {"seconds": -1, "count": 2})
+    with psycopg.connect(owner_conninfo(database)) as holder:
+        holder.execute("SELECT FROM admissions WHERE key = 'k1' FOR UPDATE")
+        async with await connect(reader_conninfo(database)) as connection:
+            assert await asyncio.wait_for(forget_admissions(connection, limit=10), 1) == 1
+
+    assert [key for _, key, _ in rows(database, TIMES)] == ["k1"]
+
+
+async def test_with_nothing_to_forget_a_look_is_a_glance_at_an_index(own_database: str) -> None:
+    # S2-23
+    rows(own_database, FILL, {"seconds": 60, "count": 20_000})
+    rows(own_database, "VACUUM ANALYZE admissions")
+    async with await connect(reader_conninfo(own_database)) as connection:
+        explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {FORGET_ADMISSIONS}"
+        plans = await (await connection.execute(explain.encode(), {"limit": 500})).fetchall()
+    ((plan,),) = plans
+    top: Any = plan[0]["Plan"]
+
+    assert top["Shared Hit Blocks"] + top["Shared Read Blocks"] < 10, json.dumps(plan)

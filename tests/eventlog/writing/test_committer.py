@@ -1,0 +1,307 @@
+"""The committer: what it decides, in which order, and that live tables are the log's fold."""
+
+import asyncio
+import random
+from typing import Any, ClassVar
+from uuid import UUID
+
+import psycopg
+import pytest
+from msgspec.structs import replace
+from uuid_utils.compat import uuid7
+
+from daybook.domain.command import Desk, Reads, Together
+from daybook.domain.errors import BotBusyError, ClaimLostError, NotFoundError, Refusal
+from daybook.domain.event import Decider, Event
+from daybook.domain.orders.bot import Bot
+from daybook.domain.orders.commands import ClaimOrder, CreateOrder
+from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
+from daybook.eventlog.errors import ConflictError, UnavailableError
+from daybook.eventlog.postgres.connections import owner_conninfo
+from tests.support.committer import Kitchen, fold_of_the_log, live_rows, open_kitchen, origin, rows
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_an_order_goes_from_pending_through_one_claim_to_complete(database: str) -> None:
+    async with open_kitchen(database) as kitchen:
+        created = await kitchen.order()
+        bot = await kitchen.bot()
+        claimed = await kitchen.claim(bot)
+        assert claimed is not None
+        completed = await kitchen.complete(claimed)
+
+    statuses = [created.status, claimed.status, completed.status]
+    assert statuses == [OrderStatus.PENDING, OrderStatus.PROCESSING, OrderStatus.COMPLETE]
+    topics = rows(database, "SELECT topic FROM log ORDER BY position")
+    assert [topic for (topic,) in topics] == [
+        "order.created",
+        "bot.created",
+        "bot.claimed",
+        "order.claimed",
+        "bot.completed",
+        "order.completed",
+    ]
+
+
+async def test_whoever_waits_for_commits_is_told_which_kinds_of_aggregates_they_were_about(
+    database: str,
+) -> None:
+    told: list[tuple[int, frozenset[str]]] = []
+    async with open_kitchen(
+        database, on_commit=lambda position, kinds: told.append((position, kinds))
+    ) as kitchen:
+        await kitchen.order()
+        bot = await kitchen.bot()
+        assert await kitchen.claim(bot)
+        with pytest.raises(BotBusyError):
+            await kitchen.claim(bot)
+
+    assert [position for position, _ in told] == [1, 2, 4]
+    assert [{*kinds} for _, kinds in told] == [{"order"}, {"bot"}, {"order", "bot"}]
+
+
+async def test_a_receipt_names_the_command_and_the_position_of_its_last_event(
+    database: str,
+) -> None:
+    asked = origin()
+    async with open_kitchen(database) as kitchen:
+        receipt = await kitchen.committer.submit(
+            CreateOrder(order_id=uuid7(), kind=OrderKind.VIP), asked
+        )
+
+    assert receipt.command_id == asked.command_id
+    query = "SELECT position, actor, command_id, correlation_id, causation_id FROM log"
+    assert rows(database, query) == [
+        (receipt.position, "test", asked.command_id, asked.command_id, None)
+    ]
+
+
+async def test_vip_orders_are_taken_first_and_within_a_kind_by_number(database: str) -> None:
+    # S0-10, S0-O1
+    async with open_kitchen(database) as kitchen:
+        for kind in (OrderKind.NORMAL, OrderKind.VIP, OrderKind.NORMAL, OrderKind.VIP):
+            await kitchen.order(kind)
+        claimed = [await kitchen.claim(await kitchen.bot()) for _ in range(5)]
+
+    numbers = [order and order.number for order in claimed]
+    assert numbers == [2, 4, 1, 3, None]
+
+
+async def test_a_refusal_is_one_commands_answer_and_leaves_the_rest_of_its_batch_alone(
+    database: str,
+) -> None:
+    async with open_kitchen(database) as kitchen:
+        bot = await kitchen.bot()
+        await kitchen.order()
+        await kitchen.order()
+        unknown = replace(bot, id=uuid7())
+        answers = await asyncio.gather(
+            kitchen.claim(bot),
+            kitchen.claim(bot),
+            kitchen.claim(unknown),
+            kitchen.order(),
+            return_exceptions=True,
+        )
+
+    assert isinstance(answers[0], Order)
+    assert isinstance(answers[1], BotBusyError)
+    assert isinstance(answers[2], NotFoundError)
+    assert isinstance(answers[3], Order)
+    assert live_rows(database) == fold_of_the_log(database)
+
+
+async def test_a_claim_that_was_lost_completes_nothing(database: str) -> None:
+    async with open_kitchen(database) as kitchen:
+        await kitchen.order()
+        order = await kitchen.claim(await kitchen.bot())
+        assert order is not None
+        with pytest.raises(ClaimLostError):
+            await kitchen.complete(order, claim_id=uuid7())
+        await kitchen.complete(order)
+        with pytest.raises(ClaimLostError):
+            await kitchen.complete(order)
+
+    assert rows(database, "SELECT count(*) FROM log WHERE topic = 'order.completed'") == [(1,)]
+
+
+async def test_one_kinds_id_given_for_anothers_is_unknown(database: str) -> None:
+    async with open_kitchen(database) as kitchen:
+        order = await kitchen.order()
+        impostor = replace(await kitchen.bot(), id=order.id)
+        with pytest.raises(NotFoundError):
+            await kitchen.claim(impostor)
+
+
+class _RecordThenRefuse:
+    """A command that takes a ready order, records an event, and only then finds a reason."""
+
+    reads = Reads(ready=ORDER, ready_count=1)
+
+    def __init__(self, reason: Exception) -> None:
+        self._reason = reason
+
+    def decide(self, desk: Desk) -> None:
+        order = desk.take_ready(ORDER)
+        assert order is not None
+        desk.record(ORDER, order.id, Order.Deleted(at=desk.now))
+        raise self._reason
+
+
+@pytest.mark.parametrize("reason", [Refusal("on second thoughts"), ZeroDivisionError("a defect")])
+async def test_a_command_that_fails_half_way_leaves_nothing_behind(
+    database: str, reason: Exception
+) -> None:
+    async with open_kitchen(database) as kitchen:
+        order = await kitchen.order()
+        bot = await kitchen.bot()
+        failed, claimed = await asyncio.gather(
+            kitchen.submit(_RecordThenRefuse(reason)), kitchen.claim(bot), return_exceptions=True
+        )
+
+    assert failed is reason
+    assert isinstance(claimed, Order)
+    assert claimed.id == order.id
+    assert live_rows(database) == fold_of_the_log(database)
+
+
+async def test_an_id_that_is_taken_is_a_conflict_for_its_own_command_only(database: str) -> None:
+    async with open_kitchen(database) as kitchen:
+        taken = await kitchen.order()
+        answers = await asyncio.gather(
+            *(kitchen.order() for _ in range(5)),
+            kitchen.order(order_id=taken.id),
+            *(kitchen.order() for _ in range(5)),
+            return_exceptions=True,
+        )
+
+    refused = [answer for answer in answers if not isinstance(answer, Order)]
+    assert [type(answer) for answer in refused] == [ConflictError]
+    assert rows(database, "SELECT count(*) FROM log") == [(11,)]
+    assert live_rows(database) == fold_of_the_log(database)
+
+
+async def test_sixty_four_bots_of_four_lanes_take_each_order_once(database: str) -> None:
+    async with open_kitchen(database, lanes=4) as kitchen:
+        bots = await asyncio.gather(*(kitchen.bot() for _ in range(64)))
+        await asyncio.gather(*(kitchen.order() for _ in range(640)))
+
+        async def work(bot: Bot) -> list[UUID]:
+            taken = []
+            while order := await kitchen.claim(bot):
+                taken.append(order.id)
+                await kitchen.complete(order)
+            return taken
+
+        taken = [order for orders in await asyncio.gather(*map(work, bots)) for order in orders]
+
+    assert len(taken) == len(set(taken)) == 640
+    assert rows(database, "SELECT count(*) FROM orders") == [(0,)]
+    assert live_rows(database) == fold_of_the_log(database)
+
+
+async def test_after_random_commands_the_live_tables_are_the_fold_of_the_log(
+    database: str,
+) -> None:
+    chance = random.Random(7)
+    held: list[Order] = []
+
+    async def step(kitchen: Kitchen, bots: list[Bot]) -> None:
+        action = chance.choice(["order", "order", "claim", "complete"])
+        if action == "order":
+            await kitchen.order(chance.choice(list(OrderKind)))
+        elif action == "claim" and (order := await kitchen.claim(chance.choice(bots))):
+            held.append(order)
+        elif action == "complete" and held:
+            await kitchen.complete(held.pop(chance.randrange(len(held))))
+
+    async with open_kitchen(database, lanes=2) as kitchen:
+        bots = [await kitchen.bot() for _ in range(5)]
+        for _ in range(20):
+            await asyncio.gather(*(step(kitchen, bots) for _ in range(20)), return_exceptions=True)
+            assert live_rows(database) == fold_of_the_log(database)
+
+
+async def test_stopping_commits_what_was_accepted_and_refuses_what_comes_after(
+    database: str,
+) -> None:
+    async with open_kitchen(database) as kitchen:
+        accepted = [asyncio.create_task(kitchen.order()) for _ in range(50)]
+        await asyncio.sleep(0)
+    assert len({order.id for order in await asyncio.gather(*accepted)}) == 50
+
+    with pytest.raises(UnavailableError):
+        await kitchen.order()
+    assert rows(database, "SELECT count(*) FROM log") == [(50,)]
+
+
+class _Unheard(Event, frozen=True, kw_only=True):
+    topic: ClassVar[str] = "order.unheard_of"
+
+
+class _RecordUnregistered:
+    """A defect that shows only when the batch is being written."""
+
+    reads = Reads()
+
+    def decide(self, desk: Desk) -> None:
+        unregistered = Decider[Any](
+            name="order", state=Order, events=(), evolve=_pretend, finished=lambda _order: True
+        )
+        desk.record(unregistered, uuid7(), _Unheard(at=desk.now))
+
+
+def _pretend(_state: Any, event: Event) -> Order:
+    created = Order.Created(
+        at=event.at, order_id=uuid7(), number=0, kind=OrderKind.NORMAL, attempts_max=1
+    )
+    return ORDER.evolve(None, created)
+
+
+async def test_a_defect_while_writing_is_reported_and_the_next_batch_is_committed(
+    database: str,
+) -> None:
+    async with open_kitchen(database) as kitchen:
+        with pytest.raises(KeyError):
+            await kitchen.submit(_RecordUnregistered())
+        await kitchen.order()
+    assert rows(database, "SELECT count(*) FROM log") == [(1,)]
+
+
+async def test_commands_that_belong_together_are_decided_all_or_nothing(database: str) -> None:
+    async with open_kitchen(database) as kitchen:
+        bot = await kitchen.bot()
+        orders = [CreateOrder(order_id=uuid7(), kind=OrderKind.NORMAL) for _ in range(3)]
+        created = (await kitchen.submit(Together(orders))).answer
+        claims = [ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=10) for _ in range(2)]
+        with pytest.raises(BotBusyError):
+            await kitchen.submit(Together(claims))
+
+    assert [order.number for order in created] == [1, 2, 3]
+    assert rows(database, "SELECT count(*) FROM log WHERE topic LIKE '%%claimed'") == [(0,)]
+    assert live_rows(database) == fold_of_the_log(database)
+
+
+NOTE_SETTING = """
+CREATE TABLE noted (setting text);
+GRANT INSERT ON noted TO daybook_service;
+CREATE FUNCTION note_setting() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO noted VALUES (current_setting('synchronous_commit'));
+    RETURN NULL;
+END $$;
+CREATE TRIGGER note_setting AFTER INSERT ON stored_events
+    FOR EACH STATEMENT EXECUTE FUNCTION note_setting()
+"""
+
+
+async def test_what_is_acknowledged_is_flushed_whatever_the_servers_default(
+    own_database: str,
+) -> None:
+    name = psycopg.conninfo.conninfo_to_dict(own_database)["dbname"]
+    with psycopg.connect(owner_conninfo(own_database), autocommit=True) as owner:
+        owner.execute(f'ALTER DATABASE "{name}" SET synchronous_commit = off'.encode())
+        owner.execute(NOTE_SETTING)
+    async with open_kitchen(own_database) as kitchen:
+        await kitchen.order()
+    assert rows(own_database, "SELECT setting FROM noted") == [("on",)]

@@ -1,0 +1,182 @@
+"""When the connection breaks, the committer's answer is still the truth."""
+
+import asyncio
+import time
+
+import pytest
+from uuid_utils.compat import uuid7
+
+from daybook.domain.command import Together
+from daybook.domain.orders.commands import CreateOrder
+from daybook.domain.orders.order import Order, OrderKind
+from daybook.eventlog.errors import OutcomeUnknownError, UnavailableError
+from daybook.eventlog.writing.append import PART_EVENTS
+from tests.support.committer import fold_of_the_log, live_rows, open_kitchen, origin, rows
+from tests.support.databases.tcp_proxy import Cut, proxy_to
+
+pytestmark = pytest.mark.anyio
+
+COUNT_EVENTS = "SELECT count(*) FROM stored_events"
+
+
+@pytest.mark.parametrize("cut", [Cut.AFTER_REQUEST, Cut.BEFORE_REQUEST, Cut.WITHOUT_COMMIT])
+async def test_a_connection_cut_at_commit_is_answered_as_if_it_had_held(
+    database: str, cut: Cut
+) -> None:
+    async with proxy_to(database) as proxy, open_kitchen(proxy.conninfo) as kitchen:
+        await kitchen.order()
+        for _ in range(5):
+            proxy.cut = cut
+            answers = await asyncio.gather(*(kitchen.order() for _ in range(10)))
+            assert all(isinstance(answer, Order) for answer in answers)
+
+    assert proxy.cuts_count == 5
+    assert rows(database, COUNT_EVENTS) == [(51,)]
+    assert live_rows(database) == fold_of_the_log(database)
+
+
+@pytest.mark.parametrize("cut", [Cut.AFTER_REQUEST, Cut.BEFORE_REQUEST, Cut.WITHOUT_COMMIT])
+async def test_a_batch_of_several_parts_cut_at_commit_is_answered_as_if_it_had_held(
+    database: str, cut: Cut
+) -> None:
+    """Parts of it have left before the rest was packed: it is in the log as a whole or not."""
+    count = 2 * PART_EVENTS + 1
+    many = Together([CreateOrder(order_id=uuid7(), kind=OrderKind.NORMAL) for _ in range(count)])
+    async with proxy_to(database) as proxy, open_kitchen(proxy.conninfo) as kitchen:
+        await kitchen.order()
+        proxy.cut = cut
+        receipt = await kitchen.committer.submit(many, origin())
+
+    assert proxy.cuts_count == 1
+    numbers = [order.number for order in receipt.answer]
+    stored = rows(database, "SELECT (data->>'number')::int, position FROM log ORDER BY position")
+    assert [number for number, _ in stored[1:]] == numbers
+    assert receipt.position == stored[-1][1]
+    assert live_rows(database) == fold_of_the_log(database)
+
+
+async def test_claims_and_completions_cut_at_commit_happen_exactly_once(database: str) -> None:
+    # S0-69: no half of a claim, even when the connection is lost at the worst moment
+    async with proxy_to(database) as proxy, open_kitchen(proxy.conninfo) as kitchen:
+        bot = await kitchen.bot()
+        for _ in range(4):
+            await kitchen.order()
+        for cut in (Cut.AFTER_REQUEST, Cut.WITHOUT_COMMIT):
+            proxy.cut = cut
+            order = await kitchen.claim(bot)
+            assert order is not None
+            proxy.cut = cut
+            await kitchen.complete(order)
+
+    assert proxy.cuts_count == 4
+    counts = rows(database, "SELECT topic, count(*) FROM stored_events GROUP BY topic")
+    assert dict(counts) == {
+        "bot.created": 1,
+        "order.created": 4,
+        "order.claimed": 2,
+        "bot.claimed": 2,
+        "order.completed": 2,
+        "bot.completed": 2,
+    }
+
+
+async def test_a_server_that_never_answers_commit_is_asked_anew_in_time(database: str) -> None:
+    async with (
+        proxy_to(database) as proxy,
+        open_kitchen(proxy.conninfo, deadline_seconds=1.5) as kitchen,
+    ):
+        await kitchen.order()
+        proxy.cut = Cut.HANG
+        began = time.monotonic()
+        await kitchen.order()
+
+    assert time.monotonic() - began < 1.5
+    assert rows(database, COUNT_EVENTS) == [(2,)]
+
+
+async def test_when_nobody_can_be_asked_the_answer_is_that_the_outcome_is_unknown(
+    database: str,
+) -> None:
+    async with (
+        proxy_to(database) as proxy,
+        open_kitchen(proxy.conninfo, deadline_seconds=1.0) as kitchen,
+    ):
+        await kitchen.order()
+        proxy.cut = Cut.AFTER_REQUEST
+        proxy.refusing = True
+        with pytest.raises(OutcomeUnknownError):
+            await kitchen.order()
+        proxy.refusing = False
+        await kitchen.order()
+
+    assert rows(database, COUNT_EVENTS) == [(3,)]
+
+
+async def test_a_command_that_cannot_reach_the_database_says_so_in_time_and_never_happens(
+    database: str,
+) -> None:
+    async with (
+        proxy_to(database) as proxy,
+        open_kitchen(proxy.conninfo, deadline_seconds=1.0) as kitchen,
+    ):
+        proxy.refusing = True
+        lost = uuid7()
+        began = time.monotonic()
+        with pytest.raises(UnavailableError):
+            await kitchen.order(order_id=lost)
+        assert time.monotonic() - began < 1.3
+        proxy.refusing = False
+        await kitchen.order()
+
+    query = "SELECT count(*) FROM stored_events WHERE originator_id = %(lost)s"
+    assert rows(database, query, {"lost": lost}) == [(0,)]
+
+
+async def test_a_batch_that_was_rolled_back_is_not_mistaken_for_another_writers_events(
+    database: str,
+) -> None:
+    """The lost batch's order id is taken by somebody else before the log is asked."""
+    contested = uuid7()
+    async with (
+        open_kitchen(database) as rival,
+        proxy_to(database) as proxy,
+        open_kitchen(proxy.conninfo) as kitchen,
+    ):
+        await kitchen.order()
+        proxy.cut = Cut.BEFORE_REQUEST
+        proxy.refusing = True
+        mine = asyncio.create_task(kitchen.order(order_id=contested))
+        await asyncio.sleep(0.2)
+        await rival.order(order_id=contested)
+        proxy.refusing = False
+        with pytest.raises(Exception, match="already exists"):
+            await mine
+
+
+async def test_a_part_of_a_lost_batch_in_the_log_is_not_taken_for_the_whole(database: str) -> None:
+    """Two services derive the same command, as process managers do. The batch of the first is lost
+    before its COMMIT, the second commits the command: the rest of the first's batch is not done."""
+    shared, alone = uuid7(), uuid7()
+    derived = origin()
+    async with (
+        open_kitchen(database) as rival,
+        proxy_to(database) as proxy,
+        open_kitchen(proxy.conninfo) as kitchen,
+    ):
+        await kitchen.order()
+        proxy.cut = Cut.BEFORE_REQUEST
+        proxy.refusing = True
+        both = [
+            kitchen.committer.submit(CreateOrder(order_id=one, kind=OrderKind.NORMAL), by)
+            for one, by in ((shared, derived), (alone, origin()))
+        ]
+        await asyncio.sleep(0.2)
+        created = CreateOrder(order_id=shared, kind=OrderKind.NORMAL)
+        await rival.committer.submit(created, derived)
+        proxy.refusing = False
+        await asyncio.gather(*both, return_exceptions=True)
+
+    assert proxy.cuts_count == 1
+    query = "SELECT count(*) FROM stored_events WHERE originator_id = %(one)s"
+    for one in (shared, alone):
+        assert rows(database, query, {"one": one}) == [(1,)]

@@ -1,0 +1,305 @@
+"""Completions: every timer order is completed once, at its due time or as soon as can be."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from statistics import quantiles
+from typing import ClassVar
+
+import pytest
+from uuid_utils.compat import uuid7
+
+from daybook.api.runtime.service import Service
+from daybook.domain.orders.claim import CompletionMode
+from daybook.domain.orders.commands import ReleaseOrder
+from daybook.eventlog.postgres.connections import connect, reader_conninfo
+from daybook.processors.leader import PATIENCE_SECONDS, TAKE_DUTY
+from daybook.processors.order_timers import Completions
+from daybook.processors.processor import STANDARD_KITCHEN, Hears, Processor, Runtime, Session
+from tests.support.committer import Kitchen, eventually, open_kitchen, rows
+from tests.support.databases.tcp_proxy import proxy_to
+from tests.support.running.service import (
+    PROMPT_SECONDS,
+    assert_consistent,
+    busy_bots,
+    claim_of,
+    claimed,
+    completed,
+    events,
+    lateness,
+    running,
+)
+
+pytestmark = pytest.mark.anyio
+
+# For an auditor: every claim, when it was due, when and how it ended, and by whom.
+AUDIT = """
+SELECT claim.data ->> 'claim_id', (claim.data ->> 'due_at')::timestamptz, ended.recorded_at,
+       ended.topic, coalesce(ended.data ->> 'via', ended.data ->> 'reason'), ended.actor
+FROM log AS claim
+LEFT JOIN log AS ended ON ended.aggregate_id = claim.aggregate_id
+                      AND ended.data ->> 'claim_id' = claim.data ->> 'claim_id'
+                      AND ended.topic <> claim.topic
+WHERE claim.topic = 'order.claimed'
+"""
+
+
+@pytest.mark.alone
+async def test_an_order_is_complete_within_150_ms_of_its_due_time(database: str) -> None:
+    # S0-20, S0-76
+    async with running(database) as kitchen:
+        for number in range(50):
+            await claimed(kitchen, seconds=0.3 + number / 50)
+        await eventually(lambda: len(completed(database)) == 50)
+
+    late = lateness(database).values()
+    assert min(late) >= 0
+    assert quantiles(late, n=20)[-1] < 0.15
+    assert busy_bots(database) == 0
+    assert {event[2] for event in events(database, "order.completed")} == {"system:completions"}
+    assert_consistent(database)
+
+
+async def test_a_claim_that_is_due_before_the_one_awaited_is_not_missed(database: str) -> None:
+    async with running(database) as kitchen:
+        await claimed(kitchen, seconds=0.9)
+        await asyncio.sleep(0.1)
+        sooner = await claimed(kitchen, seconds=0.1)
+        await eventually(lambda: completed(database) == [sooner.id])
+
+    assert lateness(database)[sooner.id] < PROMPT_SECONDS
+
+
+# SX-03
+async def test_what_fell_due_while_nothing_ran_is_completed_by_the_next_to_start(
+    database: str,
+) -> None:
+    # S0-20, S0-37, S0-71, S0-72, S0-74: nobody but the server was needed
+    async with open_kitchen(database) as kitchen:
+        order = await claimed(kitchen, seconds=0)
+
+    async with running(database):
+        await eventually(lambda: completed(database) == [order.id])
+    assert busy_bots(database) == 0
+
+
+async def test_a_claim_that_was_made_before_the_start_waits_for_its_due_time(
+    database: str,
+) -> None:
+    # S0-21
+    async with open_kitchen(database) as kitchen:
+        order = await claimed(kitchen, seconds=0.5)
+
+    async with running(database):
+        await eventually(lambda: completed(database) == [order.id])
+    assert 0 <= lateness(database)[order.id] < PROMPT_SECONDS
+
+
+@pytest.mark.alone
+async def test_two_services_complete_every_order_once_and_on_time(database: str) -> None:
+    # S0-27, S0-83
+    async with running(database) as kitchen, running(database):
+        for _ in range(50):
+            await claimed(kitchen, seconds=0.5)
+        await eventually(lambda: len(completed(database)) >= 50)
+        await asyncio.sleep(0.2)
+
+    assert len(completed(database)) == len(set(completed(database))) == 50
+    assert max(lateness(database).values()) < PROMPT_SECONDS
+    assert_consistent(database)
+
+
+async def test_without_the_lock_two_completions_at_once_still_complete_an_order_once(
+    database: str,
+) -> None:
+    # S0-27, S0-83, D-05: nothing hangs on the lock
+    async with open_kitchen(database) as one, open_kitchen(database) as other:
+        for _ in range(50):
+            await claimed(one, seconds=0)
+        await asyncio.gather(*(_complete_all(database, kitchen) for kitchen in (one, other) * 2))
+
+    assert len(completed(database)) == len(set(completed(database))) == 50
+    assert_consistent(database)
+
+
+async def _complete_all(conninfo: str, kitchen: Kitchen) -> None:
+    service = Service(conninfo, processors=())
+    runtime = Runtime(
+        instance=uuid7(),
+        conninfo=conninfo,
+        committer=kitchen.committer,
+        wakeups=service.wakeups,
+        kitchen=STANDARD_KITCHEN,
+    )
+    async with await connect(reader_conninfo(conninfo)) as connection:
+        await Completions().work(runtime, Session(connection, 0))
+
+
+class Watching(Processor):
+    name: ClassVar[str] = "watchers"
+    hears: ClassVar[Hears] = None
+    pause_seconds: ClassVar[float] = 0.01
+
+    def __init__(self) -> None:
+        self.turns: list[bool] = []
+
+    async def work(self, _runtime: Runtime, session: Session) -> float:
+        self.turns.append(session.on_duty)
+        return 0
+
+
+async def test_of_several_services_one_is_on_duty(database: str) -> None:
+    # S0-06, S0-81
+    watchers = [Watching() for _ in range(3)]
+    async with AsyncExitStack() as services:
+        for watcher in watchers:
+            await services.enter_async_context(running(database, processors=[watcher]))
+        await eventually(lambda: all(len(watcher.turns) >= 3 for watcher in watchers))
+
+    assert sorted(any(watcher.turns) for watcher in watchers) == [False, False, True]
+
+
+async def test_without_an_answer_to_whose_turn_it_is_nothing_is_done(own_database: str) -> None:
+    # S0-82: a lock that fails does not let everybody in
+    rows(own_database, "REVOKE EXECUTE ON FUNCTION pg_try_advisory_lock(bigint) FROM PUBLIC")
+    watcher = Watching()
+    async with running(own_database, processors=[watcher, Completions()]) as kitchen:
+        await claimed(kitchen, seconds=0)
+        await asyncio.sleep(1)
+        assert completed(own_database) == watcher.turns == []
+        rows(own_database, "GRANT EXECUTE ON FUNCTION pg_try_advisory_lock(bigint) TO PUBLIC")
+        await eventually(lambda: len(completed(own_database)) == 1)
+
+
+async def test_the_log_shows_when_each_claim_was_due_and_what_became_of_it(database: str) -> None:
+    # S0-73
+    async with running(database) as kitchen:
+        timed = await claimed(kitchen, seconds=0.2)
+        silent = await claimed(kitchen, seconds=0.2, completion=CompletionMode.ACK)
+        reported = await claimed(kitchen, seconds=9, completion=CompletionMode.ACK)
+        await kitchen.complete(reported)
+        await eventually(lambda: busy_bots(database) == 0)
+
+    shown = {claim_id: (due, ended, *how) for claim_id, due, ended, *how in rows(database, AUDIT)}
+    assert {str(claim_of(order)) for order in (timed, silent, reported)} == set(shown)
+    for order, *how in (
+        (timed, "order.completed", "timer", "system:completions"),
+        (silent, "order.released", "expired", "system:recovery"),
+        (reported, "order.completed", "report", "test"),
+    ):
+        due, ended, *told = shown[str(claim_of(order))]
+        assert order.claim is not None
+        assert (due, told) == (order.claim.due_at, how)
+        assert (ended >= due) == (order is not reported)
+
+
+async def test_when_the_service_on_duty_ends_the_other_goes_on(database: str) -> None:
+    # S0-06, S0-81
+    async with running(database) as other:
+        async with running(database):
+            pass
+        order = await claimed(other, seconds=0.1)
+        await eventually(lambda: completed(database) == [order.id], seconds=3)
+
+
+@pytest.mark.slow
+async def test_a_process_that_holds_the_lock_and_sleeps_holds_nobody_up_for_long(
+    database: str,
+) -> None:
+    # S0-85, D-05: what stands in for a lock that expires
+    async with await connect(reader_conninfo(database)) as sleeper:
+        await sleeper.execute(TAKE_DUTY)
+        async with running(database) as kitchen:
+            order = await claimed(kitchen, seconds=0)
+            await eventually(lambda: completed(database) == [order.id])
+
+    assert PATIENCE_SECONDS <= lateness(database)[order.id] < PATIENCE_SECONDS + 1.5
+
+
+async def test_a_lock_that_cannot_be_asked_for_is_told_of_once_and_that_it_is_back(
+    database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # D-05
+    monkeypatch.setattr("daybook.processors.leader.ALARM_SECONDS", 0.3)
+    async with proxy_to(database) as proxy, running(proxy.conninfo):
+        proxy.refusing = True
+        proxy.drop_all()
+        await eventually(lambda: "Nobody here looks after due times" in caplog.text)
+        await asyncio.sleep(1)
+        assert caplog.text.count("Nobody here looks after due times") == 1
+        proxy.refusing = False
+        await eventually(lambda: "due times are looked after" in caplog.text)
+
+
+async def test_a_lost_database_is_waited_for_in_silence(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with proxy_to(database) as proxy, running(proxy.conninfo) as kitchen:
+        order = await claimed(kitchen, seconds=0.5)
+        proxy.refusing = True
+        proxy.drop_all()
+        await asyncio.sleep(1)
+        assert completed(database) == []
+        proxy.refusing = False
+        await eventually(lambda: completed(database) == [order.id])
+
+    assert "could not do their work" not in caplog.text
+
+
+async def test_a_session_that_was_ended_by_the_server_is_opened_again(database: str) -> None:
+    async with running(database) as kitchen:
+        await claimed(kitchen, seconds=0)
+        await eventually(lambda: len(completed(database)) == 1)
+        rows(
+            database,
+            "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())",
+        )
+        await claimed(kitchen, seconds=0)
+        await eventually(lambda: len(completed(database)) == 2)
+
+
+async def test_a_late_completion_of_a_released_claim_does_not_shorten_the_next(
+    database: str,
+) -> None:
+    # D-06, S0-83: the late callback
+    async with running(database) as kitchen:
+        bot = await kitchen.bot()
+        await kitchen.order()
+        first = await kitchen.claim(bot, seconds=0.3)
+        assert first is not None
+        await kitchen.submit(ReleaseOrder(order_id=first.id))
+        second = await kitchen.claim(bot, seconds=0.8)
+        assert second is not None
+        await eventually(lambda: completed(database) == [first.id])
+
+    (event,) = events(database, "order.completed")
+    assert event[4]["claim_id"] == str(claim_of(second))
+    assert 0 <= lateness(database)[first.id] < PROMPT_SECONDS
+
+
+async def test_a_bot_that_must_report_is_not_completed_by_time(database: str) -> None:
+    # D-06
+    async with running(database, processors=[Completions()]) as kitchen:
+        await claimed(kitchen, seconds=0, completion=CompletionMode.ACK)
+        await asyncio.sleep(0.3)
+
+    assert completed(database) == []
+
+
+class Broken(Processor):
+    name: ClassVar[str] = "broken ones"
+    hears: ClassVar[Hears] = None
+    pause_seconds: ClassVar[float] = 0.01
+
+    async def work(self, _runtime: Runtime, _session: Session) -> float:
+        raise RuntimeError("a defect")
+
+
+async def test_a_defect_in_one_processor_leaves_the_others_at_work(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(database, processors=[Broken(), Completions()]) as kitchen:
+        order = await claimed(kitchen, seconds=0.1)
+        await eventually(lambda: completed(database) == [order.id])
+
+    assert "RuntimeError: a defect" in caplog.text

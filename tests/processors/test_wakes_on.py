@@ -1,0 +1,143 @@
+"""What process managers hear: whatever they look at, and nothing that would wake them in vain."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar, cast
+
+import pytest
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.rows import TupleRow
+from uuid_utils.compat import uuid7
+
+from daybook.api.runtime.service import Service
+from daybook.domain.orders.order import ORDER
+from daybook.eventlog.postgres.connections import connect, reader_conninfo
+from daybook.processors import leader
+from daybook.processors.outbound.http import Outbound
+from daybook.processors.processor import STANDARD_KITCHEN, Hears, Processor, Runtime, Session
+from daybook.processors.qstash.client import QStash
+from daybook.processors.registry import all_processors
+from daybook.processors.upstreams.poller import Upstreams
+from daybook.processors.webhooks.deliveries import Deliveries
+from daybook.processors.webhooks.notifications import Announcing, Notifications
+from daybook.processors.webhooks.webhook import Webhook
+from daybook.projections.registry import DECIDERS, LIVE_TABLES
+from tests.support.committer import MAPPER, Kitchen, eventually
+from tests.support.jobs import Workshop
+
+pytestmark = pytest.mark.anyio
+
+FOR_EVER_SECONDS = 60.0
+# Which kind of aggregate a table is about.
+KINDS = {table.name: table.decider.name for table in LIVE_TABLES}
+# A row of `jobs` is also moved on, from behind others in its lane, when an operation ends.
+READY_JOBS = {"job", "queue", "operation"}
+
+
+def registered() -> list[Processor]:
+    """All there are, with nothing outside that they could call."""
+    deliveries = Deliveries(cast(Webhook, None), cast(Any, None))
+    return all_processors(cast(QStash, object()), Upstreams({}, Outbound()), deliveries)
+
+
+def names_of(hears: Hears) -> set[str]:
+    return {decider.name for decider in (DECIDERS if hears is None else hears)}
+
+
+def name_of(processor: Processor) -> str:
+    return processor.name
+
+
+@pytest.mark.parametrize("processor", registered(), ids=name_of)
+def test_every_process_manager_says_what_it_hears(processor: Processor) -> None:
+    assert "hears" in {name for kind in type(processor).__mro__ for name in vars(kind)}
+    assert names_of(processor.hears) <= {decider.name for decider in DECIDERS}
+
+
+class Noting(AsyncCursor[TupleRow]):
+    """Notes every statement that is sent through it."""
+
+    statements: ClassVar[list[str]] = []
+
+    async def execute(self, query: Any, *parameters: Any, **options: Any) -> Any:
+        self.statements.append(query if isinstance(query, str) else query.as_string())
+        return await super().execute(query, *parameters, **options)
+
+
+@asynccontextmanager
+async def noted(conninfo: str) -> AsyncIterator[AsyncConnection[TupleRow]]:
+    Noting.statements.clear()
+    async with await connect(reader_conninfo(conninfo)) as connection:
+        connection.cursor_factory = Noting
+        yield connection
+
+
+def tables_in(statements: list[str]) -> set[str]:
+    """Those that a statement reads from, as far as its text says so."""
+    return {name for text in statements for name in re.findall(r"(?:FROM|JOIN)\s+(\w+)", text)}
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [one for one in registered() if not isinstance(one, Notifications)],
+    ids=name_of,
+)
+async def test_a_process_manager_hears_of_every_table_that_it_looks_at(
+    processor: Processor, database: str
+) -> None:
+    async with Service(database, read_models=(), processors=()) as service:
+        runtime = Runtime(
+            instance=uuid7(),
+            conninfo=database,
+            committer=service.committer,
+            wakeups=service.wakeups,
+            kitchen=STANDARD_KITCHEN,
+        )
+        async with noted(database) as connection:
+            await processor.work(runtime, Session(connection, 0))
+
+    looked_at = tables_in(Noting.statements) & KINDS.keys()
+    assert Noting.statements
+    assert {KINDS[table] for table in looked_at} <= names_of(processor.hears)
+
+
+def test_who_follows_the_log_hears_of_all_that_it_follows() -> None:
+    topics = MAPPER.topics_of(Announcing.kinds or ())
+    assert MAPPER.aggregates_of(topics) <= names_of(Notifications.hears)
+
+
+def test_deliveries_hear_of_all_that_makes_a_job_ready() -> None:
+    assert names_of(Deliveries.hears) >= READY_JOBS
+
+
+class HearsOrders(Processor):
+    name: ClassVar[str] = "those who hear orders"
+    pause_seconds: ClassVar[float] = 0.01
+    hears: ClassVar[Hears] = (ORDER,)
+
+    def __init__(self) -> None:
+        self.looks_count = 0
+
+    async def work(self, _runtime: Runtime, _session: Session) -> float:
+        self.looks_count += 1
+        return FOR_EVER_SECONDS
+
+
+async def test_who_hears_orders_looks_when_one_comes_and_not_for_jobs(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leader, "POLL_SECONDS", FOR_EVER_SECONDS)
+    processor = HearsOrders()
+    async with Service(database, read_models=(), processors=[processor]) as service:
+        kitchen = Kitchen(service.committer)
+        # Past the ring with which it begins to listen.
+        await asyncio.sleep(0.5)
+        before = processor.looks_count
+        for _ in range(20):
+            await Workshop(kitchen).job()
+        await asyncio.sleep(0.2)
+        assert processor.looks_count == before
+        await kitchen.order()
+        await eventually(lambda: processor.looks_count == before + 1, 2)

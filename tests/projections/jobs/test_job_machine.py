@@ -1,0 +1,310 @@
+"""The real workshop does what a plain one does, step by step, and its tables are the log's fold."""
+
+from collections.abc import Hashable, Sequence
+from contextlib import nullcontext
+from typing import Any
+from uuid import UUID
+
+import pytest
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    multiple,
+    rule,
+    run_state_machine_as_test,
+)
+from uuid_utils.compat import uuid7
+
+from daybook.domain.command import Command
+from daybook.domain.errors import Refusal
+from daybook.domain.event import Decider, Event, S
+from daybook.domain.jobs.create import CreateJobs, Enqueued
+from daybook.domain.jobs.job import Job, JobStatus, UniqueScope
+from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
+from daybook.domain.jobs.queue import QUEUE, Lanes, queue_id
+from daybook.domain.jobs.work import (
+    ClaimJobs,
+    ExpireLease,
+    FinishJobs,
+    Outcome,
+    Result,
+    Selector,
+    Settled,
+)
+from tests.conftest import empty
+from tests.support.committer import Kitchen, fold_of_the_log, live_rows, open_kitchen, rows
+from tests.support.jobs import new_job
+from tests.support.order_state_machine import NOON
+
+QUEUES = ("email", "invoices")
+TYPES = ("send", "print")
+KEYS = (None, "a", "b")
+PARTITIONS = (None, "left", "right")
+
+READ_LAST_NUMBER = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM job_numbers"
+
+# The same as the statements say that move with every batch, from the log alone.
+READ_OVERTAKEN = """
+WITH members AS (
+    SELECT jobs.id, place, behind, notification_id AS logged, row_number() OVER (
+        PARTITION BY queue, partition ORDER BY notification_id) > 1 AS is_behind
+    FROM jobs
+    JOIN stored_events ON (originator_id, originator_version) = (jobs.id, entered)
+)
+SELECT place FROM members WHERE (place, behind) IS DISTINCT FROM (logged, is_behind)
+UNION ALL
+SELECT 0 FROM jobs WHERE entered IS NULL AND (behind OR place IS NOT NULL)
+"""
+
+Claim = tuple[UUID, UUID]
+
+
+class PlainWorkshop:
+    """A desk over a dictionary: whatever rests has rested, and ready jobs are found by sorting."""
+
+    def __init__(self) -> None:
+        self.now = NOON
+        self.states: dict[UUID, Any] = {}
+        self.places: dict[UUID, int] = {}
+        self.events_count = 0
+        self.number = 0
+
+    def get(self, decider: Decider[S], aggregate_id: UUID) -> S | None:
+        state = self.states.get(aggregate_id)
+        return state if isinstance(state, decider.state) else None
+
+    def tied_count(self, decider: Decider[Any], to: UUID) -> int:
+        raise NotImplementedError
+
+    def every(self, decider: Decider[S]) -> Sequence[S]:
+        raise NotImplementedError
+
+    def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:
+        taken = self.take_all_ready(decider, among, limit=1)
+        return taken[0] if taken else None
+
+    def take_all_ready(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
+        assert isinstance(among, Selector)
+        ready: list[Any] = [one for one in self.states.values() if self._is_ready(one, among)]
+        ready.sort(key=lambda job: (job.priority, job.number))
+        assert all(isinstance(one, decider.state) for one in ready)
+        return ready[:limit]
+
+    def draw(self, sequence: str) -> int:
+        assert sequence == "job_numbers"
+        self.number += 1
+        return self.number
+
+    def record(self, decider: Decider[S], aggregate_id: UUID, event: Event) -> S:
+        before = self.states.get(aggregate_id)
+        self.states[aggregate_id] = decider.evolve(before, event)
+        state: S = self.states[aggregate_id]
+        self.events_count += 1
+        if isinstance(state, Job) and state.entered != (before and before.entered):
+            self.places[aggregate_id] = self.events_count
+        return state
+
+    def _is_head(self, job: Job) -> bool:
+        lane = [
+            one.id
+            for one in self.states.values()
+            if isinstance(one, Job)
+            and (one.queue, one.partition) == (job.queue, job.partition)
+            and one.entered is not None
+        ]
+        return job.partition is None or min(lane, key=self.places.__getitem__) == job.id
+
+    def _is_ready(self, state: Any, among: Selector) -> bool:
+        if not isinstance(state, Job) or state.status is not JobStatus.PENDING:
+            return False
+        queue = self.get(QUEUE, queue_id(state.queue))
+        if queue is not None and queue.paused:
+            return False
+        if not self._is_head(state) or among.partition not in (None, state.partition):
+            return False
+        return state.queue in among.queues and (among.types is None or state.type in among.types)
+
+
+class WorkshopMachine(RuleBasedStateMachine):
+    server: str
+    database: str
+    portal: BlockingPortal
+
+    jobs: Bundle[UUID] = Bundle("jobs")
+    claims: Bundle[Claim] = Bundle("claims")
+
+    @initialize()
+    def open(self) -> None:
+        self.desk = PlainWorkshop()
+        self._kitchen = self.portal.wrap_async_context_manager(open_kitchen(self.database))
+        self.kitchen: Kitchen = self._kitchen.__enter__()
+
+    def teardown(self) -> None:
+        if hasattr(self, "_kitchen"):
+            self._kitchen.__exit__(None, None, None)
+            empty(self.server, self.database)
+
+    def attempt(self, command: Command[Any]) -> Any:
+        """Both give the same answer, or refuse for the same reason."""
+        try:
+            expected, refusal = command.decide(self.desk), None
+        except Refusal as error:
+            expected, refusal = None, type(error)
+        with nullcontext() if refusal is None else pytest.raises(refusal):
+            got = self.portal.call(self.kitchen.submit, command).answer
+            assert _essence(got) == _essence(expected)
+        # The real one draws numbers beforehand, also for jobs that it then does not create.
+        ((self.desk.number,),) = rows(self.database, READ_LAST_NUMBER)
+        return expected
+
+    @rule(
+        target=jobs,
+        queue=st.sampled_from(QUEUES),
+        type_=st.sampled_from(TYPES),
+        priority=st.integers(1, 10),
+        key=st.sampled_from(KEYS),
+        scope=st.sampled_from(UniqueScope),
+        attempts_max=st.integers(1, 3),
+        partition=st.sampled_from(PARTITIONS),
+    )
+    def a_job_comes(
+        self,
+        queue: str,
+        type_: str,
+        priority: int,
+        key: str | None,
+        scope: UniqueScope,
+        attempts_max: int,
+        partition: str | None,
+    ) -> UUID:
+        unique = {} if key is None else {"unique_key": key, "unique_scope": scope}
+        fields = {"priority": priority, "attempts_max": attempts_max, "partition": partition}
+        new = new_job(queue, type_, **fields, **unique)
+        self.attempt(CreateJobs([new]))
+        return new.job_id
+
+    @rule(
+        target=claims,
+        queues=st.sets(st.sampled_from(QUEUES), min_size=1),
+        types=st.none() | st.sets(st.sampled_from(TYPES), min_size=1),
+        limit=st.integers(1, 3),
+        partition=st.sampled_from(PARTITIONS),
+    )
+    def a_worker_asks(
+        self, queues: set[str], types: set[str] | None, limit: int, partition: str | None
+    ) -> Any:
+        of_types = None if types is None else tuple(sorted(types))
+        selector = Selector(tuple(sorted(queues)), of_types, partition)
+        command = ClaimJobs(
+            selector=selector, worker="w", limit=limit, claim_id=uuid7(), lease_seconds=0
+        )
+        taken: list[Job] = self.attempt(command)
+        return multiple(*((job.id, job.lease.id) for job in taken if job.lease))
+
+    @rule(
+        claim=claims,
+        outcome=st.sampled_from(Outcome),
+        follow_up=st.booleans(),
+        partition=st.sampled_from(PARTITIONS),
+    )
+    def a_worker_reports(
+        self, claim: Claim, outcome: Outcome, follow_up: bool, partition: str | None
+    ) -> None:
+        job_id, claim_id = claim
+        is_followed = follow_up and outcome is Outcome.DONE
+        then = (new_job("", "print", partition=partition),) if is_followed else ()
+        result = Result(
+            job_id=job_id,
+            claim_id=claim_id,
+            outcome=outcome,
+            error="boom",
+            rest_seconds=0,
+            until=NOON,
+            then=then,
+        )
+        self.attempt(FinishJobs(results=[result, result], jitter=0))
+
+    @rule(claim=consumes(claims))
+    def a_lease_ends(self, claim: Claim) -> None:
+        job_id, claim_id = claim
+        self.attempt(ExpireLease(job_id=job_id, claim_id=claim_id, jitter=0))
+
+    @rule(job_id=jobs)
+    def somebody_cancels(self, job_id: UUID) -> None:
+        self.attempt(CancelJob(job_id))
+
+    @rule(job_id=jobs)
+    def somebody_retries(self, job_id: UUID) -> None:
+        self.attempt(RetryJob(job_id))
+
+    @rule(queue=st.sampled_from(QUEUES), paused=st.booleans())
+    def somebody_pauses(self, queue: str, paused: bool) -> None:
+        self.attempt(ConfigureQueue(name=queue, paused=paused))
+
+    @rule(queue=st.sampled_from(QUEUES), lanes=st.sampled_from(Lanes))
+    def somebody_says_what_dead_jobs_mean_to_lanes(self, queue: str, lanes: Lanes) -> None:
+        self.attempt(ConfigureQueue(name=queue, lanes=lanes))
+
+    @invariant()
+    def the_live_tables_are_the_fold_of_the_log_and_what_the_model_says(self) -> None:
+        if not hasattr(self, "_kitchen"):
+            return
+        live = live_rows(self.database)
+        assert live == fold_of_the_log(self.database)
+        places = [place for (place,) in rows(self.database, READ_OVERTAKEN)]
+        assert places == [], "one that another is before in its lane is behind, and no other"
+        unfinished = [
+            one for one in self.desk.states.values() if not (isinstance(one, Job) and one.is_over)
+        ]
+        assert _essence(sorted(live.values(), key=_id)) == _essence(sorted(unfinished, key=_id))
+
+
+def _id(state: Any) -> int:
+    number: int = state.id.int
+    return number
+
+
+def _essence(answer: Any) -> Any:
+    """Everything but moments, which the model and the database take from different clocks."""
+    match answer:
+        case list():
+            return [_essence(one) for one in answer]
+        case Enqueued():
+            return answer.is_new, _essence(answer.job)
+        case Settled():
+            return answer.job_id, _essence(answer.answer)
+        case Job() as job:
+            counts = (job.attempts, job.failures, job.crashes, job.interruptions, job.life)
+            return job.id, job.version, job.number, job.status, counts, job.lease and job.lease.id
+        case Refusal():
+            return type(answer)
+        case None:
+            return None
+    return answer.id, answer.version, answer.paused
+
+
+@pytest.mark.parametrize("examples", [6, pytest.param(40, marks=pytest.mark.slow)])
+def test_the_real_workshop_does_what_the_model_does(
+    server: str, database: str, examples: int
+) -> None:
+    with start_blocking_portal() as portal:
+
+        class Machine(WorkshopMachine):
+            pass
+
+        Machine.server, Machine.database, Machine.portal = server, database, portal
+        run_state_machine_as_test(
+            Machine,
+            settings=settings(
+                max_examples=examples,
+                stateful_step_count=40,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )

@@ -1,0 +1,344 @@
+"""The list of orders: always current, each order once, in the order of the board."""
+
+import asyncio
+import random
+from base64 import urlsafe_b64encode
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+import pytest
+from psycopg import AsyncConnection
+from psycopg.rows import TupleRow
+from uuid_utils.compat import uuid7
+
+import daybook.projections.orders.order_list
+from daybook.domain.orders.commands import (
+    AssignOrder,
+    ClearOrders,
+    DeleteOrder,
+    FailOrder,
+    RestoreOrder,
+)
+from daybook.domain.orders.order import Order, OrderKind, OrderStatus
+from daybook.eventlog.notifier import Wakeups
+from daybook.eventlog.postgres.connections import connect, reader_conninfo
+from daybook.eventlog.reading.follower import Follower
+from daybook.projections.by_id import all_bots, one_bot, one_order
+from daybook.projections.orders.finished_orders import FinishedOrders
+from daybook.projections.orders.order_cursor import Place
+from daybook.projections.orders.order_list import find_complete, read_orders
+from daybook.projections.page_cursor import BadCursorError
+from daybook.projections.snapshot import ListBehindError
+from tests.support.committer import MAPPER, Kitchen, open_kitchen
+from tests.support.rebuilds import follow
+
+pytestmark = pytest.mark.anyio
+
+VIP, NORMAL = OrderKind.VIP, OrderKind.NORMAL
+Reader = AsyncConnection[TupleRow]
+
+
+@asynccontextmanager
+async def open_reader(conninfo: str) -> AsyncIterator[Reader]:
+    async with await connect(reader_conninfo(conninfo)) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def read_model(conninfo: str) -> AsyncIterator[Follower]:
+    follower = Follower(conninfo, FinishedOrders(), MAPPER, batch_max=7)
+    try:
+        yield follower
+    finally:
+        await follower.close()
+
+
+async def give(kitchen: Kitchen, order: Order) -> Order:
+    """A bot of its own takes this very order."""
+    bot = await kitchen.bot()
+    command = AssignOrder(order_id=order.id, bot_id=bot.id, claim_id=uuid7(), seconds=10)
+    given = (await kitchen.submit(command)).answer.order
+    assert isinstance(given, Order)
+    return given
+
+
+async def cook(kitchen: Kitchen, order: Order) -> Order:
+    return await kitchen.complete(await give(kitchen, order))
+
+
+async def bury(kitchen: Kitchen, order: Order) -> None:
+    given = await give(kitchen, order)
+    assert given.claim is not None
+    await kitchen.submit(
+        FailOrder(order_id=order.id, claim_id=given.claim.id, error="burnt", retryable=False)
+    )
+
+
+async def numbers(reader: Reader, only: OrderStatus | None = None) -> list[int]:
+    page = await read_orders(reader, limit=5000, only=only)
+    assert page.next_cursor is None
+    return [order.number for order in page.orders]
+
+
+async def all_pages(
+    reader: Reader, limit: int, only: OrderStatus | None = None
+) -> list[list[Order]]:
+    page = await read_orders(reader, limit=limit, only=only)
+    pages = [page.orders]
+    while page.next_cursor is not None:
+        page = await read_orders(reader, limit=limit, only=only, cursor=page.next_cursor)
+        pages.append(page.orders)
+        assert len(pages) < 1000, "the list does not end"
+    return pages
+
+
+async def fill(kitchen: Kitchen) -> None:
+    """Numbers 1 to 12, two or three of every section, VIP and NORMAL mixed, and two deleted."""
+    kinds = [NORMAL, VIP] * 6
+    orders = [await kitchen.order(kind) for kind in kinds]
+    for order in orders[0:2]:
+        await bury(kitchen, order)
+    for order in orders[2:5]:
+        await cook(kitchen, order)
+    for order in orders[5:7]:
+        await give(kitchen, order)
+    await kitchen.submit(DeleteOrder(order_id=orders[7].id))
+    await kitchen.submit(DeleteOrder(order_id=orders[4].id))
+
+
+LISTED = [10, 12, 9, 11, 7, 6, 4, 3, 2, 1]
+
+
+@pytest.mark.parametrize("is_followed", [False, True])
+async def test_vip_before_normal_then_processing_complete_and_dead_newest_first(
+    database: str, is_followed: bool
+) -> None:  # S0-08, S0-09, S0-10
+    async with open_kitchen(database) as kitchen, read_model(database) as follower:
+        await fill(kitchen)
+        if is_followed:
+            await follower.catch_up()
+        async with open_reader(database) as reader:
+            assert await numbers(reader) == LISTED
+            assert await numbers(reader, OrderStatus.PENDING) == [10, 12, 9, 11]
+            assert await numbers(reader, OrderStatus.PROCESSING) == [7, 6]
+            assert await numbers(reader, OrderStatus.COMPLETE) == [4, 3]
+            assert await numbers(reader, OrderStatus.DEAD) == [2, 1]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 9, 10, 11])
+async def test_pages_of_any_size_are_the_list_cut_into_pieces(database: str, limit: int) -> None:
+    async with open_kitchen(database) as kitchen:
+        await fill(kitchen)
+    async with open_reader(database) as reader:
+        pages = await all_pages(reader, limit)
+        complete = await all_pages(reader, limit, OrderStatus.COMPLETE)
+
+    assert [order.number for page in pages for order in page] == LISTED
+    assert all(len(page) == limit for page in pages[:-1])
+    assert [order.number for page in complete for order in page] == [4, 3]
+
+
+async def test_what_a_list_says_of_an_order_is_what_the_log_says(database: str) -> None:
+    async with open_kitchen(database) as kitchen, read_model(database) as follower:
+        await fill(kitchen)
+        async with open_reader(database) as reader:
+            from_the_tail = (await read_orders(reader, limit=100)).orders
+            await follower.catch_up()
+            from_the_read_model = (await read_orders(reader, limit=100)).orders
+            by_id = [await one_order(reader, order.id) for order in from_the_tail]
+
+    assert from_the_tail == from_the_read_model == by_id
+
+
+async def test_deleting_and_restoring_a_complete_order_shows_before_the_read_model_knows(
+    database: str,
+) -> None:
+    async with (
+        open_kitchen(database) as kitchen,
+        read_model(database) as follower,
+        open_reader(database) as reader,
+    ):
+        one, two = [await cook(kitchen, await kitchen.order()) for _ in range(2)]
+        await follower.catch_up()
+        await kitchen.submit(DeleteOrder(order_id=one.id))
+        assert await numbers(reader) == [two.number]
+        await follower.catch_up()
+        assert await numbers(reader) == [two.number]
+        await kitchen.submit(RestoreOrder(order_id=one.id))
+        assert await numbers(reader) == [two.number, one.number]
+        await follower.catch_up()
+        assert await numbers(reader) == [two.number, one.number]
+
+
+async def cook_everything(kitchen: Kitchen, bots_count: int) -> None:
+    async def work() -> None:
+        bot = await kitchen.bot()
+        while (order := await kitchen.claim(bot)) is not None:
+            await kitchen.complete(order)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(work() for _ in range(bots_count)))
+
+
+async def stopped(_follower: Follower, _wakeups: Wakeups) -> None:
+    await asyncio.sleep(3600)
+
+
+async def behind(follower: Follower, _wakeups: Wakeups) -> None:
+    """Never quite there: batches of seven, with pauses of any length."""
+    while True:
+        await follower.catch_up()
+        await asyncio.sleep(random.uniform(0, 0.1))
+
+
+async def prompt(follower: Follower, wakeups: Wakeups) -> None:
+    await follower.run(wakeups)
+
+
+@pytest.mark.parametrize("following", [stopped, behind, prompt])
+async def test_every_order_is_in_every_snapshot_once_while_bots_cook_and_the_read_model_follows(
+    database: str, following: Callable[[Follower, Wakeups], Any]
+) -> None:  # S0-28
+    async with (
+        Wakeups(database) as wakeups,
+        open_kitchen(database, lanes=2) as kitchen,
+        read_model(database) as follower,
+        open_reader(database) as reader,
+    ):
+        made = await asyncio.gather(*(kitchen.order() for _ in range(300)))
+        every = sorted(order.number for order in made)
+        task = asyncio.create_task(following(follower, wakeups))
+        cooking = asyncio.create_task(cook_everything(kitchen, 8))
+        snapshots = 0
+        while not cooking.done() or snapshots < 20:
+            assert sorted(await numbers(reader)) == every
+            snapshots += 1
+        await cooking
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await follower.catch_up()
+
+        assert await numbers(reader, OrderStatus.COMPLETE) == every[::-1]
+
+
+async def test_pages_over_changing_orders_show_each_unchanged_one_once(database: str) -> None:
+    async with (
+        open_kitchen(database) as kitchen,
+        read_model(database) as follower,
+        open_reader(database) as reader,
+    ):
+        done = [await cook(kitchen, await kitchen.order()) for _ in range(20)]
+        waiting = [await kitchen.order(random.choice([VIP, NORMAL])) for _ in range(40)]
+        changing, unchanged = waiting[:20], waiting[20:]
+
+        async def change() -> None:
+            for order in changing:
+                await cook(kitchen, order)
+                await kitchen.order(VIP)
+                await follower.catch_up()
+
+        task = asyncio.create_task(change())
+        while not task.done():
+            pages = await all_pages(reader, 7)
+            seen = [order.id for page in pages for order in page]
+            for order in (*done, *unchanged):
+                assert seen.count(order.id) == 1
+        await task
+
+
+def forged(text: bytes) -> str:
+    return urlsafe_b64encode(text + b"123456").decode()
+
+
+GOOD = Place(None, OrderStatus.PENDING, 1, 5).cursor()
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "",
+        "x",
+        "é",
+        "=" * 8,
+        GOOD[:-4],
+        GOOD + "AAAA",
+        GOOD[:-1] + ("A" if GOOD[-1] != "A" else "B"),
+        GOOD + "\n",
+        forged(b'[null,"PENDING",1,5]'),
+        forged(b"{}"),
+        forged(b"\xff\xff"),
+        "A" * 100_000,
+        Place(OrderStatus.DEAD, OrderStatus.DEAD, 0, 5).cursor(),
+    ],
+)
+async def test_a_cursor_that_this_list_did_not_give_out_is_refused(
+    database: str, cursor: str
+) -> None:
+    async with open_reader(database) as reader:
+        with pytest.raises(BadCursorError):
+            await read_orders(reader, limit=10, cursor=cursor)
+
+
+async def test_a_cursor_serves_the_list_of_its_own_status_only(database: str) -> None:
+    async with open_kitchen(database) as kitchen:
+        await fill(kitchen)
+    async with open_reader(database) as reader:
+        page = await read_orders(reader, limit=1, only=OrderStatus.DEAD)
+        for other in (None, OrderStatus.COMPLETE):
+            with pytest.raises(BadCursorError):
+                await read_orders(reader, limit=1, only=other, cursor=page.next_cursor)
+
+
+async def test_a_list_gives_up_when_the_read_model_is_hopelessly_behind(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daybook.projections.orders.order_list, "TAIL_MAX", 2)
+    async with open_kitchen(database) as kitchen, read_model(database) as follower:
+        for _ in range(3):
+            await cook(kitchen, await kitchen.order())
+        await kitchen.order()
+        async with open_reader(database) as reader:
+            with pytest.raises(ListBehindError):
+                await numbers(reader)
+            assert await numbers(reader, OrderStatus.PENDING) == [4]
+            await follower.catch_up()
+            assert await numbers(reader) == [4, 3, 2, 1]
+
+
+async def test_cleared_orders_are_in_no_list(database: str) -> None:  # S0-62, D-09
+    async with open_kitchen(database) as kitchen, open_reader(database) as reader:
+        await fill(kitchen)
+        await kitchen.submit(ClearOrders())
+        assert await numbers(reader) == [4, 3]
+        for is_followed in (False, True):
+            order = await cook(kitchen, await kitchen.order())
+            if is_followed:
+                await follow(database)
+            complete = await find_complete(reader)
+            assert order.id in complete
+            await kitchen.submit(ClearOrders(complete=complete))
+            assert await numbers(reader) == []
+
+
+async def test_one_order_is_found_whatever_became_of_it(database: str) -> None:  # S0-01
+    async with open_kitchen(database) as kitchen, open_reader(database) as reader:
+        pending = await kitchen.order()
+        complete = await cook(kitchen, await kitchen.order())
+        deleted = (await kitchen.submit(DeleteOrder(order_id=complete.id))).answer
+        bot = await kitchen.bot()
+
+        assert await one_order(reader, pending.id) == pending
+        assert await one_order(reader, deleted.id) == deleted
+        assert deleted.deleted_at is not None
+        assert await one_order(reader, uuid7()) is None
+        assert await one_order(reader, bot.id) is None
+        assert await one_bot(reader, pending.id) is None
+        assert await one_bot(reader, bot.id) == bot
+
+
+async def test_bots_are_listed_newest_first(database: str) -> None:  # S0-04, S0-63
+    async with open_kitchen(database) as kitchen, open_reader(database) as reader:
+        made: list[UUID] = [(await kitchen.bot()).id for _ in range(5)]
+        assert [bot.id for bot in await all_bots(reader)] == made[::-1]

@@ -1,0 +1,49 @@
+"""Short ways to put guests through a restaurant's line over HTTP."""
+
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from tests.support.asgi_client import Answer, Api, open_api
+
+SLUG = "trattoria"
+LINE = f"/api/restaurants/{SLUG}"
+RESTAURANT = {"slug": SLUG, "name": "Trattoria", "tokenPrefix": "DEMO123"}
+# So many come from one address in these tests that its limit would be in the way.
+MANY = 100_000
+
+
+def open_counter_api(conninfo: str, **settings: Any) -> AbstractAsyncContextManager[Api]:
+    return open_api(conninfo, **{"requests_per_address_max": MANY, **settings})
+
+
+async def open_restaurant(api: Api, slug: str = SLUG, **changes: Any) -> Any:
+    answer = await api.post("/api/restaurants", {**RESTAURANT, "slug": slug, **changes})
+    assert answer.status in (200, 201), answer.body
+    return answer.json["restaurant"]
+
+
+def party(mobile: int = 1, **changes: Any) -> dict[str, Any]:
+    usual = {"name": "Ada Lovelace", "mobileNumber": f"+49170{mobile:07d}", "partySize": 2}
+    return {**usual, **changes}
+
+
+async def join(api: Api, mobile: int = 1, *, line: str = LINE, **changes: Any) -> Any:
+    answer = await api.post(f"{line}/tickets", party(mobile, **changes))
+    assert answer.status == 201, answer.body
+    return answer.json["ticket"]
+
+
+async def call_next(api: Api, line: str = LINE, **body: Any) -> Any:
+    answer = await api.post(f"{line}/call-next", body)
+    assert answer.status == 200, answer.body
+    return answer.json["ticket"]
+
+
+async def act(api: Api, ticket: Any, deed: str, **body: Any) -> Answer:
+    return await api.post(f"{LINE}/tickets/{ticket['id']}/{deed}", body)
+
+
+async def look(api: Api, ticket: Any, line: str = LINE) -> Any:
+    answer = await api.get(f"{line}/tickets/{ticket['id']}")
+    assert answer.status == 200, answer.body
+    return answer.json["ticket"]

@@ -1,0 +1,1 @@
+"""PostgreSQL servers that fail over, jump in time, lose connections or hold unreadable events."""

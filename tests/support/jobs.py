@@ -1,0 +1,86 @@
+"""A workshop for tests: a committer on a real database, and short ways to put jobs through it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from uuid import UUID
+
+from msgspec import Raw
+from uuid_utils.compat import uuid7
+
+from daybook.domain.errors import Refusal
+from daybook.domain.jobs.create import CreateJobs, Enqueued, NewJob, unique_id
+from daybook.domain.jobs.job import Job, UniqueScope
+from daybook.domain.jobs.work import ClaimJobs, FinishJobs, Outcome, Result, Selector
+from tests.support.committer import Kitchen, open_kitchen
+
+QUEUE = "email"
+TYPE = "send"
+
+
+def new_job(queue: str = QUEUE, type_: str = TYPE, **fields: Any) -> NewJob:
+    key = fields.get("unique_key")
+    if key is not None:
+        fields.setdefault("unique_scope", UniqueScope.FOREVER)
+    job_id = uuid7() if key is None else unique_id(queue, type_, key)
+    return NewJob(job_id=job_id, queue=queue, type=type_, **fields)
+
+
+class Workshop:
+    def __init__(self, kitchen: Kitchen) -> None:
+        self.submit = kitchen.submit
+
+    async def enqueue(self, *new: NewJob) -> list[Enqueued]:
+        answer: list[Enqueued] = (await self.submit(CreateJobs(new))).answer
+        return answer
+
+    async def job(self, queue: str = QUEUE, type_: str = TYPE, **fields: Any) -> Job:
+        ((enqueued),) = await self.enqueue(new_job(queue, type_, **fields))
+        return enqueued.job
+
+    async def jobs(self, count: int, **fields: Any) -> list[Job]:
+        return [one.job for one in await self.enqueue(*(new_job(**fields) for _ in range(count)))]
+
+    async def claim(
+        self,
+        limit: int = 1,
+        *,
+        queues: tuple[str, ...] = (QUEUE,),
+        types: tuple[str, ...] | None = None,
+        lease_seconds: float | None = None,
+    ) -> list[Job]:
+        command = ClaimJobs(
+            selector=Selector(queues, types),
+            worker="test",
+            limit=limit,
+            claim_id=uuid7(),
+            lease_seconds=lease_seconds,
+        )
+        claimed: list[Job] = (await self.submit(command)).answer
+        return claimed
+
+    async def finish(self, job: Job, outcome: Outcome = Outcome.DONE, **fields: Any) -> Job:
+        result = self.result(job, outcome, **fields)
+        (settled,) = (await self.submit(FinishJobs(results=[result], jitter=1))).answer
+        if isinstance(settled.answer, Refusal):
+            raise settled.answer
+        assert isinstance(settled.answer, Job)
+        return settled.answer
+
+    @staticmethod
+    def result(
+        job: Job, outcome: Outcome = Outcome.DONE, claim_id: UUID | None = None, **fields: Any
+    ) -> Result:
+        claim_id = claim_id or (job.lease.id if job.lease else None)
+        assert claim_id is not None
+        return Result(job_id=job.id, claim_id=claim_id, outcome=outcome, **fields)
+
+
+@asynccontextmanager
+async def open_workshop(conninfo: str, **options: Any) -> AsyncIterator[Workshop]:
+    async with open_kitchen(conninfo, **options) as kitchen:
+        yield Workshop(kitchen)
+
+
+def raw(text: str) -> Raw:
+    return Raw(text.encode())

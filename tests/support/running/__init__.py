@@ -1,0 +1,1 @@
+"""Real processes: services, workers, receivers and the clients that record them."""
