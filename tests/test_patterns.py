@@ -15,9 +15,10 @@ from typing import Annotated, Any, get_args, get_origin
 import pytest
 from msgspec import Meta, ValidationError, convert
 
+import daybook
 from daybook.domain.patterns import in_ecma, sentence_in_ecma, whole
 from daybook.domain.values import Name
-from tests.test_forbidden_code import PACKAGES, ROOT, sources
+from tests.test_forbidden_code import sources
 
 # Commands of their own, which do their work when they are imported.
 STARTED = {"daybook.__main__", "daybook.api.server.background_process"}
@@ -25,11 +26,10 @@ Pattern = tuple[str | bytes, int]
 
 
 def modules() -> Iterator[ModuleType]:
-    for package in PACKAGES:
-        yield importlib.import_module(package)
-        for found in pkgutil.walk_packages([str(ROOT / package)], f"{package}."):
-            if found.name not in STARTED:
-                yield importlib.import_module(found.name)
+    yield daybook
+    for found in pkgutil.walk_packages(daybook.__path__, "daybook."):
+        if found.name not in STARTED:
+            yield importlib.import_module(found.name)
 
 
 def patterns_of(value: Any) -> Iterator[Pattern]:

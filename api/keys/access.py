@@ -111,8 +111,7 @@ def declared(route: BaseRoute) -> Scope:
         given = getattr(getattr(route, "endpoint", None), "scope", None)
     if not isinstance(given, Scope) or given == NOBODY:
         raise SetupError(
-            f"{route} does not say for whom it is: give it a scope, or PUBLIC, as api/keys/access.py "
-            "describes."
+            f"{route} declares no scope: give it one, or PUBLIC, as api/keys/access.py describes."
         )
     return given
 

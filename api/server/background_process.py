@@ -1,4 +1,5 @@
-"""`python -m daybook.api.server.background_process` runs the task named by the first line of its input.
+"""`python -m daybook.api.server.background_process` runs the task that its first line of input
+names.
 
 When its input ends, whoever asked is gone, and so is this: what a rebuild has done until then is
 kept, and the next one goes on from there.

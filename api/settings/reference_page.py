@@ -1,6 +1,7 @@
 """The page that lists every setting, made from the settings themselves.
 
-`python -m daybook.api.settings.reference_page > docs/operate/configuration.md` writes it anew; a test compares.
+`python -m daybook.api.settings.reference_page > docs/operate/configuration.md` writes the page; a
+test compares them.
 """
 
 import sys

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import click
 
-import bench
 from daybook.api.server.signals import StopSignals, stop_signals
 from daybook.api.settings.environment import flag_of, from_environment, help_of
 from daybook.api.settings.settings import Settings
@@ -30,6 +29,7 @@ from daybook.errors import BadSetup, DaybookError
 from daybook.eventlog.errors import SetupError
 from daybook.worker.worker import Worker
 
+CHECKOUT = Path(__file__).parents[2]
 TARGET = re.compile(r"\w+(\.\w+)*:\w+")
 
 
@@ -200,7 +200,9 @@ class Benches(click.Group):
     """Every module of the package `bench` that has a `command`; loaded when it is named."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
-        return [module.name for module in pkgutil.iter_modules(bench.__path__)]
+        package = importlib.import_module("bench")
+        found = pkgutil.iter_modules(package.__path__)
+        return [module.name for module in found if not module.ispkg]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
@@ -212,10 +214,14 @@ class Benches(click.Group):
         return command
 
 
-@cli.group("bench", cls=Benches, params=DATABASE_OPTIONS)
+@click.group("bench", cls=Benches, params=DATABASE_OPTIONS)
 def benches() -> None:
     """Measure how fast Daybook is on this machine."""
 
+
+# Benchmarks are part of a checkout, not of the wheel: there `bench` would be a package of the user.
+if (CHECKOUT / "pyproject.toml").exists() and (CHECKOUT / "bench").is_dir():
+    cli.add_command(benches)
 
 for looking in (*COMMANDS, *HISTORY_COMMANDS):
     looking.params += DATABASE_OPTIONS

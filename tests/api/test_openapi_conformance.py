@@ -16,7 +16,7 @@ from msgspec import Struct
 
 import daybook
 from tests.conftest import reachable_directory
-from tests.figures import Figures
+from tests.support.plugins.figures import Figures
 from tests.support.running.processes import Running
 
 HERE = Path(__file__).parent

@@ -23,7 +23,7 @@ def test_every_aggregate_of_the_service_is_known() -> None:
 
 
 def test_every_process_manager_is_in_the_table_of_actors() -> None:
-    sources = "".join(path.read_text() for path in (ROOT / "processors").glob("*.py"))
+    sources = "".join(path.read_text() for path in (ROOT / "processors").rglob("*.py"))
 
     assert set(re.findall(r'"(system:\w+)"', sources)) == PROCESSORS.keys()
 

@@ -13,9 +13,9 @@ from psycopg import AsyncConnection
 
 from examples.bookings.serving import listen
 from tests.conftest import reachable_directory
-from tests.daybook.conftest import Serving
 from tests.examples.firm import open_firm, variables_of
 from tests.support.running.processes import ROOT, SECONDS_MAX, environment, eventually
+from tests.support.running.serving import Serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 

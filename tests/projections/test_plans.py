@@ -4,7 +4,7 @@ fills. A batch of a thousand that reads the whole table for each of its rows rea
 import re
 from collections.abc import Iterator
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 from types import ModuleType
 from typing import Any
 
@@ -41,7 +41,7 @@ PARTS = {"SOURCES", "HEAD"}
 def statements() -> Iterator[tuple[str, str]]:
     """Every whole statement with packed parameters."""
     for package in (daybook.eventlog, daybook.projections):
-        for module in iter_modules(package.__path__, f"{package.__name__}."):
+        for module in walk_packages(package.__path__, f"{package.__name__}."):
             yield from _statements_of(import_module(module.name))
 
 

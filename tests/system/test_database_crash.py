@@ -23,9 +23,9 @@ from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.eventlog.postgres.embedded.postmaster import DATABASE, read_postmaster
 from daybook.eventlog.reading.horizon import READ_LAST_POSITION
 from tests.daybook.cli.test_log_view import Following, following
-from tests.daybook.conftest import Made, Serving, postgres_processes
 from tests.support.running.processes import SECONDS_MAX, daybook, eventually
 from tests.support.running.recording import History, load
+from tests.support.running.serving import Made, Serving, postgres_processes
 
 DRAWN_COUNT = 120
 ORDERS_COUNT = 15

@@ -13,10 +13,10 @@ import pytest
 
 from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.projections.registry import READ_MODELS
-from tests.daybook.conftest import Serving
 from tests.support.databases.standby import Pair, replicated, with_debian_postgres
 from tests.support.running.processes import Running, daybook, eventually
 from tests.support.running.recording import History, Recorded, load
+from tests.support.running.serving import Serving
 from tests.system.test_database_crash import Listening, listening, log_positions
 
 COUNT_CAUGHT_UP = """

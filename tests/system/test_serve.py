@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.daybook.conftest import Serving, postgres_processes
 from tests.support.running.processes import daybook, eventually
+from tests.support.running.serving import Serving, postgres_processes
 
 
 def postmaster(data_dir: Path) -> int:

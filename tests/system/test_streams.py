@@ -5,8 +5,8 @@ import signal
 import time
 from http.client import HTTPConnection, HTTPResponse
 
-from tests.daybook.conftest import Serving
 from tests.support.running.processes import SECONDS_MAX
+from tests.support.running.serving import Serving
 
 
 def open_stream(

@@ -32,7 +32,7 @@ async def rest(self, runtime, session):
     return 1.0
 clock_jumps.ClockJumps.work = rest
 sys.argv = ["daybook", *sys.argv[1:]]
-from daybook.cli import main
+from daybook.cli.main import main
 main()
 """
 COMPLETE = "SELECT count(*) FROM log WHERE topic = 'order.completed'"

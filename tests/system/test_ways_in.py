@@ -32,8 +32,8 @@ from daybook.eventlog.transfer.ndjson import read_line
 from daybook.eventlog.transfer.replay import read_export
 from daybook.projections.registry import DECIDERS
 from tests.conftest import fresh_database
-from tests.figures import Figures
 from tests.support.described_values import INSTANTS, NUMBERS, TEXTS
+from tests.support.plugins.figures import Figures
 from tests.support.rebuilds import make_anew, verify
 from tests.support.running.feeds import serving_feed
 from tests.support.ways_in import WAYS, Act, Draw, House, counting_commands, open_house

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from daybook import Client, JobStatus, NewJob
-from tests.daybook.conftest import Serving
 from tests.support.running.processes import Running, eventually
+from tests.support.running.serving import Serving
 
 pytestmark = pytest.mark.slow
 

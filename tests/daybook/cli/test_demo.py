@@ -12,8 +12,8 @@ from urllib.request import urlopen
 import pytest
 
 from tests.conftest import reachable_directory
-from tests.daybook.conftest import Made, Serving, postgres_processes
 from tests.support.running.processes import SECONDS_MAX, Running, daybook, eventually
+from tests.support.running.serving import Made, Serving, postgres_processes
 
 
 class Demo(Running):

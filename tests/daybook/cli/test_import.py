@@ -12,9 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
-import daybook.eventlog.transfer.import_log
-import daybook.eventlog.transfer.import_reader
 from daybook.eventlog.postgres.connections import connect_in_thread, writer_conninfo
+from daybook.eventlog.transfer import import_log, import_reader
 from daybook.eventlog.transfer.import_reader import numbered
 from daybook.projections.rebuild import refill, replay
 from daybook.projections.registry import READ_MODELS
@@ -82,7 +81,7 @@ def export(database: str, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daybook.eventlog.transfer.import_reader, "CHUNK_LINES", 2)
+    monkeypatch.setattr(import_reader, "CHUNK_LINES", 2)
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -164,7 +163,7 @@ def test_a_log_that_is_not_empty_is_left_alone(own_database: str, export: Path) 
 def test_beside_a_service_nothing_is_imported(
     own_database: str, export: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(daybook.eventlog.transfer.import_log, "OTHERS_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(import_log, "OTHERS_SECONDS_MAX", 0.1)
 
     async def work() -> Any:
         async with open_api(own_database):
@@ -218,7 +217,7 @@ def test_a_bad_line_is_named_with_its_reason(
     file = write(tmp_path / "log.ndjson", *good, BAD_LINES[reason](), line(5))
     # What it does not fit to is in the same chunk, or in the log already.
     for chunk_lines in (100, 2):
-        monkeypatch.setattr(daybook.eventlog.transfer.import_reader, "CHUNK_LINES", chunk_lines)
+        monkeypatch.setattr(import_reader, "CHUNK_LINES", chunk_lines)
 
         refused = run(own_database, "import", file)
 
@@ -269,7 +268,7 @@ def test_events_that_do_not_follow_from_each_other_end_it_before_it_is_a_log(
 @pytest.fixture
 def interrupted(own_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A database in which an import has stopped after two lines."""
-    monkeypatch.setattr(daybook.eventlog.transfer.import_reader, "CHUNK_LINES", 2)
+    monkeypatch.setattr(import_reader, "CHUNK_LINES", 2)
     run(own_database, "import", write(tmp_path / "bad.ndjson", line(1), line(2), "{"))
     assert log_size(own_database) == 2
     return own_database

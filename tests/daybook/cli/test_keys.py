@@ -18,7 +18,6 @@ import pytest
 from daybook import Client, Refused
 from daybook.errors import BadSetup
 from tests.conftest import reachable_directory
-from tests.daybook.conftest import Made
 from tests.support.running.processes import (
     ROOT,
     SECONDS_MAX,
@@ -28,6 +27,7 @@ from tests.support.running.processes import (
     environment,
     eventually,
 )
+from tests.support.running.serving import Made
 
 KEYS = {"DAYBOOK_AUTH": "keys"}
 

@@ -14,10 +14,10 @@ from msgspec import Raw
 
 from daybook.cli.event_table import Pretty, summary
 from daybook.projections.time_travel.log_search import TOPICS
-from tests.daybook.conftest import Serving
 from tests.support.committer import open_kitchen, rows
 from tests.support.databases.tcp_proxy import proxy_to
 from tests.support.running.processes import command, daybook, environment, eventually
+from tests.support.running.serving import Serving
 from tests.support.sample_log import fill, fill_many, run
 
 ID = "019b9a2e-0000-7000-8000-000000000001"

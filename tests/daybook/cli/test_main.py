@@ -12,8 +12,8 @@ from psycopg.conninfo import make_conninfo
 import bench
 from daybook.api.server.signals import StopSignals
 from daybook.cli.main import Choice, cli
-from tests.daybook.conftest import Made, Serving, postgres_processes
 from tests.support.running.processes import ROOT, daybook
+from tests.support.running.serving import Made, Serving, postgres_processes
 
 BENCH_THAT_SHOWS_ITS_DATABASE = """
 import click
@@ -41,7 +41,7 @@ def test_it_knows_its_version() -> None:
 
 def test_help_needs_neither_the_server_nor_the_database_driver() -> None:
     script = (
-        "import sys, daybook.cli;"
+        "import sys, daybook.cli.main;"
         "print(sorted({'psycopg', 'starlette', 'uvicorn', 'eventsourcing'} & sys.modules.keys()))"
     )
     loaded = subprocess.run(

@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 from daybook.api.server.signals import StopSignals
 from daybook.cli.main import Choice, cli
 from daybook.eventlog.errors import SetupError
-from tests.daybook.conftest import Serving
 from tests.support.committer import rows
 from tests.support.running.processes import ROOT, command, daybook, environment
+from tests.support.running.serving import Serving
 
 pytestmark = pytest.mark.anyio
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from daybook.eventlog.postgres.embedded import EmbeddedPostgres
-from tests.support.databases.embedded_postgres import ROOT, SUPERVISE, Supervise
+from tests.support.databases.embedded_postgres import SUPERVISE, Supervise
+from tests.support.running.processes import ROOT
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ from daybook.eventlog.postgres.embedded import EmbeddedPostgres, running_conninf
 from daybook.eventlog.postgres.embedded.binaries import choose_binaries
 from tests.support.databases.embedded_postgres import (
     NONSENSE,
-    ROOT,
     SUPERVISE,
     Supervise,
     eventually,
@@ -20,6 +19,7 @@ from tests.support.databases.embedded_postgres import (
     refusal,
     show,
 )
+from tests.support.running.processes import ROOT
 
 
 def test_a_data_directory_of_an_unknown_version_is_refused_with_what_was_found(

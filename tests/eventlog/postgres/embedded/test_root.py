@@ -12,12 +12,12 @@ from daybook.eventlog.postgres.embedded import EmbeddedPostgres
 from daybook.eventlog.postgres.embedded.binaries import choose_binaries
 from tests.support.databases.embedded_postgres import (
     NOBODY,
-    ROOT,
     START_AS_NOBODY,
     as_root,
     postmaster_pid,
     refusal,
 )
+from tests.support.running.processes import ROOT
 
 
 @as_root
