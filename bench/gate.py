@@ -12,10 +12,10 @@ from uuid_utils.compat import uuid7
 
 from bench.harness.rounds import console
 from daybook.api.clock import now
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.event import Event
 from daybook.domain.jobs.job import Job
 from daybook.eventlog.codec import EventMapper
-from daybook.projections.registry import DECIDERS
 
 COUNT = 5_000
 

@@ -26,13 +26,14 @@ from bench.workloads.ticket_load import (
 )
 from bench.write import DatabaseChoice
 from daybook.cli.progress import bar
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.tickets.commands import Join, OpenRestaurant
 from daybook.domain.tickets.restaurant import Profile, Reset
 from daybook.domain.tickets.ticket import Guest
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.writing.committer import Committer
-from daybook.projections.registry import DECIDERS, LIVE_TABLES
+from daybook.projections.registry import LIVE_TABLES
 
 PROCESSES = 2
 RATES = (300, 3000)

@@ -1,8 +1,15 @@
 """Ids that follow from something else, and how they are made quickly: by the thousand, Python's own
 way of making a UUID takes as long as what it is made for."""
 
+import re
 from hashlib import sha1
 from uuid import UUID, SafeUUID
+
+from daybook.domain.patterns import whole
+
+# `UUID()` also accepts braces, URNs, upper case and digits of other scripts.
+UUID_PATTERN = whole("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+CANONICAL_UUID = re.compile(UUID_PATTERN)
 
 _new, _set = object.__new__, object.__setattr__
 _UNKNOWN = SafeUUID.unknown

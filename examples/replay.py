@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
+from daybook.domain.deciders import DECIDERS
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.transfer.ndjson import Line
 from daybook.eventlog.transfer.replay import read_database, read_export
-from daybook.projections.registry import DECIDERS
 
 MAPPER = EventMapper(DECIDERS)
 

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from psycopg.rows import TupleRow
 
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.quarantine import QUARANTINE, Detect, Fault
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.event_faults import examine, fault_in_event
@@ -26,7 +27,6 @@ from daybook.processors.processor import (
     Runtime,
     Session,
 )
-from daybook.projections.registry import DECIDERS
 
 _log = logging.getLogger("daybook")
 

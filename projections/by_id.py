@@ -11,6 +11,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.jobs.job import Job
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order
@@ -20,12 +21,10 @@ from daybook.eventlog.writing.live_table import LiveTable
 from daybook.projections.jobs.jobs import SELECT_JOBS, LiveJobs
 from daybook.projections.orders.bots import SELECT_BOTS, LiveBots
 from daybook.projections.orders.orders import SELECT_ORDERS, LiveOrders
-from daybook.projections.registry import DECIDERS
 
 READ_ORDER = f"{SELECT_ORDERS} WHERE id = %(id)s"
 READ_BOT = f"{SELECT_BOTS} WHERE id = %(id)s"
 READ_JOB = f"{SELECT_JOBS} WHERE id = %(id)s"
-READ_BOTS = f"{SELECT_BOTS} ORDER BY created_at DESC, id DESC"
 
 _ORDERS, _BOTS, _JOBS = LiveOrders(), LiveBots(), LiveJobs()
 _MAPPER = EventMapper(DECIDERS)
@@ -47,12 +46,6 @@ async def one_job(connection: AsyncConnection[TupleRow], job_id: UUID) -> Job | 
     """One that is over, too; None when there never was such a job."""
     found: Job | None = await _one(connection, _JOBS, READ_JOB, job_id)
     return found
-
-
-async def all_bots(connection: AsyncConnection[TupleRow]) -> list[Bot]:
-    """Every bot that is not deleted, newest first."""
-    rows = await connection.execute(READ_BOTS, binary=True)
-    return [_BOTS.load(row) for row in await rows.fetchall()]
 
 
 async def _one(

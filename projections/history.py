@@ -7,11 +7,11 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.event import Decider
 from daybook.domain.quarantine import Fault
 from daybook.eventlog.codec import EventMapper, RecordedEvent
 from daybook.eventlog.event_faults import fault_of, kind_of
-from daybook.projections.registry import DECIDERS
 
 READ_HISTORY = """
 SELECT notification_id, originator_id, originator_version, topic, state,

@@ -8,22 +8,6 @@ from typing import Any
 
 import daybook.eventlog.migrations
 import daybook.projections.migrations
-from daybook.domain.api_keys.key import KEY
-from daybook.domain.clock import CLOCK
-from daybook.domain.event import Decider
-from daybook.domain.jobs.job import JOB
-from daybook.domain.jobs.queue import QUEUE
-from daybook.domain.messages.operation import OPERATION
-from daybook.domain.orders.bot import BOT
-from daybook.domain.orders.order import ORDER
-from daybook.domain.quarantine import QUARANTINE
-from daybook.domain.rebuild import REBUILD
-from daybook.domain.schedules.schedule import SCHEDULE
-from daybook.domain.tickets.data_subject import SUBJECT
-from daybook.domain.tickets.restaurant import RESTAURANT
-from daybook.domain.tickets.ticket import TICKET
-from daybook.domain.upstreams.record import UPSTREAM_RECORD
-from daybook.domain.upstreams.upstream import UPSTREAM
 from daybook.eventlog.reading.follower import Derivable, Projection
 from daybook.eventlog.writing.live_table import LiveTable
 from daybook.projections.api_keys.api_keys import LiveKeys
@@ -44,24 +28,6 @@ from daybook.projections.tickets.restaurants import LiveRestaurants
 from daybook.projections.tickets.tickets import LiveTickets
 from daybook.projections.upstreams.upstream_records import LiveUpstreamRecords
 from daybook.projections.upstreams.upstreams import LiveUpstreams
-
-DECIDERS: tuple[Decider[Any], ...] = (
-    ORDER,
-    BOT,
-    QUEUE,
-    JOB,
-    SCHEDULE,
-    UPSTREAM,
-    UPSTREAM_RECORD,
-    REBUILD,
-    KEY,
-    RESTAURANT,
-    TICKET,
-    SUBJECT,
-    OPERATION,
-    CLOCK,
-    QUARANTINE,
-)
 
 # This order is the order in which every batch of every process locks rows. Two processes with
 # different orders would deadlock: append, and never swap while old processes still run. Lanes are

@@ -14,6 +14,7 @@ from psycopg import AsyncConnection, Connection, ConnectionInfo, errors
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.jobs.create import JOB_NUMBERS, CreateJobs, Enqueued, NewJob
 from daybook.domain.jobs.job import JOB, Job
 from daybook.eventlog.codec import EventMapper
@@ -29,7 +30,6 @@ from daybook.eventlog.writing.live_table import Change, Parameters
 from daybook.eventlog.writing.unit_of_work import BatchDesk
 from daybook.projections.jobs.jobs import LiveJobs
 from daybook.projections.jobs.queues import LiveQueues
-from daybook.projections.registry import DECIDERS
 
 # Who is quicker with a unique key has it: the other waits until that is certain.
 APPEND_NEW_EVENTS = APPEND_EVENTS.replace(

@@ -23,10 +23,10 @@ from prometheus_client.registry import Collector
 from daybook.api.clock import now
 from daybook.api.runtime.service import Service
 from daybook.api.telemetry.request_metrics import Traffic
+from daybook.domain.deciders import DECIDERS
 from daybook.eventlog.errors import UnavailableError
 from daybook.eventlog.writing.histogram import Meter
 from daybook.projections.gauge_readings import Readings, take_readings
-from daybook.projections.registry import DECIDERS
 
 KEEP_SECONDS = 5.0
 # What has not happened yet is told as well: of a count that begins with one, nobody learns that it

@@ -4,13 +4,14 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.quarantine import Quarantine, SetAside
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.eventlog.writing.committer import Committer
 from daybook.projections.quarantine.first_fault import fault_to_set_aside
-from daybook.projections.registry import DECIDERS, LIVE_TABLES
+from daybook.projections.registry import LIVE_TABLES
 
 
 async def set_aside(conninfo: str, aggregate_id: UUID, *, reason: str, actor: str) -> Quarantine:

@@ -18,6 +18,7 @@ from starlette.types import Receive, Scope
 from daybook.api.http.body_limits import Skeleton, check_depth, check_sizes
 from daybook.api.http.problems import BadInputError
 from daybook.api.settings.limits import KILOBYTE, STANDARD_LIMITS, LimitSettings
+from daybook.domain.ids import CANONICAL_UUID, UUID_PATTERN
 from daybook.domain.patterns import sentence_in_ecma, whole
 from daybook.domain.values import NAME_CHARACTERS_MAX, NAME_PATTERN, REASON_CHARACTERS_MAX, texts_in
 
@@ -26,9 +27,6 @@ BATCH_MAX = 1000
 USER_ID_CHARACTERS_MAX = 200
 IDEMPOTENCY_KEY_CHARACTERS_MAX = 255
 
-# Python's own reader of UUIDs also takes braces, URNs, upper case and digits of other scripts.
-UUID_PATTERN = whole("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-CANONICAL_UUID = re.compile(UUID_PATTERN)
 NAME = re.compile(NAME_PATTERN)
 VISIBLE_ASCII = "[!-~]"
 IDEMPOTENCY_KEY = re.compile(b"%b{1,%d}" % (VISIBLE_ASCII.encode(), IDEMPOTENCY_KEY_CHARACTERS_MAX))

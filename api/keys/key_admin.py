@@ -8,12 +8,13 @@ from uuid_utils.compat import uuid7
 
 from daybook.domain.api_keys.key import Key
 from daybook.domain.command import Command
+from daybook.domain.deciders import DECIDERS
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.eventlog.writing.committer import Committer
 from daybook.projections.api_keys.api_keys import all_keys
-from daybook.projections.registry import DECIDERS, LIVE_TABLES
+from daybook.projections.registry import LIVE_TABLES
 
 
 def operator() -> str:

@@ -14,7 +14,8 @@ from zlib import crc32
 
 from msgspec import Struct
 
-PREFIX = "dbk_"
+from daybook.domain.api_keys.key import KEY_PREFIX
+
 NAME_LENGTH = 12
 SECRET_BYTES = 32
 
@@ -43,7 +44,7 @@ class WrittenKey(Struct, frozen=True, gc=False):
         return [("kind", self.kind), ("name", self.name)]
 
     def write(self) -> str:
-        body = f"{PREFIX}{self.kind}_{self.name}_{self.secret.decode()}"
+        body = f"{KEY_PREFIX}{self.kind}_{self.name}_{self.secret.decode()}"
         return f"{body}_{_checksum(body.encode())}"
 
 

@@ -23,6 +23,7 @@ from daybook.api.http.request_reader import Id, bad_request, unprocessable
 from daybook.api.keys.access import AUDITOR, is_known
 from daybook.api.log.ndjson_stream import LineStream
 from daybook.api.runtime.service import Service
+from daybook.domain.deciders import DECIDERS
 from daybook.eventlog.codec import EventMapper, RecordedEvent
 from daybook.eventlog.transfer.ndjson import (
     PAGE_BYTES,
@@ -34,7 +35,6 @@ from daybook.eventlog.transfer.ndjson import (
     read_line,
     read_page,
 )
-from daybook.projections.registry import DECIDERS
 from daybook.projections.time_travel.log_search import (
     BadRangeError,
     BadSearchError,

@@ -7,45 +7,29 @@ versions are positions alone.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, ClassVar, TypedDict
-from uuid import UUID
 
-import orjson
 from msgspec import Meta
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
-from psycopg_pool import AsyncConnectionPool
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from daybook.api.endpoints.query import Read
-from daybook.api.http.event_json import members_json
 from daybook.api.http.problems import unavailable
 from daybook.api.http.query_parameters import Parameters, read_text
 from daybook.api.http.request_reader import bad_request
-from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import AUDITOR, STAFF, caller_of, forbidden
-from daybook.domain.event import Event
-from daybook.domain.jobs.job import JOB, Job, JobStatus
-from daybook.domain.jobs.queue import QUEUE
-from daybook.domain.orders.bot import BOT
-from daybook.domain.orders.order import ORDER
+from daybook.api.runtime.change_feed import change_json, sse_block
 from daybook.domain.patterns import whole
-from daybook.domain.tickets.restaurant import RESTAURANT
-from daybook.domain.tickets.ticket import TICKET, Ticket, TicketStatus
-from daybook.eventlog.codec import EventMapper, RecordedEvent, UnreadableEvent
 from daybook.eventlog.errors import UnavailableError
-from daybook.eventlog.notifier import Wakeups
-from daybook.eventlog.reading.epochs import Place, epoch_of
+from daybook.eventlog.reading.epochs import Place
 from daybook.eventlog.reading.subscription import Subscription, SubscriptionEndedError
 from daybook.eventlog.reading.tail import Tail, TooManySubscriptionsError
-from daybook.projections.jobs.job_labels import JobLabel, read_labels
 
 HEARTBEAT_SECONDS = 15.0
 # A client that takes nothing for so long is gone, even if its connection is not.
@@ -83,108 +67,6 @@ HEADERS = {
 }
 
 Shut = Callable[[], Coroutine[Any, Any, None]]
-
-_DECIDERS = (ORDER, BOT, JOB, QUEUE, RESTAURANT, TICKET)
-_NAMES = {kind: decider.name for decider in _DECIDERS for kind in decider.events}
-
-# How a job stands after each of its events, and how a ticket does: of both no more is told.
-_STATUSES: Mapping[type[Event], JobStatus] = {
-    Job.Created: JobStatus.PENDING,
-    Job.Claimed: JobStatus.PROCESSING,
-    Job.Completed: JobStatus.COMPLETED,
-    Job.Failed: JobStatus.PENDING,
-    Job.Released: JobStatus.PENDING,
-    Job.Snoozed: JobStatus.PENDING,
-    Job.Rescheduled: JobStatus.PENDING,
-    Job.Requeued: JobStatus.PENDING,
-    Job.MovedToDLQ: JobStatus.DEAD,
-    Job.Cancelled: JobStatus.CANCELLED,
-}
-_TICKET_STATUSES: Mapping[type[Event], TicketStatus] = {
-    Ticket.Created: TicketStatus.WAITING,
-    Ticket.Called: TicketStatus.CALLED,
-    Ticket.Recalled: TicketStatus.CALLED,
-    Ticket.Seated: TicketStatus.SEATED,
-    Ticket.NoShow: TicketStatus.NO_SHOW,
-    Ticket.Returned: TicketStatus.WAITING,
-    Ticket.Cancelled: TicketStatus.CANCELLED,
-    Ticket.Transferred: TicketStatus.WAITING,
-}
-assert set(_STATUSES) == set(JOB.events), "every event of a job says how it stands"
-assert set(_TICKET_STATUSES) == set(TICKET.events), "every event of a ticket says how it stands"
-
-
-def changes(
-    conninfo: str,
-    *,
-    mapper: EventMapper,
-    wakeups: Wakeups,
-    readers: AsyncConnectionPool[AsyncConnection[TupleRow]],
-) -> Tail:
-    """The tail of the log that all streams of a process share."""
-    return Tail(
-        conninfo, mapper=mapper, kinds=_NAMES, render=render, wakeups=wakeups, readers=readers
-    )
-
-
-class ChangeJSON(TypedDict):
-    """What happened: `data` are the members of the event of that topic. Of a job, whose payload
-    and result may be large, `data` says only its queue, type and status; of a ticket, which is
-    somebody's, only its status."""
-
-    position: int
-    topic: str
-    id: UUID
-    version: int
-    recordedAt: Moment
-    data: dict[str, Any]
-
-
-def change_json(recorded: RecordedEvent, labels: Mapping[UUID, JobLabel]) -> ChangeJSON:
-    event = recorded.event
-    return {
-        "position": recorded.position,
-        "topic": recorded.topic if isinstance(event, UnreadableEvent) else event.topic,
-        "id": recorded.originator_id,
-        "version": recorded.originator_version,
-        "recordedAt": moment(recorded.recorded_at),
-        "data": _data(event, labels.get(recorded.originator_id)),
-    }
-
-
-def _data(event: Event, label: JobLabel | None) -> dict[str, Any]:
-    if ticket_status := _TICKET_STATUSES.get(type(event)):
-        return {"status": ticket_status}
-    if isinstance(event, UnreadableEvent):
-        return {"unreadable": event.error}
-    status = _STATUSES.get(type(event))
-    if status is None:
-        return members_json(event)
-    if label is None:
-        # The event that created the job cannot be read.
-        return {"status": status}
-    return {"queue": label.queue, "type": label.type, "status": status}
-
-
-async def render(
-    connection: AsyncConnection[TupleRow], events: Sequence[RecordedEvent]
-) -> list[bytes]:
-    jobs = {recorded.originator_id for recorded in events if type(recorded.event) in _STATUSES}
-    labels = await read_labels(connection, [*jobs]) if jobs else {}
-    epoch = await epoch_of(connection)
-    return [
-        _block(
-            Place(recorded.position, epoch),
-            _NAMES.get(type(recorded.event)) or recorded.topic.partition(".")[0],
-            change_json(recorded, labels),
-        )
-        for recorded in events
-    ]
-
-
-def _block(place: Place, name: str, data: Any) -> bytes:
-    said = str(place).encode(), name.encode(), orjson.dumps(data)
-    return b"id: %b\nevent: %b\ndata: %b\n\n" % said
 
 
 class RewoundJSON(TypedDict):
@@ -245,7 +127,7 @@ class EventStream(Response):
         await _send(send, b"retry: %d\nid: %b\n\n" % (COME_BACK_MS, str(place).encode()))
         if subscription.asked is not None:
             rewound: RewoundJSON = {"position": place.position, "asked": subscription.asked}
-            await _send(send, _block(place, "rewound", rewound))
+            await _send(send, sse_block(place, "rewound", rewound))
         try:
             while True:
                 events = await subscription.next(self._pulse_seconds or HEARTBEAT_SECONDS)
@@ -260,7 +142,7 @@ class EventStream(Response):
         if self._pulse_seconds is None:
             return b":\n\n"
         position = max(self._tail.position, subscription.position)
-        return _block(self._tail.place(position), "pulse", {"position": position})
+        return sse_block(self._tail.place(position), "pulse", {"position": position})
 
 
 async def _send(send: Send, body: bytes, *, is_last: bool = False) -> None:

@@ -26,11 +26,11 @@ from daybook.api.keys.access import (
     unknown_key,
 )
 from daybook.api.keys.key_cache import Keyring
-from daybook.api.keys.key_format import PREFIX
 from daybook.api.login.csrf import no_token, shows_token, token_of
 from daybook.api.login.failed_attempts import FailedKeys
 from daybook.api.settings.public_hosts import KnownHosts
 from daybook.api.telemetry.structured_log import happened
+from daybook.domain.api_keys.key import KEY_PREFIX
 from daybook.domain.api_keys.scope import Scope as KeyScope
 
 SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
@@ -242,7 +242,7 @@ def _cookie(headers: Sequence[bytes], name: bytes) -> bytes | None:
 
 
 def _has_secret(query: bytes) -> bool:
-    if PREFIX.encode() in query:
+    if KEY_PREFIX.encode() in query:
         return True
     pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
     return any(name.lower() in SECRET_NAMES for name, _ in pairs)

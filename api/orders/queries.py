@@ -16,7 +16,8 @@ from daybook.api.keys.access import AUDITOR, BOT, CLIENT, STAFF, caller_of, sees
 from daybook.api.runtime.service import Service
 from daybook.domain.errors import NotFoundError
 from daybook.domain.orders.order import OrderStatus
-from daybook.projections.by_id import all_bots, one_bot, one_order
+from daybook.projections.by_id import one_bot, one_order
+from daybook.projections.orders.bots import all_bots
 from daybook.projections.orders.order_list import read_orders
 from daybook.projections.page_cursor import CURSOR_LENGTH_MAX, BadCursorError
 from daybook.projections.time_travel.lists import bots_as_of, orders_as_of

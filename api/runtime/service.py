@@ -27,12 +27,13 @@ from daybook.api.http.read_position import (
     is_there,
 )
 from daybook.api.keys.key_cache import Keyring
-from daybook.api.log.sse import changes
 from daybook.api.runtime.background.task import Errands
+from daybook.api.runtime.change_feed import open_change_feed
 from daybook.api.runtime.guest_encryption import GuestBook
 from daybook.api.runtime.guest_master_key import ServiceKey
 from daybook.api.runtime.job_waiters import JobBell
 from daybook.api.runtime.load_shedding import Admission, Thresholds
+from daybook.domain.deciders import DECIDERS
 from daybook.eventlog.async_tasks import end
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import StorageFullError, UnavailableError
@@ -56,7 +57,7 @@ from daybook.processors.registry import all_processors
 from daybook.processors.upstreams.poller import Upstreams
 from daybook.processors.webhooks.deliveries import Deliveries
 from daybook.processors.webhooks.webhook import Webhook
-from daybook.projections.registry import DECIDERS, LIVE_TABLES, NOTIFICATIONS, READ_MODELS
+from daybook.projections.registry import LIVE_TABLES, NOTIFICATIONS, READ_MODELS
 
 _log = logging.getLogger("daybook")
 # Whoever asks for a reader in vain is told; the pool would say it again at every attempt.
@@ -139,7 +140,9 @@ class Service:
         self._noters = _pool("noters", noting_conninfo(conninfo), size_max=NOTERS_MAX)
         self._noting = asyncio.Semaphore(NOTERS_MAX)
         self.guests = GuestBook(guest_key, self.note)
-        self.tail = changes(conninfo, mapper=mapper, wakeups=self.wakeups, readers=self.readers)
+        self.tail = open_change_feed(
+            conninfo, mapper=mapper, wakeups=self.wakeups, readers=self.readers
+        )
         self.bell = JobBell(self.readers, self.wakeups)
         self.followers_off = () if webhook else (NOTIFICATIONS,)
         self.errands = Errands(conninfo, followers_off=self.followers_off)

@@ -19,11 +19,11 @@ from structlog.processors import JSONRenderer
 from structlog.stdlib import ProcessorFormatter
 from structlog.typing import EventDict
 
-from daybook.api.http.request_reader import CANONICAL_UUID
-from daybook.api.keys.key_format import PREFIX
 from daybook.api.telemetry import counters
 from daybook.api.telemetry.log_flood_limit import LineLimit
 from daybook.api.telemetry.request_context import REQUEST, request_context
+from daybook.domain.api_keys.key import KEY_PREFIX
+from daybook.domain.ids import CANONICAL_UUID
 from daybook.printable import printable_json
 
 logger = logging.getLogger("daybook.happenings")
@@ -36,7 +36,7 @@ COUNTERS: Mapping[str, Counter] = {
 }
 
 MASKED = "…"
-KEY = re.compile(rf"{PREFIX}[\w-]+")
+KEY = re.compile(rf"{KEY_PREFIX}[\w-]+")
 # Fields of this name are never for a log, whoever says them.
 PERSONAL = re.compile(r"name|mobile|phone|guest|sealed|address", re.IGNORECASE)
 # Digits as people write a number, long enough for one, and not part of an id or a moment.

@@ -12,6 +12,7 @@ from uuid_utils.compat import uuid7
 
 from bench.harness.rounds import Round
 from daybook.domain.command import Command, Together
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.orders.claim import CompletedVia
 from daybook.domain.orders.commands import ClaimOrder, CompleteOrder, CreateBot, CreateOrder
 from daybook.domain.orders.order import Order, OrderKind
@@ -23,7 +24,7 @@ from daybook.eventlog.postgres.pipeline import Link
 from daybook.eventlog.writing.batch import Batch
 from daybook.eventlog.writing.batch_needs import Submission
 from daybook.eventlog.writing.committer import Committer
-from daybook.projections.registry import DECIDERS, LIVE_TABLES
+from daybook.projections.registry import LIVE_TABLES
 
 POOL_SIZE = 16
 MAPPER = EventMapper(DECIDERS)

@@ -1,8 +1,8 @@
 """Slow clients by the hundred: half of them never finish their headers, half never their body.
 
-They run in a process of their own (`python -m bench.workloads.slow_client_load PORT COUNT`), so that
-their own cost is not part of the measurement. The process holds its connections until its input is
-closed, then prints how long each connection lasted, in seconds.
+They run in a process of their own (`python -m bench.workloads.slow_client_load PORT COUNT`), so
+that their cost is not part of the measurement. The process holds its connections until its input
+is closed, then prints how long each connection lasted, in seconds.
 """
 
 import asyncio

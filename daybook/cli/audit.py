@@ -142,12 +142,13 @@ async def _derive(conninfo: str, wanted: "Derivation") -> "TupleRow":
     from psycopg.sql import SQL, Identifier
 
     from daybook.audit.service_database import DIGEST
+    from daybook.domain.deciders import DECIDERS
     from daybook.eventlog.codec import EventMapper
     from daybook.eventlog.postgres.connections import connect
     from daybook.eventlog.reading.follower import READ_EVENTS, READ_EVENTS_OF_TOPICS
     from daybook.eventlog.reading.skip_unreadable import apply_readable
     from daybook.projections.quarantine.quarantines import set_aside_ids
-    from daybook.projections.registry import DECIDERS, READ_MODELS, WRITTEN_MODELS
+    from daybook.projections.registry import READ_MODELS, WRITTEN_MODELS
 
     mapper = EventMapper(DECIDERS)
     (model,) = (one for one in (*WRITTEN_MODELS, *READ_MODELS) if one.name == wanted.name)

@@ -13,6 +13,7 @@ from daybook.api.server.database import clear_sentences, prepare
 from daybook.api.server.signals import Stop
 from daybook.cli.progress import bar
 from daybook.cli.terminal import say
+from daybook.domain.deciders import DECIDERS
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.postgres.connections import connect, connect_in_thread, owner_conninfo
@@ -20,7 +21,6 @@ from daybook.eventlog.transfer.import_log import Import, Progress, privileges_se
 from daybook.eventlog.transfer.import_reader import BadLineError, Checker, open_lines
 from daybook.projections.rebuild.errors import RebuildError
 from daybook.projections.rebuild.refill import DERIVED_TABLES, refill
-from daybook.projections.registry import DECIDERS
 
 if TYPE_CHECKING:
     from daybook.cli.main import Choice

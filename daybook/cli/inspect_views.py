@@ -14,6 +14,7 @@ from daybook.api.http.timestamps import bot_json, order_json
 from daybook.api.jobs.responses import job_dict, standing_json
 from daybook.api.tickets.responses import restaurant_json
 from daybook.api.tickets.responses import standing_json as ticket_standing_json
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.jobs.job import Job
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order
@@ -21,7 +22,6 @@ from daybook.domain.tickets.ticket import Ticket
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.reading.fold import fold_histories
 from daybook.projections.jobs.job_filter import SECTIONS
-from daybook.projections.registry import DECIDERS
 from daybook.projections.time_travel.lists import (
     bots_as_of,
     jobs_as_of,

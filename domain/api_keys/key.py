@@ -26,6 +26,9 @@ from daybook.domain.values import (
 )
 from daybook.domain.visibility import Bounds
 
+KEY_PREFIX = "dbk_"
+"""The first characters of every key, by which scanners and redaction find it."""
+
 EVERY_QUEUE = "*"
 DAY_SECONDS = 24 * 3600
 OVERLAP_SECONDS_MAX = 366 * DAY_SECONDS

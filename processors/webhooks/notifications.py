@@ -13,6 +13,7 @@ from msgspec import Raw, Struct, json
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.event import Event
 from daybook.domain.jobs.create import NewJob, unique_id
 from daybook.domain.jobs.job import UniqueScope
@@ -21,7 +22,6 @@ from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.reading.follower import SETTLING_SECONDS, Follower
 from daybook.processors.processor import POLL_SECONDS, Hears, Processor, Runtime, Session
-from daybook.projections.registry import DECIDERS
 from daybook.projections.transactional_enqueue import enqueue_async
 
 ACTOR = "system:notifications"

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from msgspec.structs import asdict, replace
 
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.jobs.job import Job
 from daybook.domain.quarantine import Quarantine, QuarantineStatus
 from daybook.eventlog.codec import EventMapper
@@ -17,7 +18,7 @@ from daybook.projections.doctor.backlog_checks import OF_THE_WORK
 from daybook.projections.doctor.database_checks import OF_THE_HOUSE, examine_followers
 from daybook.projections.doctor.finding import NAMED_MAX, Connection, Finding, Health
 from daybook.projections.quarantine.quarantines import all_quarantines
-from daybook.projections.registry import DECIDERS, LIVE_TABLES
+from daybook.projections.registry import LIVE_TABLES
 from daybook.projections.snapshot import begin_snapshot
 
 # So many rows of a live table are compared with the log: all of them as a rule.

@@ -8,7 +8,7 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order, OrderStatus
-from daybook.projections.by_id import all_bots
+from daybook.projections.orders.bots import all_bots
 from daybook.projections.orders.finished_orders import FinishedOrders
 from daybook.projections.orders.order_list import read_section
 from daybook.projections.snapshot import enter_snapshot

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import json
+from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.orders.bot import BOT, Bot
@@ -156,3 +157,13 @@ def _read_errors(text: str) -> tuple[str, ...]:
 
 def _write_errors(errors: tuple[str, ...]) -> str:
     return json.encode(errors).decode() if errors else NO_ERRORS
+
+
+READ_BOTS = f"{SELECT_BOTS} ORDER BY created_at DESC, id DESC"
+_BOTS = LiveBots()
+
+
+async def all_bots(connection: AsyncConnection[TupleRow]) -> list[Bot]:
+    """Every bot that is not deleted, newest first."""
+    rows = await connection.execute(READ_BOTS, binary=True)
+    return [_BOTS.load(row) for row in await rows.fetchall()]

@@ -5,11 +5,11 @@ from uuid import UUID
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.errors import NotFoundError, ReadableAggregateError
 from daybook.domain.quarantine import Fault
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.event_faults import READ_AGGREGATE, fault_of
-from daybook.projections.registry import DECIDERS
 
 _MAPPER = EventMapper(DECIDERS)
 

@@ -14,13 +14,14 @@ from msgspec import Struct
 from uuid_utils.compat import uuid7
 
 from daybook.domain.command import Command
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.rebuild import BeginRebuild, EndRebuild, Found, RebuildAction
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.writing.committer import Committer
 from daybook.projections.rebuild.comparison import Comparison
 from daybook.projections.rebuild.targets import Target
-from daybook.projections.registry import DECIDERS, LIVE_TABLES
+from daybook.projections.registry import LIVE_TABLES
 
 ERROR_CHARACTERS_MAX = 2000
 STOPPED = "It was stopped; the same command goes on from there."

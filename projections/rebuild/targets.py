@@ -12,6 +12,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Composed, Identifier
 
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.event import State
 from daybook.domain.soundness import fault_in
 from daybook.eventlog.codec import EventMapper, FollowedEvent
@@ -22,7 +23,7 @@ from daybook.eventlog.reading.follower import Cursor, Derivable
 from daybook.eventlog.reading.skip_unreadable import apply_readable
 from daybook.eventlog.writing.live_table import LiveTable
 from daybook.projections.rebuild.errors import UnfoldableEventError
-from daybook.projections.registry import DECIDERS, LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
+from daybook.projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 
 MAPPER = EventMapper(DECIDERS)
 

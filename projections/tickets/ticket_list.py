@@ -14,12 +14,12 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.tickets.restaurant import Restaurant, Wait, wait_at
 from daybook.domain.tickets.ticket import ID_VERSION, Ticket, TicketStatus
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.reading.fold import fold_histories, refuse_unreadable
 from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
-from daybook.projections.registry import DECIDERS
 from daybook.projections.snapshot import TAIL_MAX, ListBehindError, enter_snapshot
 from daybook.projections.tickets.finished_tickets import (
     READ_FINISHED_TICKETS,

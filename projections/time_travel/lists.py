@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.event import Event
 from daybook.domain.jobs.job import JOB, Job, JobStatus
 from daybook.domain.jobs.queue import QUEUE, Lanes, Limits, Queue
@@ -21,7 +22,6 @@ from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.reading.fold import fold_histories
 from daybook.projections.jobs.queue_stats import QueueStanding
 from daybook.projections.orders.order_cursor import SECTIONS
-from daybook.projections.registry import DECIDERS
 from daybook.projections.time_travel.state_as_of import READ_INSTANT, Past
 
 # Finished aggregates are found by walking back from the position. Deleted ones are passed over in

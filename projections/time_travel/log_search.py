@@ -7,12 +7,12 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.errors import BadValueError
 from daybook.domain.values import INSTANT_FIRST, INSTANT_LAST, Instant, checked
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.reading.settled_position import settled_position
 from daybook.eventlog.transfer.ndjson import Walk, Wanted
-from daybook.projections.registry import DECIDERS
 from daybook.projections.time_travel.state_as_of import position_of
 
 # Writers at the same moment draw positions and look at the clock in no fixed order.

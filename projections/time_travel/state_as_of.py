@@ -15,12 +15,13 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier
 
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.event import Decider, State
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.reading.fold import fold_histories
 from daybook.eventlog.writing.live_table import LiveTable
 from daybook.eventlog.writing.unreadable_rows import unreadable_condition
-from daybook.projections.registry import DECIDERS, LIVE_TABLES
+from daybook.projections.registry import LIVE_TABLES
 from daybook.projections.time_travel.checkpoints import Checkpoint, latest_checkpoint, twin_of
 
 CHUNK = 2000

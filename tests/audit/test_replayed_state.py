@@ -12,8 +12,8 @@ from daybook.audit.entries import ExportFile
 from daybook.audit.invariant import Case, Verdict
 from daybook.audit.replayed_state import World, find_deciders
 from daybook.audit.runner import check
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.orders.order import Order, OrderStatus
-from daybook.projections.registry import DECIDERS
 from tests.audit.histories.in_memory import Story, judge
 from tests.support.running.processes import ROOT
 

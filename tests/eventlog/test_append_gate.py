@@ -20,6 +20,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.api.http.event_json import members_json
 from daybook.api.jobs.responses import job_dict
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.jobs.create import CreateJobs
 from daybook.domain.jobs.job import JOB, Job
 from daybook.domain.jobs.work import Outcome
@@ -28,7 +29,6 @@ from daybook.domain.values import INSTANT_FIRST, INSTANT_LAST
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import UnreadableEventError
 from daybook.eventlog.origin import Origin
-from daybook.projections.registry import DECIDERS
 from daybook.projections.transactional_enqueue import enqueue
 from tests.support.committer import fold_of_the_log, live_rows, rows
 from tests.support.jobs import new_job, open_workshop

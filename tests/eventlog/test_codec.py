@@ -9,12 +9,12 @@ import pytest
 from eventsourcing.persistence import StoredEvent
 from msgspec import Struct, ValidationError
 
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.event import Decider, Event, events_of
 from daybook.domain.orders.claim import CompletedVia
 from daybook.domain.orders.order import Order
 from daybook.eventlog.codec import DomainEvent, EventMapper
 from daybook.eventlog.errors import UnknownTopicError
-from daybook.projections.registry import DECIDERS
 from tests.support.committer import MAPPER
 from tests.support.running.processes import ROOT
 

@@ -12,6 +12,7 @@ from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
 from daybook.api.runtime.service import Service
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.orders.order import ORDER
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors import leader
@@ -23,7 +24,7 @@ from daybook.processors.upstreams.poller import Upstreams
 from daybook.processors.webhooks.deliveries import Deliveries
 from daybook.processors.webhooks.notifications import Announcing, Notifications
 from daybook.processors.webhooks.webhook import Webhook
-from daybook.projections.registry import DECIDERS, LIVE_TABLES
+from daybook.projections.registry import LIVE_TABLES
 from tests.support.committer import MAPPER, Kitchen, eventually
 from tests.support.jobs import Workshop
 

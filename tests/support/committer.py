@@ -10,6 +10,7 @@ import psycopg
 from uuid_utils.compat import uuid7
 
 from daybook.domain.command import Command
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.event import State
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.claim import CompletedVia, CompletionMode
@@ -25,7 +26,7 @@ from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Origin, Receipt
 from daybook.eventlog.postgres.connections import connect_in_thread, owner_conninfo
 from daybook.eventlog.writing.committer import Committer, OnCommit, tell_nobody
-from daybook.projections.registry import DECIDERS, LIVE_TABLES
+from daybook.projections.registry import LIVE_TABLES
 
 MAPPER = EventMapper(DECIDERS)
 

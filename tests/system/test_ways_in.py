@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 import daybook.domain
 from daybook.cli.import_ import _derive, _import_lines
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.soundness import fault_in
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.event_faults import fault_of
@@ -30,7 +31,6 @@ from daybook.eventlog.transfer.import_log import Import
 from daybook.eventlog.transfer.import_reader import BadLineError, Checker
 from daybook.eventlog.transfer.ndjson import read_line
 from daybook.eventlog.transfer.replay import read_export
-from daybook.projections.registry import DECIDERS
 from tests.conftest import fresh_database
 from tests.support.described_values import INSTANTS, NUMBERS, TEXTS
 from tests.support.plugins.figures import Figures

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.api_keys import issue, refresh
 from tests.support.committer import rows
+from tests.support.running.processes import ROOT
 from tests.support.running.socket_server import Heard, Live, open_live, request
 
 pytestmark = pytest.mark.anyio
@@ -115,4 +116,4 @@ def test_every_row_is_there_and_what_it_names_is_a_test() -> None:
         assert ("status" in case) + ("test" in case) + ("left_out" in case) == 1, case
         if "test" in case:
             name, _, test = case["test"].partition("::")
-            assert f"def {test}(" in (HERE / name).read_text(encoding="utf-8"), case
+            assert f"def {test}(" in (ROOT / "tests" / name).read_text(encoding="utf-8"), case

@@ -17,8 +17,8 @@ import daybook.eventlog.transfer.ndjson
 from daybook.api.endpoints.query import NDJSON
 from daybook.api.http.event_json import _camel
 from daybook.api.log import events as events_module
+from daybook.domain.deciders import DECIDERS
 from daybook.eventlog.postgres.connections import owner_conninfo
-from daybook.projections.registry import DECIDERS
 from tests.support.asgi_client import Answer, Api, open_api
 from tests.support.committer import Kitchen, eventually, rows
 from tests.support.databases.tcp_proxy import proxy_to

@@ -270,7 +270,7 @@ def test_a_route_that_does_not_say_for_whom_it_is_keeps_the_application_from_sta
     class Nothing:
         keyring = None
 
-    with pytest.raises(SetupError, match=r"/api/forgotten.*does not say for whom it is"):
+    with pytest.raises(SetupError, match=r"/api/forgotten.*declares no scope"):
         # It is refused before anybody asks a service for anything.
         App(Nothing(), some_settings(), routes=[*ROUTES, Route("/api/forgotten", forgotten)])  # type: ignore[arg-type]
 

@@ -14,6 +14,7 @@ from uuid_utils.compat import uuid7
 
 import daybook.eventlog.reading.subscription
 import daybook.eventlog.reading.tail
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.orders.order import Order, OrderKind
 from daybook.eventlog.codec import RecordedEvent
 from daybook.eventlog.errors import UnavailableError
@@ -23,7 +24,7 @@ from daybook.eventlog.reading.epochs import Place
 from daybook.eventlog.reading.subscription import Subscription, SubscriptionEndedError
 from daybook.eventlog.reading.tail import Tail, TooManySubscriptionsError
 from daybook.eventlog.writing.committer import Committer
-from daybook.projections.registry import DECIDERS, LIVE_TABLES
+from daybook.projections.registry import LIVE_TABLES
 from tests.support.committer import MAPPER, Kitchen, open_kitchen, rows
 from tests.support.databases.tcp_proxy import proxy_to
 

@@ -25,7 +25,8 @@ from daybook.domain.orders.order import Order, OrderKind, OrderStatus
 from daybook.eventlog.notifier import Wakeups
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.eventlog.reading.follower import Follower
-from daybook.projections.by_id import all_bots, one_bot, one_order
+from daybook.projections.by_id import one_bot, one_order
+from daybook.projections.orders.bots import all_bots
 from daybook.projections.orders.finished_orders import FinishedOrders
 from daybook.projections.orders.order_cursor import Place
 from daybook.projections.orders.order_list import find_complete, read_orders

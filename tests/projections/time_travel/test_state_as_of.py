@@ -10,12 +10,12 @@ import pytest
 from psycopg import AsyncConnection
 from uuid_utils.compat import uuid7
 
+from daybook.domain.deciders import DECIDERS
 from daybook.domain.jobs.manage import CancelJob, RetryJob
 from daybook.domain.jobs.work import Outcome
 from daybook.domain.orders.commands import DeleteOrder, RestoreOrder
 from daybook.domain.orders.order import Order, OrderKind
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
-from daybook.projections.registry import DECIDERS
 from daybook.projections.time_travel.checkpoints import take_checkpoints
 from daybook.projections.time_travel.state_as_of import Past, position_of
 from tests.support.committer import MAPPER, open_kitchen, rows

@@ -133,7 +133,7 @@ def children() -> list[int]:
     return [
         int(one)
         for one in found
-        if b"api.errands.process" in Path(f"/proc/{one}/cmdline").read_bytes()
+        if b"daybook.api.server.background_process" in Path(f"/proc/{one}/cmdline").read_bytes()
     ]
 
 

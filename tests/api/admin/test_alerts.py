@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.running.processes import ROOT
+
 HERE = Path(__file__).parent
-OPERATE = HERE.parents[1] / "docs" / "operate"
+OPERATE = ROOT / "docs" / "operate"
 PROMTOOL = shutil.which("promtool")
 ANALYZE = shutil.which("systemd-analyze")
 with_promtool = pytest.mark.skipif(PROMTOOL is None, reason="apt-get install prometheus")
