@@ -43,18 +43,22 @@ class Migration(Struct, frozen=True):
         return sha256(self.text.encode()).hexdigest()
 
 
-def migrations_in(packages: Sequence[ModuleType]) -> Iterator[Migration]:
-    """Package by package, in the order of their layers, and by number within each."""
-    for package in packages:
-        layer = package.__name__.split(".")[-2]
-        for file in sorted(files(package).iterdir(), key=lambda entry: entry.name):
-            if _NUMBERED.fullmatch(file.name):
-                yield Migration(f"{layer}/{file.name.removesuffix('.sql')}", file.read_text())
+def migrations_in(packages: Sequence[ModuleType]) -> list[Migration]:
+    """The migrations of all packages, by number: numbers are unique across packages."""
+    found = [migration for package in packages for migration in _in_package(package)]
+    return sorted(found, key=lambda migration: migration.name.partition("/")[2])
+
+
+def _in_package(package: ModuleType) -> Iterator[Migration]:
+    layer = package.__name__.split(".")[-2]
+    for file in files(package).iterdir():
+        if _NUMBERED.fullmatch(file.name):
+            yield Migration(f"{layer}/{file.name.removesuffix('.sql')}", file.read_text())
 
 
 def migrate(conninfo: str, packages: Sequence[ModuleType]) -> list[str]:
     """Applies what is missing and returns the names of what was applied."""
-    wanted = list(migrations_in(packages))
+    wanted = migrations_in(packages)
     try:
         with connect_in_thread(owner_conninfo(conninfo)) as connection:
             if not _missing(_applied(connection), wanted):
@@ -89,21 +93,24 @@ def _applied(connection: Connection[TupleRow]) -> dict[str, str]:
 
 
 def _missing(applied: dict[str, str], wanted: list[Migration]) -> list[Migration]:
-    known = {migration.name: migration.digest for migration in wanted}
-    layers = {_layer(name) for name in known}
+    """A migration is identified by its digest: earlier versions recorded the same files under other
+    numbers."""
+    names = {migration.name for migration in wanted}
+    digests = {migration.digest for migration in wanted}
+    layers = {_layer(name) for name in names}
     applied = {name: digest for name, digest in applied.items() if _layer(name) in layers}
-    if newer := sorted(applied.keys() - known.keys()):
+    unknown = sorted(name for name, digest in applied.items() if digest not in digests)
+    if changed := [name for name in unknown if name in names]:
         raise SetupError(
-            f"The database was set up by a newer Daybook (it has {newer[-1]}): "
+            f"Migration {changed[0]} is not the one this database was set up with: "
+            "restore the file as it was and put the change into a new migration."
+        )
+    if unknown:
+        raise SetupError(
+            f"The database was set up by a newer Daybook (it has {unknown[-1]}): "
             "start that version, or use another database."
         )
-    for name, digest in applied.items():
-        if known[name] != digest:
-            raise SetupError(
-                f"Migration {name} is not the one this database was set up with: "
-                "restore the file as it was and put the change into a new migration."
-            )
-    return [migration for migration in wanted if migration.name not in applied]
+    return [migration for migration in wanted if migration.digest not in applied.values()]
 
 
 def _layer(name: str) -> str:

@@ -86,6 +86,28 @@ def test_eight_processes_that_start_at_once_set_an_empty_database_up_once(
     assert applied == [0] * 7 + [len(list(migrations_in(MIGRATIONS)))]
 
 
+def test_numbers_of_migrations_are_unique_across_packages_and_have_no_gap() -> None:
+    numbers = [int(one.name.partition("/")[2][:4]) for one in migrations_in(MIGRATIONS)]
+
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_a_migration_that_an_earlier_version_recorded_under_another_number_is_not_applied_again(
+    own_database: str,
+) -> None:
+    former = {
+        "projections/0009_orders": "projections/0001_kitchen",
+        "projections/0021_api_keys": "projections/0013_keys",
+        "eventlog/0008_rate_limit_refunds": "eventlog/0017_given_back",
+    }
+    with psycopg.connect(owner_conninfo(own_database), autocommit=True) as owner:
+        for name, recorded in former.items():
+            change = "UPDATE migrations SET name = %s WHERE name = %s"
+            assert owner.execute(change, [recorded, name]).rowcount == 1
+
+    assert migrate(own_database, MIGRATIONS) == []
+
+
 def test_an_applied_migration_that_was_changed_is_refused(own_database: str) -> None:
     change = "UPDATE migrations SET digest = 'other' WHERE name = 'eventlog/0001_log'"
     with psycopg.connect(owner_conninfo(own_database), autocommit=True) as owner:

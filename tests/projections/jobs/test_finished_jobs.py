@@ -204,7 +204,7 @@ async def test_what_an_older_version_had_yet_to_follow_is_made_up_for_when_it_is
     with psycopg.connect(owner_conninfo(database), autocommit=True) as owner:
         owner.execute(upto.encode())
     await derive(database, 1000, upto=followed)
-    migration = files(migrations).joinpath("0020_written_jobs.sql").read_text()
+    migration = files(migrations).joinpath("0028_finished_jobs_in_transaction.sql").read_text()
     making_up, _, _ = migration.partition("-- For statements")
     with psycopg.connect(owner_conninfo(database)) as owner:
         owner.execute(making_up.encode())

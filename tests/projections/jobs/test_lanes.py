@@ -294,7 +294,7 @@ async def test_jobs_from_before_there_were_lanes_line_up_as_they_came(database: 
         await workshop.submit(CancelJob(first.id))
         await workshop.submit(RetryJob(first.id))
     rows(database, "UPDATE jobs SET entered = NULL, place = NULL, behind = false")
-    migration = files(migrations).joinpath("0015_lanes.sql").read_text()
+    migration = files(migrations).joinpath("0022_lanes.sql").read_text()
     _, _, rest = migration.partition("-- Jobs that had a partition before")
     line_up, _, _ = rest.partition("-- What is behind")
     for statement in f"--{line_up}".strip().rstrip(";").split(";"):

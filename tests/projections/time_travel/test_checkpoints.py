@@ -90,7 +90,7 @@ def test_a_twin_has_the_columns_of_its_live_table(database: str, table: LiveTabl
     assert not forgotten, (
         f"{'; '.join(forgotten)}. Let the migration that changes {names['live']} change "
         f"{names['twin']} in the same way, a new column with a default that is right for what was "
-        "copied before; for a new table see 0021_native_checkpoints.sql."
+        "copied before; for a new table see 0029_native_checkpoints.sql."
     )
 
 
