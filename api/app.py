@@ -43,11 +43,11 @@ from daybook.api.jobs import (
     queues,
     redrive,
 )
-from daybook.api.limits.queue_depth import QueueRoom
+from daybook.api.limits.queue_depth import QueueDepthLimit
 from daybook.api.limits.rate_limits import RateLimits
 from daybook.api.log import events, histories, sse
 from daybook.api.login import login
-from daybook.api.login.authentication import Door, guarded
+from daybook.api.login.authentication import Authenticator, guard_routes
 from daybook.api.login.failed_attempts import FailedKeys
 from daybook.api.messages import operation_stats, operations, pop, push_and_ack
 from daybook.api.orders import (
@@ -67,7 +67,7 @@ from daybook.api.schedules import endpoints
 from daybook.api.settings.public_hosts import KnownHosts
 from daybook.api.settings.settings import Settings
 from daybook.api.telemetry.request_context import REQUEST
-from daybook.api.telemetry.request_metrics import Noted, Traffic
+from daybook.api.telemetry.request_metrics import RequestMetrics, TimedSend
 from daybook.api.tickets import (
     erasure,
     join,
@@ -143,9 +143,11 @@ class App(Starlette):
     def __init__(
         self, service: Service, settings: Settings, *, routes: Sequence[Route] = ROUTES
     ) -> None:
-        assert (settings.auth == "open") is (service.keyring is None), "keys are looked after"
-        self.door = Door(service.keyring, hosts=KnownHosts(settings), is_secure=settings.is_https)
-        behind = guarded(routes, self.door)
+        assert (settings.auth == "open") is (service.key_cache is None), "keys are looked after"
+        self.authenticator = Authenticator(
+            service.key_cache, hosts=KnownHosts(settings), is_secure=settings.is_https
+        )
+        behind = guard_routes(routes, self.authenticator)
         super().__init__(routes=behind, exception_handlers=EXCEPTION_HANDLERS)
         # One thing, one address: a path with a slash too many is unknown like any other.
         self.router.redirect_slashes = False
@@ -153,10 +155,10 @@ class App(Starlette):
         self.settings = settings
         self.callback_keys = completion_callback.callback_keys(settings)
         self.cron_access = cron_trigger.cron_access(settings)
-        self.queue_room = QueueRoom(service.read, settings.queue_depth_max)
+        self.queue_room = QueueDepthLimit(service.read, settings.queue_depth_max)
         self.rate_limits = RateLimits(settings, service.guests, service.note)
-        self.door.failed_keys = FailedKeys(settings, self.rate_limits, service.note)
-        self.traffic = Traffic()
+        self.authenticator.failed_keys = FailedKeys(settings, self.rate_limits, service.note)
+        self.traffic = RequestMetrics()
         self.gauges = Gauges(service, self.traffic)
         self._lookup = Lookup(routes)
 
@@ -165,7 +167,7 @@ class App(Starlette):
             await super().__call__(scope, receive, send)
             return
         REQUEST.set(scope)
-        noted = Noted(scope, send)
+        noted = TimedSend(scope, send)
         try:
             await self._answer(scope, receive, noted)
         finally:
@@ -181,7 +183,7 @@ class App(Starlette):
         else:
             scope["app"], scope["endpoint"] = self, endpoint
             # What the door does not let in, it answers itself.
-            answer = self.door.check(scope, endpoint.needs)
-            await (endpoint if answer is None else self.door.turn_away(answer))(
+            answer = self.authenticator.check(scope, endpoint.needs)
+            await (endpoint if answer is None else self.authenticator.reject(answer))(
                 scope, receive, send
             )

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from daybook.audit.invariant import Case, Invariant
-from daybook.audit.replayed_state import Step
+from daybook.audit.replayed_state import ReplayedEvent
 from daybook.domain.jobs.job import Job
 
 
@@ -133,7 +133,7 @@ class EffectKeys(Told):
         super().__init__(case)
         self.kinds = () if case.witnesses is None else (Job.Claimed,)
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         life, claim = f"{step.after.id} {step.after.life}", step.event.claim_id.bytes
         self.case.world.memory.note("life", claim, life, step.place, step.entry.position)
         return None

@@ -11,7 +11,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from daybook.audit.entries import read_lines
-from daybook.audit.fact_store import Memory
+from daybook.audit.fact_store import FactStore
 
 CREATE = """
 CREATE TABLE receipts (command BLOB, position INTEGER, said TEXT);
@@ -37,7 +37,7 @@ class Receipt(Struct, frozen=True, rename="camel"):
     position: int | None = None
 
 
-class Handed(Struct, frozen=True, rename="camel"):
+class ObservedClaim(Struct, frozen=True, rename="camel"):
     """A job as a worker got it."""
 
     job_id: UUID
@@ -65,7 +65,7 @@ class Line(Struct, frozen=True, rename="camel"):
     shown: int | None = None
     """The position of the state that it was shown."""
 
-    claims: tuple[Handed, ...] = ()
+    claims: tuple[ObservedClaim, ...] = ()
 
     @property
     def is_final(self) -> bool:
@@ -74,8 +74,8 @@ class Line(Struct, frozen=True, rename="camel"):
         return self.type in ("ok", "fail") and not is_passing
 
 
-class Witnesses:
-    def __init__(self, memory: Memory, receipts: Path | None, history: Path | None) -> None:
+class ClientRecords:
+    def __init__(self, memory: FactStore, receipts: Path | None, history: Path | None) -> None:
         self._disk = memory.disk
         self._disk.executescript(CREATE)
         for number, one in enumerate(read_lines(receipts, Receipt) if receipts else (), 1):

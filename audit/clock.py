@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 
 from daybook.audit.invariant import Case, Invariant
-from daybook.audit.replayed_state import Step
+from daybook.audit.replayed_state import ReplayedEvent
 from daybook.domain.clock import Clock
 from daybook.domain.jobs.job import FailureReason, Job
 
@@ -27,7 +27,7 @@ class Jumps:
     def __init__(self) -> None:
         self._known: list[tuple[int, Clock.Jumped]] = []
 
-    def see(self, step: Step) -> None:
+    def see(self, step: ReplayedEvent) -> None:
         self._known.append((step.place, step.event))
 
     def elapsed(self, began: Moment, ended: Moment) -> tuple[timedelta, int]:
@@ -64,7 +64,7 @@ class Leases(Invariant):
         self._jumps = Jumps()
         self._claims: dict[int, Moment] = {}
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         event = step.event
         if isinstance(event, Clock.Jumped):
             self.seen = True

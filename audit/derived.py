@@ -11,7 +11,7 @@ from psycopg.rows import TupleRow
 
 from daybook.audit.invariant import Case, Invariant
 from daybook.audit.orders import ORDER_ENDS
-from daybook.audit.replayed_state import LONG_AGO, Step
+from daybook.audit.replayed_state import LONG_AGO, ReplayedEvent
 from daybook.audit.service_database import Cursor, TableCopy
 from daybook.domain.jobs.job import Job
 from daybook.domain.orders.bot import Bot
@@ -43,7 +43,7 @@ class Tables(Invariant):
             names = case.service.models
             self._derived = {name: case.service.derive(name, BATCH, END) for name in names}
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         """At the positions at which live tables were copied."""
         for copy in self._copies.get(step.entry.position, ()):
             assert self.case.service is not None, "only a service has copies"
@@ -110,7 +110,7 @@ class Cursors(Invariant):
         self.seen = bool(self._cursors)
         self.kinds = None if self.seen else ()
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         position = step.entry.position
         for name, cursor in self._cursors.items():
             if position <= cursor.position and step.entry.topic in self._topics[name]:
@@ -149,9 +149,9 @@ class NothingStuck(Invariant):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self._open: dict[UUID, Step] = {}
+        self._open: dict[UUID, ReplayedEvent] = {}
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         self._open.pop(step.entry.aggregate, None)
         if isinstance(step.event, Order.Claimed):
             self._open[step.entry.aggregate] = step
@@ -200,12 +200,12 @@ class Lag(Invariant):
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._cursors = case.service.cursors if case.service is not None else {}
-        self._behind: dict[str, Step] = {}
+        self._behind: dict[str, ReplayedEvent] = {}
         """The first event that a follower has not processed."""
 
         self.kinds = None if self._cursors else ()
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         for name, cursor in self._cursors.items():
             if step.entry.position > cursor.position:
                 self._behind.setdefault(name, step)

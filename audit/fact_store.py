@@ -46,25 +46,25 @@ LIMIT 1
 Fact = tuple[bytes, str, int, int]
 
 
-class Standing(Struct, frozen=True, gc=False):
+class AggregateState(Struct, frozen=True, gc=False):
     """An aggregate as the log has told it so far."""
 
     version: int = 0
     state: Any = None
 
 
-class Memory:
+class FactStore:
     def __init__(self, deciders: dict[str, Decider[Any]]) -> None:
         # Without a name: SQLite makes a file of its own and deletes it.
         self.disk = sqlite3.connect("", isolation_level=None)
         self.disk.executescript(OPEN)
         self._decoders = {name: Decoder(one.state).decode for name, one in deciders.items()}
-        self._states: dict[UUID, tuple[str, Standing]] = {}
+        self._states: dict[UUID, tuple[str, AggregateState]] = {}
         self._facts: dict[str, list[Fact]] = {kind: [] for kind in KINDS}
         for kind in KINDS:
             self.disk.execute(MAKE_FACTS.format(kind=kind))
 
-    def keep(self, aggregate_id: UUID, kind: str, standing: Standing) -> None:
+    def keep(self, aggregate_id: UUID, kind: str, standing: AggregateState) -> None:
         self._states[aggregate_id] = kind, standing
         if len(self._states) >= BUFFER_MAX:
             rows = [
@@ -74,12 +74,16 @@ class Memory:
             self.disk.executemany(KEEP_STATES, rows)
             self._states.clear()
 
-    def find(self, aggregate_id: UUID) -> Standing:
+    def find(self, aggregate_id: UUID) -> AggregateState:
         recent = self._states.get(aggregate_id)
         if recent is not None:
             return recent[1]
         row = self.disk.execute(FIND_STATE, (aggregate_id.bytes,)).fetchone()
-        return Standing() if row is None else Standing(row[0], self._decoders[row[1]](row[2]))
+        return (
+            AggregateState()
+            if row is None
+            else AggregateState(row[0], self._decoders[row[1]](row[2]))
+        )
 
     def note(self, kind: str, key: bytes, mark: str, place: int, position: int) -> None:
         """A fact: under this kind, the key stands for the mark, and always must."""

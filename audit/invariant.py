@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from daybook.audit.client_records import Witnesses
+from daybook.audit.client_records import ClientRecords
 from daybook.audit.entries import Earlier
-from daybook.audit.replayed_state import LONG_AGO, Step, World
+from daybook.audit.replayed_state import LONG_AGO, ReplayedEvent, ReplayedState
 from daybook.audit.service_database import Service
 from daybook.domain.event import Event
 
@@ -33,9 +33,9 @@ class Violation(Struct, frozen=True):
 class Case(Struct, frozen=True, eq=False, kw_only=True):
     """What there is to judge by."""
 
-    world: World
+    world: ReplayedState
     earlier: Earlier | None = None
-    witnesses: Witnesses | None = None
+    witnesses: ClientRecords | None = None
     service: Service | None = None
     calm_since: datetime = LONG_AGO
     """When the last known fault was over: what is promised to happen soon, is from then on."""
@@ -58,14 +58,14 @@ class Invariant:
         self.seen = False
         self.violation: Violation | None = None
 
-    def see(self, step: Step) -> str | None:  # noqa: ARG002 (some only judge at the end)
+    def see(self, step: ReplayedEvent) -> str | None:  # noqa: ARG002 (some only judge at the end)
         """What is wrong with this event; None when nothing is."""
         return None
 
     def end(self) -> None:
         """For what only the end of the log shows."""
 
-    def may_go_on(self, step: Step) -> bool:
+    def may_go_on(self, step: ReplayedEvent) -> bool:
         """Whether the rest of its command may lie behind the end of the log. An export ends where
         nothing before it can be added, which may be in the middle of a command; a command that has
         not been recorded after five seconds never is."""
@@ -78,7 +78,7 @@ class Invariant:
         if known is None or (place or 0) < (known.place or 0):
             self.violation = Violation(reason, place, position)
 
-    def accuse_step(self, step: Step, reason: str) -> None:
+    def accuse_step(self, step: ReplayedEvent, reason: str) -> None:
         self.accuse(reason, step.place, step.entry.position)
 
     def verdict(self) -> Verdict:

@@ -6,7 +6,7 @@ from uuid import UUID
 from daybook.audit.actors import SYSTEM
 from daybook.audit.invariant import Case, Invariant
 from daybook.audit.lanes import Lanes
-from daybook.audit.replayed_state import Step
+from daybook.audit.replayed_state import ReplayedEvent
 from daybook.domain.event import Event
 from daybook.domain.jobs.create import follow_up_id
 from daybook.domain.jobs.job import JOB, Job, JobStatus, UniqueScope
@@ -37,7 +37,7 @@ class Conservation(Invariant):
     statement = "Every job that was enqueued is pending, processing, completed, dead or cancelled."
     kinds = tuple(SOURCES)
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         status = None if step.before is None else step.before.status
         is_there = status in SOURCES[type(step.event)]
         return None if is_there else f"it moves a job from where it is not: the job is {status}"
@@ -52,10 +52,10 @@ class Attempts(Invariant):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self._doomed: dict[UUID, Step] = {}
+        self._doomed: dict[UUID, ReplayedEvent] = {}
         """What has had its last attempt, and must be moved to the dead letters next."""
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         event, before = step.event, step.before
         doomed = self._doomed.pop(step.entry.aggregate, None)
         if isinstance(event, (Job.MovedToDLQ, Order.MovedToDLQ)) is (doomed is None):
@@ -97,7 +97,7 @@ class Fences(Invariant):
     statement = "Every claim has an id of its own, and only the current one has an effect."
     kinds = (Job.Claimed, Order.Claimed, *RESULTS)
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         event = step.event
         if isinstance(event, (Job.Claimed, Order.Claimed)):
             memory, place = self.case.world.memory, step.place
@@ -120,7 +120,7 @@ class Backoff(Invariant):
     statement = "No job is taken before its time, and no retry is set before its failure."
     kinds = (Job.Claimed, Job.Failed)
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         event = step.event
         if isinstance(event, Job.Failed):
             is_early = event.retry_at is not None and event.retry_at < event.at
@@ -141,7 +141,7 @@ class UniqueKeys(Invariant):
         super().__init__(case)
         self._holders: dict[tuple[str, str, str], UUID] = {}
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         job, before = step.after, step.before
         if isinstance(step.event, Job.Created) and before is not None:
             if not before.is_over:
@@ -169,10 +169,10 @@ class Chains(Invariant):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self._completions: OrderedDict[UUID, tuple[Step, int]] = OrderedDict()
+        self._completions: OrderedDict[UUID, tuple[ReplayedEvent, int]] = OrderedDict()
         """The last completion of each recent command, and how many follow-ups it has so far."""
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         command_id = step.entry.command_id
         if isinstance(step.event, Job.Completed):
             self._settle(self._completions.pop(command_id, None))
@@ -197,13 +197,13 @@ class Chains(Invariant):
             if not self.may_go_on(completion):
                 self._settle((completion, place))
 
-    def _settle(self, ended: tuple[Step, int] | None) -> None:
+    def _settle(self, ended: tuple[ReplayedEvent, int] | None) -> None:
         if ended is not None and ended[1] < ended[0].event.follow_ups_count:
             wanted = ended[0].event.follow_ups_count
             self.accuse_step(ended[0], f"it created {ended[1]} jobs, and says {wanted}")
 
     @staticmethod
-    def _orphan(step: Step) -> str | None:
+    def _orphan(step: ReplayedEvent) -> str | None:
         """Ids that follow from something else are those of unique keys, of what process managers
         create, and of follow-ups."""
         is_derived = step.entry.aggregate.version == DERIVED and step.event.unique_key is None

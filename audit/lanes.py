@@ -4,7 +4,7 @@ from heapq import heappop, heappush
 from uuid import UUID
 
 from daybook.audit.invariant import Case, Invariant
-from daybook.audit.replayed_state import Step
+from daybook.audit.replayed_state import ReplayedEvent
 from daybook.domain.event import Event
 from daybook.domain.jobs.job import JOB, Job
 from daybook.domain.messages.operation import OPERATION, Operation
@@ -48,7 +48,7 @@ class Lanes(Invariant):
         self._accepted: dict[UUID, int] = {}
         """Where the operations stand that were accepted and have not been carried out."""
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         if isinstance(step.after, Operation):
             return self._see_operation(step, step.after)
         job: Job = step.after
@@ -65,7 +65,7 @@ class Lanes(Invariant):
         line.leave(job.id)
         return None if job.entered is None else self._enter(step, line, job)
 
-    def _enter(self, step: Step, line: Line, job: Job) -> str | None:
+    def _enter(self, step: ReplayedEvent, line: Line, job: Job) -> str | None:
         position = step.entry.position
         if job.operation_id is not None:
             if job.operation_id not in self._accepted:
@@ -74,7 +74,7 @@ class Lanes(Invariant):
         line.enter(job.id, (position, job.number))
         return None
 
-    def _see_operation(self, step: Step, operation: Operation) -> str | None:
+    def _see_operation(self, step: ReplayedEvent, operation: Operation) -> str | None:
         was = set() if step.before is None else step.before.lanes
         if isinstance(step.event, Operation.Created):
             self._accepted[operation.id] = step.entry.position

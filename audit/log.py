@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from daybook.audit.actors import DELIVERIES, SYSTEM, may_record
 from daybook.audit.invariant import Case, Invariant
-from daybook.audit.replayed_state import Step
+from daybook.audit.replayed_state import ReplayedEvent
 from daybook.domain.api_keys.key import Key
-from daybook.domain.event import Reasoned
+from daybook.domain.event import EventWithReason
 from daybook.domain.jobs.queue import Queue
 from daybook.domain.quarantine import Quarantine
 
@@ -27,7 +27,7 @@ class AppendOnly(Invariant):
     sees_set_aside = True
     is_picky = True
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         known = self.case.earlier.at(step.place) if self.case.earlier is not None else None
         self.seen |= known is not None
         return None if known in (None, step.entry) else "the earlier export has another event here"
@@ -42,7 +42,7 @@ class Versions(Invariant):
     statement = "The versions of each aggregate are 1, 2, 3 …, without a gap or a repetition."
     kinds = None
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         version, expected = step.entry.version, step.version_before + 1
         return None if version == expected else f"version {version} where {expected} must follow"
 
@@ -61,7 +61,7 @@ class Positions(Invariant):
         super().__init__(case)
         self._last = 0
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         last, self._last = self._last, max(self._last, step.entry.position)
         if step.entry.position <= last:
             return f"it comes after position {last}"
@@ -75,7 +75,7 @@ class Readable(Invariant):
     statement = "Every event has a known topic, can be decoded and folded, and is about its own."
     kinds = None
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         if step.fault is not None:
             return step.fault
         after, entry = step.after, step.entry
@@ -107,7 +107,7 @@ class Causes(Invariant):
         self._gaps: list[range] = []
         """Positions up to the last that nobody has: what is rolled back leaves them."""
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         cause, position, last = step.entry.causation_id, step.entry.position, self._last
         if position > last + 1:
             self._gaps.append(range(last + 1, position))
@@ -126,7 +126,7 @@ class Actors(Invariant):
     statement = "Every event was recorded by somebody who may record such an event."
     kinds = None
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         actor, topic = step.entry.actor, step.entry.topic.partition("/")[0]
         return None if may_record(actor, topic, step.event) else f"{actor!r} may not record it"
 
@@ -148,7 +148,7 @@ class Outcomes(Invariant):
         super().__init__(case)
         self._said: tuple[object, ...] = ()
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         entry, event = step.entry, step.event
         if not entry.actor.startswith(SYSTEM) or entry.actor == DELIVERIES:
             # A worker takes a job with one command and reports on it with another.
@@ -181,12 +181,12 @@ class Quarantined(Invariant):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self._open: dict[int, Step] = {}
+        self._open: dict[int, ReplayedEvent] = {}
         """The first event of each aggregate that cannot be read and is not in quarantine."""
 
         self._known: set[int] = set()
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         if step.fault is not None or step.is_set_aside:
             self.seen = True
             if step.entry.aggregate.int not in self._known:
@@ -210,10 +210,10 @@ class Authors(Invariant):
     statement = "Every event has an actor and its reasons, and what people decide makes a change."
     kinds = None
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         if not step.entry.actor.strip():
             return "nobody is named as its actor"
-        if isinstance(step.event, Reasoned) and not isinstance(step.event, Queue.Configured):
+        if isinstance(step.event, EventWithReason) and not isinstance(step.event, Queue.Configured):
             if step.event.because == "":
                 return "it gives no reason"
             before, after = step.before, step.after

@@ -9,7 +9,7 @@ from daybook.audit.actors import BY_TIME
 from daybook.audit.clock import TOLERANCE as JUMP_TOLERANCE
 from daybook.audit.clock import Jumps, Moment
 from daybook.audit.invariant import COMMIT_SECONDS_MAX, Case, Invariant
-from daybook.audit.replayed_state import Step
+from daybook.audit.replayed_state import ReplayedEvent
 from daybook.domain.clock import Clock
 from daybook.domain.event import Event
 from daybook.domain.orders.bot import BOT, Bot
@@ -29,7 +29,7 @@ class OneHolder(Invariant):
     statement = "No order has two holders."
     kinds = (Order.Claimed,)
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         held = step.before.claim
         return None if held is None else f"claimed while claim {held.id} holds it"
 
@@ -39,7 +39,7 @@ class OneOrder(Invariant):
     statement = "No bot holds two orders."
     kinds = (Bot.Claimed,)
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         held = step.before.order_id
         return None if held is None else f"claims an order while it holds order {held}"
 
@@ -53,9 +53,9 @@ class Agreement(Invariant):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self._halves: dict[tuple[object, ...], Step] = {}
+        self._halves: dict[tuple[object, ...], ReplayedEvent] = {}
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         event, one = step.event, step.entry.aggregate
         begins = isinstance(event, Order.Claimed | Bot.Claimed)
         if isinstance(step.after, Order):
@@ -75,7 +75,7 @@ class Agreement(Invariant):
             if not self.may_go_on(half):
                 self._accuse(half)
 
-    def _accuse(self, half: Step) -> None:
+    def _accuse(self, half: ReplayedEvent) -> None:
         self.accuse_step(half, "the other side of the claim says nothing of it in this command")
 
 
@@ -103,10 +103,10 @@ class NoDanglingHolder(Invariant):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self._spent: dict[UUID, Step] = {}
+        self._spent: dict[UUID, ReplayedEvent] = {}
         """Bots whose last failure was one too many, which the same command is to say of them."""
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         if isinstance(step.after, Bot):
             self._note(step.after, step)
         return self._judge(step) if isinstance(step.event, JUDGED) else None
@@ -116,12 +116,12 @@ class NoDanglingHolder(Invariant):
             if not self.may_go_on(step):
                 self.accuse_step(step, "it is still in service, after its last failure")
 
-    def _note(self, bot: Bot, step: Step) -> None:
+    def _note(self, bot: Bot, step: ReplayedEvent) -> None:
         self._spent.pop(bot.id, None)
         if _is_spent(bot) and bot.dead_at is None:
             self._spent[bot.id] = step
 
-    def _judge(self, step: Step) -> str | None:
+    def _judge(self, step: ReplayedEvent) -> str | None:
         event, before = step.event, step.before
         if before.deleted_at is not None:
             return "this happens to what was deleted"
@@ -154,7 +154,7 @@ class CompletedOnce(Invariant):
         *BOT_ENDS,
     )
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         event, before = step.event, step.before
         if isinstance(before, Bot):
             if (event.claim_id, event.order_id) != (before.claim_id, before.order_id):
@@ -193,7 +193,7 @@ class Urgency(Invariant):
         self._passed: dict[Place, datetime] = {}
         """When a claim first left it behind."""
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         place = step.after.kind is not OrderKind.VIP, step.after.number, step.after.id
         self._pending.discard(place)
         self._passed.pop(place, None)
@@ -214,7 +214,7 @@ class Urgency(Invariant):
         if len(self._queue) > 2 * len(self._pending) + 1000:
             self._queue = sorted(self._pending)
 
-    def _compare(self, claim: Step, first: Place, place: Place) -> str | None:
+    def _compare(self, claim: ReplayedEvent, first: Place, place: Place) -> str | None:
         if first > place or (claim.event.aged and first[0] != place[0]):
             return None
         since = self._passed.setdefault(first, claim.entry.recorded_at)
@@ -233,7 +233,7 @@ class OrderNumbers(Invariant):
         self._recent: deque[tuple[datetime, int]] = deque(maxlen=1000)
         self._highest = 0
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         number, entry, at = step.event.number, step.entry, step.event.at
         key = str(number).encode()
         self.case.world.memory.note("number", key, str(step.place), step.place, entry.position)
@@ -260,7 +260,7 @@ class Timers(Invariant):
         self._jumps = Jumps()
         self._claims: dict[int, Moment] = {}
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         event, one = step.event, step.entry.aggregate.int
         if isinstance(event, Clock.Jumped):
             self._jumps.see(step)

@@ -11,14 +11,14 @@ from msgspec import Struct
 
 import daybook.domain
 from daybook.audit.entries import Entry
-from daybook.audit.fact_store import Memory, Standing
+from daybook.audit.fact_store import AggregateState, FactStore
 from daybook.domain.clock import CLOCK
 from daybook.domain.event import Decider, Event
 from daybook.domain.quarantine import Quarantine
 from daybook.domain.soundness import fault_in
 from daybook.eventlog.codec import EventMapper, UnreadableEvent
 
-NOTHING = Standing()
+NOTHING = AggregateState()
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -30,7 +30,7 @@ def find_deciders() -> dict[str, Decider[Any]]:
     return {one.name: one for one in found if isinstance(one, Decider)}
 
 
-class Step(Struct, frozen=True, gc=False):
+class ReplayedEvent(Struct, frozen=True, gc=False):
     """One event of the log, with its aggregate before and after it."""
 
     place: int
@@ -49,12 +49,12 @@ class Step(Struct, frozen=True, gc=False):
     set aside."""
 
 
-class World:
+class ReplayedState:
     def __init__(self) -> None:
         deciders = find_deciders()
-        self.memory = Memory(deciders)
+        self.memory = FactStore(deciders)
         self.mapper = EventMapper(deciders.values())
-        self.live: dict[int, Standing] = {}
+        self.live: dict[int, AggregateState] = {}
         """Everything that has not finished, by the integers of ids: to hash a UUID is a call into
         Python."""
 
@@ -80,7 +80,7 @@ class World:
         standing = self.live.get(aggregate_id.int)
         return None if standing is None else standing.state
 
-    def take(self, entry: Entry) -> Step:
+    def take(self, entry: Entry) -> ReplayedEvent:
         place, self.count = self.count, self.count + 1
         self.now = max(self.now, entry.recorded_at)
         standing = self.live.get(entry.aggregate.int) or self._recall(place, entry)
@@ -91,21 +91,21 @@ class World:
             and self._breaks(entry, version)
         ):
             self.live.pop(entry.aggregate.int, None)
-            return Step(place, entry, version, None, None, None, is_set_aside=True)
+            return ReplayedEvent(place, entry, version, None, None, None, is_set_aside=True)
         try:
             event = self.mapper.decode(entry.topic, entry.data)
             decider = self._deciders[type(event)]
             after = _fold(decider, before, event)
         except Exception as error:
             # Whatever it is: the log holds something that its own code cannot read.
-            self.live[entry.aggregate.int] = Standing(entry.version, before)
+            self.live[entry.aggregate.int] = AggregateState(entry.version, before)
             reason = f"{type(error).__name__}: {error}"
-            return Step(place, entry, version, None, before, before, reason)
+            return ReplayedEvent(place, entry, version, None, before, before, reason)
         if decider is CLOCK:
             self.now = self.jumped_at = entry.recorded_at
         self._put(entry, decider, after)
         self._follow_command(place, entry, event.at)
-        return Step(place, entry, version, event, before, after)
+        return ReplayedEvent(place, entry, version, event, before, after)
 
     def _breaks(self, entry: Entry, version_before: int) -> bool:
         """Whether it cannot be read, or one before it could not."""
@@ -129,7 +129,7 @@ class World:
         self._note_command()
         self.memory.flush()
 
-    def _recall(self, place: int, entry: Entry) -> Standing:
+    def _recall(self, place: int, entry: Entry) -> AggregateState:
         """Something new, or something that had finished. That nothing begins twice, its beginnings
         show in the end: to look for each would take half of the time."""
         if entry.version != 1:
@@ -138,7 +138,7 @@ class World:
         return NOTHING
 
     def _put(self, entry: Entry, decider: Decider[Any], after: Any) -> None:
-        standing = Standing(entry.version, after)
+        standing = AggregateState(entry.version, after)
         if decider.finished(after):
             self.live.pop(entry.aggregate.int, None)
             self.memory.keep(entry.aggregate, decider.name, standing)

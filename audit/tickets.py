@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from uuid import UUID
 
 from daybook.audit.invariant import COMMIT_SECONDS_MAX, Case, Invariant
-from daybook.audit.replayed_state import Step
+from daybook.audit.replayed_state import ReplayedEvent
 from daybook.domain.event import Event
 from daybook.domain.tickets.data_subject import Subject
 from daybook.domain.tickets.restaurant import RESTAURANT, Restaurant
@@ -33,7 +33,7 @@ class Tokens(Invariant):
         self._places: dict[UUID, int] = {}
         self._numbers: dict[tuple[UUID, date | None], int] = {}
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         line, event = step.after.restaurant_id, step.event
         restaurant = self.case.world.get(line)
         if not isinstance(restaurant, Restaurant):
@@ -74,7 +74,7 @@ class Turns(Invariant):
         self._lines: dict[UUID, list[int]] = {}
         self._waiting: dict[UUID, set[int]] = {}
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         event, before, after = step.event, step.before, step.after
         if before is not None and not isinstance(event, TICKET_MAY.get(before.status, ())):
             return f"this cannot happen to a ticket that is {before.status}"
@@ -112,10 +112,10 @@ class Positions(Invariant):
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._waiting: dict[UUID, int] = {}
-        self._told: dict[UUID, Step] = {}
+        self._told: dict[UUID, ReplayedEvent] = {}
         """The last that each restaurant was told."""
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         before, after = step.before, step.after
         if isinstance(after, Restaurant):
             self._told[after.id] = step
@@ -158,7 +158,7 @@ class Limits(Invariant):
         super().__init__(case)
         self._drawn: dict[tuple[UUID, str], deque[datetime]] = {}
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         event = step.event
         if event.hourly_max is None:
             return None
@@ -177,7 +177,7 @@ class Privacy(Invariant):
     statement = "What guests say about themselves is in the log as ciphertext only."
     kinds = TICKET.events
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         if MOBILE_NUMBER.search(bytes(step.entry.data)):
             return "it holds a mobile number"
         if not isinstance(step.event, Ticket.Created):
@@ -209,7 +209,7 @@ class Erasure(Invariant):
         super().__init__(case)
         self._erased: set[UUID] = set()
 
-    def see(self, step: Step) -> str | None:
+    def see(self, step: ReplayedEvent) -> str | None:
         subject_id = step.event.subject_id
         if isinstance(step.event, Subject.Erased):
             self.seen = True

@@ -18,7 +18,7 @@ from bench.workloads.order_lifecycle import MAPPER, life_cycles, run
 from bench.write import DatabaseChoice
 from daybook.domain.event import Event
 from daybook.eventlog.codec import FollowedEvent
-from daybook.eventlog.notifier import Wakeups
+from daybook.eventlog.notifier import Notifier
 from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.eventlog.reading.follower import PAUSE_SECONDS, Follower
 from daybook.eventlog.writing.committer import Committer
@@ -51,7 +51,7 @@ class Tally:
 
     name = "tally"
     kinds: tuple[type[Event], ...] | None = None
-    looks_inside = True
+    needs_payload = True
     pause_seconds = PAUSE_SECONDS
 
     def __init__(self) -> None:
@@ -125,12 +125,12 @@ def _catch_up(conninfo: str, batch_max: int, _seconds: float) -> Round:
 
 def _lag(conninfo: str, seconds: float) -> Round:
     async def one_round() -> Round:
-        async with Wakeups(conninfo) as wakeups:
+        async with Notifier(conninfo) as notifier:
             committer = Committer(
-                conninfo, tables=LIVE_TABLES, mapper=MAPPER, on_commit=wakeups.announce
+                conninfo, tables=LIVE_TABLES, mapper=MAPPER, on_commit=notifier.announce
             )
             lags: list[float] = []
-            following = asyncio.create_task(_follow(conninfo, wakeups, lags))
+            following = asyncio.create_task(_follow(conninfo, notifier, lags))
             async with committer:
                 written = await life_cycles(committer.submit, 64, seconds)
             following.cancel()
@@ -140,13 +140,13 @@ def _lag(conninfo: str, seconds: float) -> Round:
     return run(one_round())
 
 
-async def _follow(conninfo: str, wakeups: Wakeups, lags: list[float]) -> None:
+async def _follow(conninfo: str, notifier: Notifier, lags: list[float]) -> None:
     """As Follower.run does, noting how old each event is once its effect is committed."""
     tally = Tally()
     follower = Follower(conninfo, tally, MAPPER)
     await follower.catch_up()
     tally.decided.clear()
-    with wakeups.listener() as wake:
+    with notifier.listener() as wake:
         while True:
             await asyncio.sleep(PAUSE_SECONDS)
             await follower.rest(wake)

@@ -93,7 +93,7 @@ async def _deed(service: Service, name: str) -> Deed:
             await service.guests.seal(RESTAURANT, _guest(number)) for number in range(OPENED_COUNT)
         ]
         pairs = [(one.subject_id, one.sealed) for one in sealed]
-        return lambda _number: service.guests.open_each(pairs)
+        return lambda _number: service.guests.decrypt_each(pairs)
     if name == BARE:
         return lambda _number: service.note(_nothing)
     is_new = name == NEW

@@ -18,10 +18,10 @@ from bench.http import CONNECTIONS
 from bench.workloads.order_lifecycle import run
 from bench.write import DatabaseChoice
 from daybook.api.keys.access import CLIENT, STAFF
-from daybook.api.keys.key_admin import Keysmith
-from daybook.api.keys.key_cache import Keyring
+from daybook.api.keys.key_admin import ApiKeyAdmin
+from daybook.api.keys.key_cache import ApiKeyCache
 from daybook.api.keys.key_format import WrittenKey, new_key_text, new_name
-from daybook.api.login.authentication import Door
+from daybook.api.login.authentication import Authenticator
 from daybook.api.settings.public_hosts import KnownHosts
 from daybook.api.settings.settings import Settings
 from daybook.domain.api_keys.commands import IssueKey, RevokeKey
@@ -94,23 +94,26 @@ def _round(port: int, header: str, seconds: float) -> Round:
 
 
 async def _look(database: str, count: int) -> None:
-    async with Keysmith(database, actor="bench") as smith:
+    async with ApiKeyAdmin(database, actor="bench") as smith:
         texts = [new_key_text("client", new_name()) for _ in range(count)]
         for first in range(0, count, ISSUED_AT_ONCE):
             some = texts[first : first + ISSUED_AT_ONCE]
             await asyncio.gather(*(smith.submit(_issue(text)) for text in some))
-        async with Keyring(database) as keyring:
+        async with ApiKeyCache(database) as key_cache:
             hosts = KnownHosts(Settings(data_dir=Path("unused"), auth="open"))
             shown = [*BROWSER_LIKE, (b"authorization", b"Bearer " + texts[0].write().encode())]
             looks = {
-                name: _microseconds(Door(door, hosts=hosts), headers)
-                for name, door, headers in ((OPEN, None, BROWSER_LIKE), (SHUT, keyring, shown))
+                name: _microseconds(Authenticator(authenticator, hosts=hosts), headers)
+                for name, authenticator, headers in (
+                    (OPEN, None, BROWSER_LIKE),
+                    (SHUT, key_cache, shown),
+                )
             }
             began = time.perf_counter()
-            await keyring.refresh()
+            await key_cache.refresh()
             refresh = time.perf_counter() - began
             delays = sorted(
-                [await _revoked_after(smith, keyring) for _ in range(REVOCATIONS_COUNT)]
+                [await _revoked_after(smith, key_cache) for _ in range(REVOCATIONS_COUNT)]
             )
     console.print(
         f"{count:,} keys: a look takes {looks[SHUT]:.2f} µs (an open door {looks[OPEN]:.2f}); "
@@ -120,25 +123,25 @@ async def _look(database: str, count: int) -> None:
     )
 
 
-def _microseconds(door: Door, headers: Any) -> float:
+def _microseconds(authenticator: Authenticator, headers: Any) -> float:
     """Of this process's own time, whatever else the machine does."""
     scope: dict[str, Any] = {"method": "POST", "query_string": b"", "headers": headers}
     needs = (CLIENT | STAFF).value
     began = time.process_time()
     for _ in range(CHECKS_COUNT):
-        assert door.check(scope, needs) is None
+        assert authenticator.check(scope, needs) is None
     return (time.process_time() - began) / CHECKS_COUNT * 1e6
 
 
-async def _revoked_after(smith: Keysmith, keyring: Keyring) -> float:
+async def _revoked_after(admin: ApiKeyAdmin, key_cache: ApiKeyCache) -> float:
     text = new_key_text("client", new_name())
-    await smith.submit(_issue(text))
-    await keyring.refresh()
-    caller = keyring.caller(text.write().encode(), CLIENT.value)
+    await admin.submit(_issue(text))
+    await key_cache.refresh()
+    caller = key_cache.caller(text.write().encode(), CLIENT.value)
     assert caller is not None
-    gone = asyncio.create_task(keyring.gone(caller))
+    gone = asyncio.create_task(key_cache.gone(caller))
     await asyncio.sleep(0.01)
-    await smith.submit(RevokeKey(name=text.name, reason="bench"))
+    await admin.submit(RevokeKey(name=text.name, reason="bench"))
     began = time.perf_counter()
     await gone
     return time.perf_counter() - began

@@ -22,8 +22,8 @@ from bench.workloads.order_lifecycle import Submit, committer, origin, run
 from bench.write import DatabaseChoice
 from daybook.domain.jobs.create import CreateJobs, NewJob
 from daybook.domain.jobs.job import Job
-from daybook.domain.jobs.work import ClaimJobs, FinishJobs, Outcome, Selector
-from daybook.domain.jobs.work import Result as Report
+from daybook.domain.jobs.work import ClaimJobs, FinishJobs, JobSelector, Outcome
+from daybook.domain.jobs.work import JobResult as Report
 
 FEW, MANY = 10, 100_000
 COUNTS = (FEW, 1_000, MANY)
@@ -100,7 +100,7 @@ async def _create(submit: Submit, partitions: Sequence[str | None]) -> None:
 
 
 async def _claim(submit: Submit) -> list[Job]:
-    selector = Selector((QUEUE,), ("bench",))
+    selector = JobSelector((QUEUE,), ("bench",))
     claim = ClaimJobs(selector=selector, worker="w", limit=AT_A_TIME, claim_id=uuid7())
     answer: Any = (await submit(claim, origin())).answer
     jobs: list[Job] = answer

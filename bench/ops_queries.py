@@ -162,7 +162,7 @@ async def _creating(database: str, name: str, seconds: float) -> Round:
     latencies: list[float] = []
     async with _service(database) as service:
         if name == REBUILDING:
-            errand = service.errands.start_rebuild(
+            errand = service.background_tasks.start_rebuild(
                 "verify", ("jobs", "finished_jobs"), None, Asked()
             )
             while errand.is_running and errand.goal == 0:  # noqa: ASYNC110 (it has no event)

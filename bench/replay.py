@@ -24,7 +24,7 @@ from bench.workloads.synthetic_log import fill_log, write_export
 from bench.write import DatabaseChoice
 from daybook.audit.entries import ExportFile
 from daybook.audit.invariant import Case
-from daybook.audit.replayed_state import World, find_deciders
+from daybook.audit.replayed_state import ReplayedState, find_deciders
 from daybook.audit.runner import check
 from daybook.eventlog.codec import EventMapper
 from daybook.projections.rebuild.rebuild import rebuilding
@@ -110,7 +110,7 @@ def fold(path: Path) -> Worked:
 
 def audit(path: Path) -> Worked:
     began = time.perf_counter()
-    findings = check(ExportFile(path), Case(world=World()))
+    findings = check(ExportFile(path), Case(world=ReplayedState()))
     broken = [one.id for one in findings if one.violation is not None]
     return Worked(time.perf_counter() - began, ", ".join(broken))
 

@@ -27,7 +27,7 @@ from bench.workloads.ticket_load import (
 from bench.write import DatabaseChoice
 from daybook.cli.progress import bar
 from daybook.domain.deciders import DECIDERS
-from daybook.domain.tickets.commands import Join, OpenRestaurant
+from daybook.domain.tickets.commands import JoinLine, OpenRestaurant
 from daybook.domain.tickets.restaurant import Profile, Reset
 from daybook.domain.tickets.ticket import Guest
 from daybook.eventlog.codec import EventMapper
@@ -155,7 +155,7 @@ async def _fill(database: str, count: int) -> list[str]:
         with bar("Filling the line", "guests", count) as progress:
             for first in range(0, count, CHUNK):
                 joins = [
-                    Join(slug=SLUG, ticket_id=one, guest=guest, party_size=2)
+                    JoinLine(slug=SLUG, ticket_id=one, guest=guest, party_size=2)
                     for one in ids[first : first + CHUNK]
                 ]
                 await asyncio.gather(*(committer.submit(one, _origin()) for one in joins))

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.command import Desk, Reads
+from daybook.domain.command import Needs, UnitOfWork
 from daybook.domain.event import Decider, Event, events_of
 
 # There is one: a service has one database.
@@ -63,12 +63,12 @@ class RecordJump(Struct, frozen=True, kw_only=True, gc=False):
     """By the new clock."""
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((CLOCK, CLOCK_ID),))
+    def reads(self) -> Needs:
+        return Needs(names=((CLOCK, CLOCK_ID),))
 
-    def decide(self, desk: Desk) -> Clock:
+    def decide(self, work: UnitOfWork) -> Clock:
         # Others were recorded between the jump and this moment, some of them after it was noticed.
-        since_seconds = max((desk.now - self.noticed_at).total_seconds(), 0.0)
+        since_seconds = max((work.now - self.noticed_at).total_seconds(), 0.0)
         within_seconds = self.within_seconds + since_seconds
-        jumped = Clock.Jumped(at=desk.now, seconds=self.seconds, within_seconds=within_seconds)
-        return desk.record(CLOCK, CLOCK_ID, jumped)
+        jumped = Clock.Jumped(at=work.now, seconds=self.seconds, within_seconds=within_seconds)
+        return work.record(CLOCK, CLOCK_ID, jumped)

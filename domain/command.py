@@ -20,7 +20,7 @@ A_co = TypeVar("A_co", covariant=True)
 P = TypeVar("P")
 
 
-class Haste(IntEnum):
+class CommandPriority(IntEnum):
     """Who goes first when there is more than can be done."""
 
     URGENT = 0
@@ -33,7 +33,7 @@ class Haste(IntEnum):
     """What nobody waits for."""
 
 
-class Reads(Struct, frozen=True, gc=False, kw_only=True):
+class Needs(Struct, frozen=True, gc=False, kw_only=True):
     """What a command needs before it can decide."""
 
     names: tuple[tuple[Decider[Any], UUID], ...] = ()
@@ -70,15 +70,15 @@ class Reads(Struct, frozen=True, gc=False, kw_only=True):
     draws: tuple[tuple[str, int], ...] = ()
     """Sequences of numbers, and how many of each are wanted."""
 
-    haste: Haste = Haste.URGENT
+    haste: CommandPriority = CommandPriority.URGENT
 
     @staticmethod
-    def of_all(parts: Sequence["Reads"]) -> "Reads":
+    def of_all(parts: Sequence["Needs"]) -> "Needs":
         """What several commands need together: at most one kind of ready ones."""
         sources = {(part.ready, part.among) for part in parts if part.ready}
         assert len(sources) <= 1, "commands that belong together take one kind of ready aggregate"
         ready, among = sources.pop() if sources else (None, None)
-        return Reads(
+        return Needs(
             names=_chained([part.names for part in parts]),
             from_memory=all(part.from_memory for part in parts),
             tied=_chained([part.tied for part in parts]),
@@ -90,7 +90,7 @@ class Reads(Struct, frozen=True, gc=False, kw_only=True):
             among=among,
             seen_tied=_chained([part.seen_tied for part in parts]),
             draws=_chained([part.draws for part in parts]),
-            haste=min([part.haste for part in parts], default=Haste.URGENT),
+            haste=min([part.haste for part in parts], default=CommandPriority.URGENT),
         )
 
     @property
@@ -104,12 +104,12 @@ def _chained(parts: Iterable[tuple[P, ...]]) -> tuple[P, ...]:
     return tuple(chain.from_iterable(parts))
 
 
-class NotOnDeskError(Exception):
+class NotLoadedError(Exception):
     """A command came upon an aggregate that it had not asked for, because somebody tied it to
     another just then. It decides anew, and will find it."""
 
 
-class Desk(Protocol):
+class UnitOfWork(Protocol):
     """The aggregates a command asked for, as they are now; decisions are recorded on it."""
 
     @property
@@ -121,17 +121,17 @@ class Desk(Protocol):
         Raises NotOnDeskError when it was not asked for.
         """
 
-    def tied_count(self, decider: Decider[Any], to: UUID) -> int:
+    def count_related(self, decider: Decider[Any], to: UUID) -> int:
         """How many of that kind were tied to that id, when the batch began."""
 
     def every(self, decider: Decider[S]) -> Sequence[S]:
         """All unfinished ones of a kind that was asked for as a whole; of another kind, those
         that lie here."""
 
-    def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:
+    def pick_one(self, decider: Decider[S], among: Hashable = None) -> S | None:
         """The most urgent ready aggregate that no command before this one has taken."""
 
-    def take_all_ready(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
+    def pick(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
         """So many of them, or as many as there are."""
 
     def draw(self, sequence: str) -> int:
@@ -145,19 +145,19 @@ class Command(Protocol[A_co]):
     """An intention. `decide` answers, records events on the desk, or raises a refusal."""
 
     @property
-    def reads(self) -> Reads: ...
+    def reads(self) -> Needs: ...
 
-    def decide(self, desk: Desk) -> A_co: ...
+    def decide(self, work: UnitOfWork) -> A_co: ...
 
 
-class Together(Struct, frozen=True, gc=False):
+class AllOrNothing(Struct, frozen=True, gc=False):
     """Commands that are decided as one, all or nothing; the answer is the list of theirs."""
 
     commands: Sequence[Command[Any]]
 
     @property
-    def reads(self) -> Reads:
-        return Reads.of_all([command.reads for command in self.commands])
+    def reads(self) -> Needs:
+        return Needs.of_all([command.reads for command in self.commands])
 
-    def decide(self, desk: Desk) -> list[Any]:
-        return [command.decide(desk) for command in self.commands]
+    def decide(self, work: UnitOfWork) -> list[Any]:
+        return [command.decide(work) for command in self.commands]

@@ -202,7 +202,7 @@ class JobOverError(Refusal):
         super().__init__(f"Job {job_id} is {standing} already.")
 
 
-class JobMovedOnError(Refusal):
+class JobStatusChangedError(Refusal):
     code = "job_moved_on"
 
     def __init__(self, job_id: UUID, seen: str, standing: str) -> None:
@@ -255,21 +255,21 @@ class ScheduleNotDueError(Refusal):
         super().__init__(f"Schedule {name} is not due: it has run, or was changed.")
 
 
-class PollOvertakenError(Refusal):
+class ConcurrentPollError(Refusal):
     code = "poll_overtaken"
 
     def __init__(self, stream: str) -> None:
         super().__init__(f"Another has read on in {stream} since.")
 
 
-class BadKeyError(Refusal):
+class InvalidApiKeyError(Refusal):
     code = "bad_key"
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"There can be no such key: {reason}.")
 
 
-class KeyTakenError(Refusal):
+class ApiKeyNameTakenError(Refusal):
     code = "key_taken"
 
     def __init__(self, name: str) -> None:
@@ -321,7 +321,7 @@ class TicketOverError(Refusal):
         super().__init__(f"Ticket {token_number} is {standing} already.")
 
 
-class CallOvertakenError(Refusal):
+class ConcurrentCallError(Refusal):
     code = "call_overtaken"
 
     def __init__(self, last_called: str | None) -> None:

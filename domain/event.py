@@ -28,14 +28,14 @@ class Event(Struct, frozen=True, kw_only=True, gc=False):
     at: datetime
 
 
-class Reasoned(Event, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+class EventWithReason(Event, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     """A decision that people take: whoever took it may have said why."""
 
     because: str | None = None
 
 
 @lru_cache(maxsize=64)
-def later(now: datetime, seconds: float) -> datetime:
+def add_seconds(now: datetime, seconds: float) -> datetime:
     """So many seconds after now, and never beyond the last instant that may be stored. All that is
     decided together is decided at one moment, and mostly for as long."""
     try:
@@ -61,7 +61,7 @@ class Decider(Struct, Generic[S], frozen=True, eq=False, kw_only=True):
     """An aggregate as the log sees it: its name, its events and the fold that gives its state.
 
     `finished` says that nothing more is expected to happen: such an aggregate leaves the live
-    tables and lives on in the log. `ties` are the ids that `Desk.tied_count` counts it for.
+    tables and lives on in the log. `ties` are the ids that `Desk.count_related` counts it for.
     """
 
     name: str

@@ -15,7 +15,7 @@ from uuid import UUID, uuid5
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybook.domain.command import Desk, Haste, Reads
+from daybook.domain.command import CommandPriority, Needs, UnitOfWork
 from daybook.domain.event import Decider, Event, events_of
 
 _QUARANTINES = UUID("5d0c1f77-3f6e-5c86-8f6a-0a3f6f9a2d41")
@@ -105,12 +105,12 @@ class Detect(Struct, frozen=True, kw_only=True, gc=False):
     fault: Fault
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         wanted = quarantine_id(self.fault.aggregate_id)
-        return Reads(names=((QUARANTINE, wanted),), haste=Haste.LAST)
+        return Needs(names=((QUARANTINE, wanted),), haste=CommandPriority.LAST)
 
-    def decide(self, desk: Desk) -> Quarantine:
-        return _detected(desk, self.fault)
+    def decide(self, work: UnitOfWork) -> Quarantine:
+        return _detected(work, self.fault)
 
 
 class SetAside(Struct, frozen=True, kw_only=True, gc=False):
@@ -121,22 +121,22 @@ class SetAside(Struct, frozen=True, kw_only=True, gc=False):
     reason: str
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((QUARANTINE, quarantine_id(self.fault.aggregate_id)),))
+    def reads(self) -> Needs:
+        return Needs(names=((QUARANTINE, quarantine_id(self.fault.aggregate_id)),))
 
-    def decide(self, desk: Desk) -> Quarantine:
-        quarantine = _detected(desk, self.fault)
+    def decide(self, work: UnitOfWork) -> Quarantine:
+        quarantine = _detected(work, self.fault)
         if quarantine.status is QuarantineStatus.SET_ASIDE:
             return quarantine
         event = Quarantine.SetAside(
-            at=desk.now, aggregate_id=self.fault.aggregate_id, reason=self.reason
+            at=work.now, aggregate_id=self.fault.aggregate_id, reason=self.reason
         )
-        return desk.record(QUARANTINE, quarantine.id, event)
+        return work.record(QUARANTINE, quarantine.id, event)
 
 
-def _detected(desk: Desk, fault: Fault) -> Quarantine:
+def _detected(work: UnitOfWork, fault: Fault) -> Quarantine:
     wanted = quarantine_id(fault.aggregate_id)
-    known = desk.get(QUARANTINE, wanted)
+    known = work.get(QUARANTINE, wanted)
     if known is not None:
         return known
-    return desk.record(QUARANTINE, wanted, Quarantine.Detected(at=desk.now, fault=fault))
+    return work.record(QUARANTINE, wanted, Quarantine.Detected(at=work.now, fault=fault))

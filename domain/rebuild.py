@@ -13,8 +13,8 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybook.domain.command import Desk, Reads
-from daybook.domain.event import Decider, Event, Reasoned, events_of
+from daybook.domain.command import Needs, UnitOfWork
+from daybook.domain.event import Decider, Event, EventWithReason, events_of
 
 CUT_OFF = "It was cut off before its end."
 
@@ -55,7 +55,7 @@ class Rebuild(Struct, frozen=True, kw_only=True, gc=False):
     created_at: datetime
     updated_at: datetime
 
-    class Created(Reasoned, frozen=True, kw_only=True, gc=False):
+    class Created(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "rebuild.created"
         rebuild_id: UUID
         action: RebuildAction
@@ -112,20 +112,20 @@ class BeginRebuild(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(every=(REBUILD,))
+    def reads(self) -> Needs:
+        return Needs(every=(REBUILD,))
 
-    def decide(self, desk: Desk) -> Rebuild:
-        for before in desk.every(REBUILD):
-            desk.record(REBUILD, before.id, Rebuild.Failed(at=desk.now, error=CUT_OFF))
+    def decide(self, work: UnitOfWork) -> Rebuild:
+        for before in work.every(REBUILD):
+            work.record(REBUILD, before.id, Rebuild.Failed(at=work.now, error=CUT_OFF))
         created = Rebuild.Created(
-            at=desk.now,
+            at=work.now,
             rebuild_id=self.rebuild_id,
             action=self.action,
             projections=self.projections,
             because=self.because,
         )
-        return desk.record(REBUILD, self.rebuild_id, created)
+        return work.record(REBUILD, self.rebuild_id, created)
 
 
 class EndRebuild(Struct, frozen=True, kw_only=True, gc=False):
@@ -136,11 +136,11 @@ class EndRebuild(Struct, frozen=True, kw_only=True, gc=False):
     error: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((REBUILD, self.rebuild_id),))
+    def reads(self) -> Needs:
+        return Needs(names=((REBUILD, self.rebuild_id),))
 
-    def decide(self, desk: Desk) -> None:
-        ended: Event = Rebuild.Completed(at=desk.now, found=tuple(self.found))
+    def decide(self, work: UnitOfWork) -> None:
+        ended: Event = Rebuild.Completed(at=work.now, found=tuple(self.found))
         if self.error is not None:
-            ended = Rebuild.Failed(at=desk.now, error=self.error)
-        desk.record(REBUILD, self.rebuild_id, ended)
+            ended = Rebuild.Failed(at=work.now, error=self.error)
+        work.record(REBUILD, self.rebuild_id, ended)

@@ -7,13 +7,13 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.command import Command, Desk, Reads
+from daybook.domain.command import Command, Needs, UnitOfWork
 from daybook.domain.errors import CountGrownError, VersionConflictError
 
 A = TypeVar("A")
 
 
-class AsSeen(Struct, Generic[A], frozen=True, gc=False):
+class ExpectVersion(Struct, Generic[A], frozen=True, gc=False):
     """A command about one thing, and the versions of it that whoever decides has in mind."""
 
     command: Command[A]
@@ -21,18 +21,18 @@ class AsSeen(Struct, Generic[A], frozen=True, gc=False):
     versions: Collection[int]
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return self.command.reads
 
-    def decide(self, desk: Desk) -> A:
+    def decide(self, work: UnitOfWork) -> A:
         for decider, aggregate_id in self.reads.names:
             if aggregate_id != self.aggregate_id:
                 continue
-            state = desk.get(decider, aggregate_id)
+            state = work.get(decider, aggregate_id)
             # That there is none is for the command to say.
             if state is not None and state.version not in self.versions:
                 raise VersionConflictError(decider.name, aggregate_id, state.version)
-        return self.command.decide(desk)
+        return self.command.decide(work)
 
 
 class AsCounted(Struct, Generic[A], frozen=True, gc=False, kw_only=True):
@@ -50,10 +50,10 @@ class AsCounted(Struct, Generic[A], frozen=True, gc=False, kw_only=True):
     """Whether there are more than were counted."""
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return self.command.reads
 
-    def decide(self, desk: Desk) -> A:
+    def decide(self, work: UnitOfWork) -> A:
         if self.counted > self.expected or self.is_more:
             raise CountGrownError(self.expected, self.counted, is_more=self.is_more)
-        return self.command.decide(desk)
+        return self.command.decide(work)

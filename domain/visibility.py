@@ -13,12 +13,12 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.command import Command, Desk, Reads
+from daybook.domain.command import Command, Needs, UnitOfWork
 from daybook.domain.errors import QueueOutOfReachError
 from daybook.domain.event import Decider, Event, S
 from daybook.domain.jobs.job import Job
 from daybook.domain.jobs.queue import Queue
-from daybook.domain.jobs.work import Selector
+from daybook.domain.jobs.work import JobSelector
 from daybook.domain.messages.operation import Operation
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order
@@ -28,7 +28,7 @@ from daybook.domain.tickets.ticket import Ticket
 A = TypeVar("A")
 
 
-class Bounds(Struct, frozen=True, kw_only=True):
+class Visibility(Struct, frozen=True, kw_only=True):
     """Nothing given: everything is seen."""
 
     owners: frozenset[str] | None = None
@@ -78,27 +78,27 @@ class Bounds(Struct, frozen=True, kw_only=True):
         return self.bot_id is not None and claim is not None and claim.bot_id == self.bot_id
 
 
-UNBOUND = Bounds()
+UNBOUND = Visibility()
 
 
-class Within(Struct, Generic[A], frozen=True, gc=False):
+class Restricted(Struct, Generic[A], frozen=True, gc=False):
     """A command that is decided within bounds."""
 
     command: Command[A]
-    bounds: Bounds
+    bounds: Visibility
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return self.command.reads
 
-    def decide(self, desk: Desk) -> A:
-        return self.command.decide(BoundDesk(desk, self.bounds))
+    def decide(self, work: UnitOfWork) -> A:
+        return self.command.decide(RestrictedUnitOfWork(work, self.bounds))
 
 
-class BoundDesk:
-    def __init__(self, desk: Desk, bounds: Bounds) -> None:
-        self._desk = desk
-        self._bounds = bounds
+class RestrictedUnitOfWork:
+    def __init__(self, work: UnitOfWork, visibility: Visibility) -> None:
+        self._desk = work
+        self._bounds = visibility
 
     @property
     def now(self) -> datetime:
@@ -108,21 +108,21 @@ class BoundDesk:
         state = self._desk.get(decider, aggregate_id)
         return state if self._bounds.sees(state) else None
 
-    def tied_count(self, decider: Decider[Any], to: UUID) -> int:
+    def count_related(self, decider: Decider[Any], to: UUID) -> int:
         """Whoever may push into a lane may know how much is accepted before it."""
-        return self._desk.tied_count(decider, to)
+        return self._desk.count_related(decider, to)
 
     def every(self, decider: Decider[S]) -> Sequence[S]:
         return [state for state in self._desk.every(decider) if self._bounds.sees(state)]
 
-    def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:
+    def pick_one(self, decider: Decider[S], among: Hashable = None) -> S | None:
         """Orders of all owners, since bots cook for all; jobs only of queues the key reaches."""
         self._must_select(among)
-        return self._desk.take_ready(decider, among)
+        return self._desk.pick_one(decider, among)
 
-    def take_all_ready(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
+    def pick(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
         self._must_select(among)
-        return self._desk.take_all_ready(decider, among, limit=limit)
+        return self._desk.pick(decider, among, limit=limit)
 
     def draw(self, sequence: str) -> int:
         return self._desk.draw(sequence)
@@ -137,7 +137,7 @@ class BoundDesk:
         return self._desk.record(decider, aggregate_id, event)
 
     def _must_select(self, among: Hashable) -> None:
-        if isinstance(among, Selector):
+        if isinstance(among, JobSelector):
             for queue in among.queues:
                 self._must_reach(queue)
 
@@ -146,5 +146,5 @@ class BoundDesk:
             raise QueueOutOfReachError(queue)
 
 
-def within(command: Command[A], bounds: Bounds) -> Command[A]:
-    return command if bounds.is_none else Within(command, bounds)
+def within(command: Command[A], visibility: Visibility) -> Command[A]:
+    return command if visibility.is_none else Restricted(command, visibility)

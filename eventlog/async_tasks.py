@@ -7,7 +7,7 @@ from typing import Any
 REPEAT_SECONDS = 0.5
 
 
-async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
     """Cancels until every task has ended, whatever it ended with.
 
     Once is not enough: a cancellation that meets a lost connection in psycopg comes out as the

@@ -68,11 +68,11 @@ class OutcomeUnknownError(Exception):
         super().__init__(f"The database was lost while command {command_id} was committing.")
 
 
-class KeyReusedError(Exception):
+class IdempotencyKeyReusedError(Exception):
     """The Idempotency-Key was used before, for another request."""
 
 
-class KeySpentError(Exception):
+class IdempotencyKeyExpiredError(Exception):
     """The Idempotency-Key had an effect so long ago that the answer is forgotten."""
 
     def __init__(self, aggregate_id: UUID) -> None:

@@ -7,7 +7,7 @@ import gc
 YOUNG_MAX = 50_000
 
 
-def spare_the_collector() -> None:
+def tune_gc() -> None:
     """What is there now stays: looking through it again and again made pauses of 30 ms."""
     gc.collect()
     gc.freeze()

@@ -15,7 +15,7 @@ from typing import Self
 
 import psycopg
 
-from daybook.eventlog.async_tasks import end
+from daybook.eventlog.async_tasks import cancel_and_wait
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 
 CHANNEL = "daybook_log"
@@ -32,18 +32,16 @@ SILENCE_SECONDS = 5.0
 COURTESY_SECONDS = 0.01
 
 
-class Wake:
+class Listener:
     """One waiter's bell. A ring between two waits is not lost."""
 
-    def __init__(
-        self, courtesy_seconds: float = 0.0, *, hears: frozenset[str] | None = None
-    ) -> None:
-        self._courtesy_seconds = courtesy_seconds
-        self._hears = hears
+    def __init__(self, delay_seconds: float = 0.0, *, topics: frozenset[str] | None = None) -> None:
+        self._courtesy_seconds = delay_seconds
+        self._hears = topics
         self._bell = asyncio.Event()
         self._ringing: asyncio.TimerHandle | None = None
 
-    def hears(self, kinds: frozenset[str]) -> bool:
+    def topics(self, kinds: frozenset[str]) -> bool:
         return self._hears is None or not self._hears.isdisjoint(kinds)
 
     def ring(self) -> None:
@@ -65,10 +63,10 @@ class Wake:
         self._bell.clear()
 
 
-class Wakeups:
+class Notifier:
     def __init__(self, conninfo: str) -> None:
         self._conninfo = reader_conninfo(conninfo)
-        self._wakes: set[Wake] = set()
+        self._wakes: set[Listener] = set()
         self._committed = asyncio.Event()
         self._own_pid: int | None = None
         """Of the connection that tells the others: what it says, this process knows."""
@@ -82,15 +80,15 @@ class Wakeups:
 
     async def __aexit__(self, *_: object) -> None:
         self._closing = True
-        await end(self._tasks)
+        await cancel_and_wait(self._tasks)
 
     @contextmanager
     def listener(
-        self, courtesy_seconds: float = 0.0, *, hears: frozenset[str] | None = None
-    ) -> Iterator[Wake]:
+        self, delay_seconds: float = 0.0, *, topics: frozenset[str] | None = None
+    ) -> Iterator[Listener]:
         """`hears` names the kinds of aggregates, by their deciders, for which it is to be woken;
         None for all. A kind that is missing there costs a second, until the next look."""
-        wake = Wake(courtesy_seconds, hears=hears)
+        wake = Listener(delay_seconds, topics=topics)
         self._wakes.add(wake)
         try:
             yield wake
@@ -100,7 +98,7 @@ class Wakeups:
     def announce(self, _position: int, kinds: frozenset[str]) -> None:
         """Called after a commit: wakes this process now and the others very soon."""
         for wake in self._wakes:
-            if wake.hears(kinds):
+            if wake.topics(kinds):
                 wake.ring()
         self._committed.set()
 

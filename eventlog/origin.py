@@ -18,7 +18,7 @@ class Origin(Struct, frozen=True, kw_only=True, gc=False):
         return self.command_id if self.correlation is None else self.correlation
 
 
-class StoredAnswer(Struct, frozen=True, gc=False):
+class StoredResponse(Struct, frozen=True, gc=False):
     """An answer as it went over the wire, kept for whoever asks again with the same key."""
 
     status: int
@@ -33,5 +33,5 @@ class Receipt(Struct, frozen=True, gc=False):
     position: int | None
     """None when the command changed nothing."""
 
-    replayed: StoredAnswer | None = None
+    replayed: StoredResponse | None = None
     """What was answered the first time, when the same request was sent before."""

@@ -20,7 +20,7 @@ ON CONFLICT (hour) DO UPDATE SET completed = busy_hours.completed + excluded.com
 class BusyHours:
     name = "busy_hours"
     kinds: tuple[type[Event], ...] | None = (Order.Completed,)
-    looks_inside = True
+    needs_payload = True
     pause_seconds = 1.0
 
     async def apply(

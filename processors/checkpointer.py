@@ -14,12 +14,12 @@ from daybook.projections.time_travel.checkpoints import due_tables, take_checkpo
 class Checkpoints(Processor):
     name: ClassVar[str] = "checkpoints"
     # They are due when the log has grown, by whatever.
-    hears: ClassVar[Hears] = None
+    wakes_on: ClassVar[Hears] = None
     pause_seconds: ClassVar[float] = POLL_SECONDS
-    deaf_seconds: ClassVar[float] = POLL_SECONDS
+    min_interval_seconds: ClassVar[float] = POLL_SECONDS
 
     async def work(self, runtime: Runtime, session: Session) -> float:
-        if session.on_duty:
+        if session.is_leader:
             last = await session.connection.execute(READ_LAST_POSITION)
             ((position,),) = await last.fetchall()
             if due := await due_tables(session.connection, position):

@@ -53,10 +53,10 @@ MOVE_PACES = "UPDATE queue_paces SET due_at = due_at + %(seconds)s * interval '1
 
 class ClockJumps(Processor):
     name: ClassVar[str] = "clock"
-    hears: ClassVar[Hears] = (JOB,)
+    wakes_on: ClassVar[Hears] = (JOB,)
     pause_seconds: ClassVar[float] = 0.1
     # Nothing that happens makes a clock jump.
-    deaf_seconds: ClassVar[float] = POLL_SECONDS
+    min_interval_seconds: ClassVar[float] = POLL_SECONDS
 
     def __init__(self) -> None:
         self._may_be_stranded = True
@@ -66,7 +66,7 @@ class ClockJumps(Processor):
         began = monotonic()
         ((now,),) = await (await session.connection.execute(READ_CLOCK)).fetchall()
         look = session.clock.look(now, began=began)
-        if not session.on_duty:
+        if not session.is_leader:
             session.clock.forget(before=look.ended - UNRECORDED_SECONDS_MAX)
             self._may_be_stranded = True
             return POLL_SECONDS

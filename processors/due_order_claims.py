@@ -46,12 +46,12 @@ class OpenClaim(Struct, frozen=True, gc=False):
     """How long it has still to wait; 0 or less when that is over."""
 
 
-class EndsDueClaims(Processor):
+class DueClaimProcessor(Processor):
     """Ends the claims of one mode when they are due: it knows when to look again, and only a
     claim that is due sooner than those before it is a reason to look earlier."""
 
-    hears: ClassVar[Hears] = (ORDER,)
-    deaf_seconds: ClassVar[float] = 0.1
+    wakes_on: ClassVar[Hears] = (ORDER,)
+    min_interval_seconds: ClassVar[float] = 0.1
     mode: ClassVar[CompletionMode]
     actor: ClassVar[str]
     deed: ClassVar[str]

@@ -52,11 +52,11 @@ LIMIT %(limit)s
 
 class Leases(Processor):
     name: ClassVar[str] = "leases"
-    hears: ClassVar[Hears] = (JOB,)
+    wakes_on: ClassVar[Hears] = (JOB,)
     pause_seconds: ClassVar[float] = 0.1
     # A lease that begins now is not over before those that began earlier, as a rule; and nobody
     # waits for its end to the millisecond.
-    deaf_seconds: ClassVar[float] = POLL_SECONDS
+    min_interval_seconds: ClassVar[float] = POLL_SECONDS
 
     def __init__(self) -> None:
         self._deadlines = Deadlines()

@@ -16,8 +16,8 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.eventlog.async_tasks import end
-from daybook.eventlog.notifier import COURTESY_SECONDS, Wake
+from daybook.eventlog.async_tasks import cancel_and_wait
+from daybook.eventlog.notifier import COURTESY_SECONDS, Listener
 from daybook.eventlog.postgres.connections import connect, cut_off, reader_conninfo
 from daybook.eventlog.writing.unreadable_rows import is_unloadable
 from daybook.processors.database_clock import DatabaseClock
@@ -42,7 +42,7 @@ SESSION_SECONDS_MAX = 8.0
 Connection = AsyncConnection[TupleRow]
 
 
-class Duty:
+class LeaderRunner:
     """Runs the processors of this process on one session that they share."""
 
     def __init__(self, conninfo: str, runtime: Runtime, processors: Sequence[Processor]) -> None:
@@ -64,7 +64,7 @@ class Duty:
 
     async def __aexit__(self, *_: object) -> None:
         self._closing = True
-        await end(self._tasks)
+        await cancel_and_wait(self._tasks)
         for processor in self._processors:
             await processor.close()
         if self._connection is not None:
@@ -72,21 +72,21 @@ class Duty:
 
     async def _run(self, processor: Processor) -> None:
         """A lost database is waited for; a defect is told and outlived."""
-        with self._runtime.wakeups.listener(COURTESY_SECONDS, hears=_names(processor)) as wake:
+        with self._runtime.notifier.listener(COURTESY_SECONDS, topics=_names(processor)) as wake:
             # A cancellation that meets a lost connection in psycopg is gone: hence the question.
             while not self._closing:
                 try:
                     await self._step(processor, wake)
                 except (psycopg.Error, OSError) as error:
-                    self._shut_out(error)
+                    self._warn_no_lock(error)
                     await asyncio.sleep(RECONNECT_SECONDS)
                 except Exception:
                     _log.exception("%s could not do their work and try again.", processor.name)
                     await asyncio.sleep(POLL_SECONDS)
 
-    async def _step(self, processor: Processor, wake: Wake) -> None:
+    async def _step(self, processor: Processor, wake: Listener) -> None:
         session = await self._enter()
-        self._let_in()
+        self._clear_warning()
         try:
             with _limited(session.connection):
                 seconds = await processor.work(self._runtime, session)
@@ -95,12 +95,12 @@ class Duty:
                 return
             await self._leave(session.connection)
             raise
-        pause_seconds = processor.pause_seconds if session.on_duty else STANDBY_SECONDS
+        pause_seconds = processor.pause_seconds if session.is_leader else STANDBY_SECONDS
         seconds = min(seconds, POLL_SECONDS)
-        deaf_seconds = max(pause_seconds, min(seconds, processor.deaf_seconds))
-        await asyncio.sleep(deaf_seconds)
-        if seconds > deaf_seconds:
-            await wake.wait(seconds - deaf_seconds)
+        min_interval_seconds = max(pause_seconds, min(seconds, processor.min_interval_seconds))
+        await asyncio.sleep(min_interval_seconds)
+        if seconds > min_interval_seconds:
+            await wake.wait(seconds - min_interval_seconds)
 
     async def _enter(self) -> Session:
         async with self._entering:
@@ -119,7 +119,7 @@ class Duty:
         patience_seconds = 0 if self._on_duty else PATIENCE_SECONDS
         return Session(connection, patience_seconds, self._clock)
 
-    def _shut_out(self, error: Exception) -> None:
+    def _warn_no_lock(self, error: Exception) -> None:
         """In doubt nothing is done, and somebody is told."""
         now = asyncio.get_running_loop().time()
         if self._shut_out_since is None:
@@ -133,7 +133,7 @@ class Duty:
                 type(error).__name__,
             )
 
-    def _let_in(self) -> None:
+    def _clear_warning(self) -> None:
         if self._has_alarmed:
             _log.warning("The lock can be asked for again: due times are looked after.")
         self._shut_out_since, self._has_alarmed = None, False
@@ -147,9 +147,9 @@ class Duty:
 
 
 def _names(processor: Processor) -> frozenset[str] | None:
-    if processor.hears is None:
+    if processor.wakes_on is None:
         return None
-    return frozenset([decider.name for decider in processor.hears])
+    return frozenset([decider.name for decider in processor.wakes_on])
 
 
 @contextmanager

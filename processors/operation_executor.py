@@ -12,9 +12,9 @@ from typing import ClassVar
 
 import psycopg
 
-from daybook.domain.command import NotOnDeskError, Together
+from daybook.domain.command import AllOrNothing, NotLoadedError
 from daybook.domain.errors import NotFoundError, OperationOverError
-from daybook.domain.messages.commands import CarryOut, FailOperation
+from daybook.domain.messages.commands import ExecuteOperation, FailOperation
 from daybook.domain.messages.operation import OPERATION, Operation, OperationStatus
 from daybook.eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
 from daybook.eventlog.origin import Receipt
@@ -40,7 +40,7 @@ _NOT_NOW = (
     UnavailableError,
     OutcomeUnknownError,
     ConflictError,
-    NotOnDeskError,
+    NotLoadedError,
 )
 # Of the database's errors those that what was asked for has brought about: its data, the rules for
 # them, and the limits of a row. With any other, such as a missing right, no operation would fare
@@ -50,10 +50,10 @@ _OWN_FAULTS = ("21", "22", "23", "54", "P0")
 
 class Operations(Processor):
     name: ClassVar[str] = "operations"
-    hears: ClassVar[Hears] = (OPERATION,)
+    wakes_on: ClassVar[Hears] = (OPERATION,)
     pause_seconds: ClassVar[float] = 0.01
     # Most of what rings has accepted nothing for later.
-    deaf_seconds: ClassVar[float] = 0.03
+    min_interval_seconds: ClassVar[float] = 0.03
 
     def __init__(self) -> None:
         self._has_begun = False
@@ -71,10 +71,10 @@ class Operations(Processor):
         return 0 if len(due) == AT_ONCE_MAX else LOOK_SECONDS
 
     def _begin(self, session: Session) -> None:
-        if session.on_duty and not self._has_begun:
+        if session.is_leader and not self._has_begun:
             context = {"lookMs": round(LOOK_SECONDS * 1000), "atOnceMax": AT_ONCE_MAX}
             _log.info("operations.begun", extra={"context": context})
-        self._has_begun = session.on_duty
+        self._has_begun = session.is_leader
 
 
 def lines(due: Sequence[Due]) -> list[list[Due]]:
@@ -121,11 +121,11 @@ async def _carried_out_together(runtime: Runtime, part: Sequence[Due]) -> bool:
     """False if they have to be carried out one by one: one alone, or one of them at fault."""
     if len(part) == 1:
         return False
-    commands = [CarryOut(operation_id=one.operation_id, items=one.items) for one in part]
+    commands = [ExecuteOperation(operation_id=one.operation_id, items=one.items) for one in part]
     began_at = asyncio.get_running_loop().time()
     try:
         origin = runtime.origin(ACTOR, part[0].operation_id, f"{DEED} {len(part)}")
-        receipt = await runtime.committer.submit(Together(commands), origin)
+        receipt = await runtime.committer.submit(AllOrNothing(commands), origin)
     except Exception:
         return False
     seconds = asyncio.get_running_loop().time() - began_at
@@ -136,7 +136,7 @@ async def _carried_out_together(runtime: Runtime, part: Sequence[Due]) -> bool:
 
 async def _carry_out(runtime: Runtime, due: Due) -> psycopg.Error | None:
     """Returns what is wrong with the database, if something is."""
-    command = CarryOut(operation_id=due.operation_id, items=due.items)
+    command = ExecuteOperation(operation_id=due.operation_id, items=due.items)
     began_at = asyncio.get_running_loop().time()
     try:
         origin = runtime.origin(ACTOR, due.operation_id, DEED)

@@ -7,7 +7,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.domain.command import Command
 from daybook.domain.orders.bot import BOT
-from daybook.domain.orders.commands import Claimed, ClaimOrder
+from daybook.domain.orders.commands import ClaimOrder, ClaimResult
 from daybook.domain.orders.order import ORDER
 from daybook.eventlog.origin import Origin
 from daybook.processors.processor import (
@@ -47,7 +47,7 @@ LIMIT (
 
 class Dispatch(Processor):
     name: ClassVar[str] = "dispatch"
-    hears: ClassVar[Hears] = (ORDER, BOT)
+    wakes_on: ClassVar[Hears] = (ORDER, BOT)
     pause_seconds: ClassVar[float] = 0.02
 
     async def work(self, runtime: Runtime, session: Session) -> float:
@@ -60,7 +60,7 @@ class Dispatch(Processor):
         return 0 if len(idle) == BATCH_MAX else POLL_SECONDS if taken else AGAIN_SECONDS
 
 
-def _claim(runtime: Runtime, bot_id: UUID) -> tuple[Command[Claimed], Origin]:
+def _claim(runtime: Runtime, bot_id: UUID) -> tuple[Command[ClaimResult], Origin]:
     # Not derived from anything: the id of a claim fences, so it must never come twice.
     claim_id = uuid7()
     command = ClaimOrder(

@@ -10,10 +10,10 @@ from daybook.domain.command import Command
 from daybook.domain.orders.claim import CompletionMode, ReleaseReason
 from daybook.domain.orders.commands import ReleaseOrder
 from daybook.domain.orders.order import Order
-from daybook.processors.due_order_claims import EndsDueClaims, OpenClaim
+from daybook.processors.due_order_claims import DueClaimProcessor, OpenClaim
 
 
-class Recovery(EndsDueClaims):
+class Recovery(DueClaimProcessor):
     name: ClassVar[str] = "recovery"
     # Nobody waits for an expiry to the millisecond.
     pause_seconds: ClassVar[float] = 0.25

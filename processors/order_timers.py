@@ -10,10 +10,10 @@ from daybook.domain.command import Command
 from daybook.domain.orders.claim import CompletedVia, CompletionMode
 from daybook.domain.orders.commands import CompleteOrder
 from daybook.domain.orders.order import Order
-from daybook.processors.due_order_claims import EndsDueClaims, OpenClaim
+from daybook.processors.due_order_claims import DueClaimProcessor, OpenClaim
 
 
-class Completions(EndsDueClaims):
+class Completions(DueClaimProcessor):
     name: ClassVar[str] = "completions"
     pause_seconds: ClassVar[float] = 0.02
     mode: ClassVar[CompletionMode] = CompletionMode.TIMER

@@ -19,7 +19,7 @@ from daybook.domain.errors import Refusal
 from daybook.domain.event import Decider
 from daybook.domain.orders.commands import ATTEMPTS_MAX
 from daybook.eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
-from daybook.eventlog.notifier import Wakeups
+from daybook.eventlog.notifier import Notifier
 from daybook.eventlog.origin import Origin, Receipt
 from daybook.eventlog.writing.committer import Committer
 from daybook.processors.database_clock import DatabaseClock
@@ -35,7 +35,7 @@ AGAIN_SECONDS = 0.1
 _NOT_TAKEN = (Refusal, UnavailableError, OutcomeUnknownError, ConflictError)
 
 
-class Kitchen(Struct, frozen=True, kw_only=True):
+class OrderRules(Struct, frozen=True, kw_only=True):
     """The rules in force; each decision records what it took from them."""
 
     delay_seconds: float = DELAY_SECONDS
@@ -50,7 +50,7 @@ class Kitchen(Struct, frozen=True, kw_only=True):
     """How long the answer to an Idempotency-Key is kept."""
 
 
-STANDARD_KITCHEN = Kitchen()
+STANDARD_KITCHEN = OrderRules()
 
 
 class Runtime(Struct, frozen=True, eq=False, kw_only=True):
@@ -61,8 +61,8 @@ class Runtime(Struct, frozen=True, eq=False, kw_only=True):
 
     conninfo: str
     committer: Committer
-    wakeups: Wakeups
-    kitchen: Kitchen
+    notifier: Notifier
+    kitchen: OrderRules
 
     def origin(self, actor: str, cause: UUID, deed: str) -> Origin:
         """The same deed has the same command id, in this process. Two processes never share one:
@@ -96,7 +96,7 @@ class Session(Struct, frozen=True, eq=False):
     """As this process has watched it so far."""
 
     @property
-    def on_duty(self) -> bool:
+    def is_leader(self) -> bool:
         return self.patience_seconds == 0
 
 
@@ -108,14 +108,14 @@ class Processor:
     """Something that the service brings about by itself."""
 
     name: ClassVar[str]
-    hears: ClassVar[Hears]
+    wakes_on: ClassVar[Hears]
     """Whatever it looks at, so that what happens to it is seen at once; None for everything. What
     is missing is seen a second later, by the look that nobody rings for."""
 
     pause_seconds: ClassVar[float]
     """How long it rests between two looks, however much happens."""
 
-    deaf_seconds: ClassVar[float] = 0
+    min_interval_seconds: ClassVar[float] = 0
     """How long after a look it does not hear the bell, which under load never stops ringing."""
 
     async def work(self, runtime: Runtime, session: Session) -> float:

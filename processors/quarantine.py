@@ -64,14 +64,14 @@ _MAPPER = EventMapper(DECIDERS)
 class QuarantineScan(Processor):
     name: ClassVar[str] = "quarantine"
     # A bad event rings for no processor; the scan finds it when it looks, once a second.
-    hears: ClassVar[Hears] = (QUARANTINE,)
+    wakes_on: ClassVar[Hears] = (QUARANTINE,)
     pause_seconds: ClassVar[float] = 0.5
 
     def __init__(self) -> None:
         self._horizon = Horizon()
 
     async def work(self, runtime: Runtime, session: Session) -> float:
-        if not session.on_duty:
+        if not session.is_leader:
             return POLL_SECONDS
         taken = await session.connection.execute(FIND_TAKEN_ROWS, {"limit": STEP})
         if not await self._record(runtime, session, [row[0] for row in await taken.fetchall()]):

@@ -11,7 +11,7 @@ from daybook.processors.processor import Processor
 from daybook.processors.qstash.client import QStash
 from daybook.processors.qstash.publisher import GRACE_SECONDS, Scheduling
 from daybook.processors.quarantine import QuarantineScan
-from daybook.processors.retention import Forgetting
+from daybook.processors.retention import Retention
 from daybook.processors.schedule_runner import Schedules
 from daybook.processors.ticket_no_shows import NoShows
 from daybook.processors.upstreams.poller import Upstreams
@@ -35,7 +35,7 @@ def all_processors(
         Operations(),
         Schedules(),
         NoShows(),
-        Forgetting(),
+        Retention(),
         Checkpoints(),
         QuarantineScan(),
     ]

@@ -34,10 +34,10 @@ DEED = "fire"
 
 class Schedules(Processor):
     name: ClassVar[str] = "schedules"
-    hears: ClassVar[Hears] = (SCHEDULE,)
+    wakes_on: ClassVar[Hears] = (SCHEDULE,)
     pause_seconds: ClassVar[float] = 0.05
     # It knows when the next one is due, and a new one is hardly ever due within the second.
-    deaf_seconds: ClassVar[float] = POLL_SECONDS
+    min_interval_seconds: ClassVar[float] = POLL_SECONDS
 
     async def work(self, runtime: Runtime, session: Session) -> float:
         first = await find_due_schedules(

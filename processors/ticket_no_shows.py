@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 from uuid import UUID
 
 from daybook.domain.command import Command
-from daybook.domain.tickets.commands import MissTicket, Served
+from daybook.domain.tickets.commands import MarkNoShow, TicketResult
 from daybook.domain.tickets.restaurant import RESTAURANT
 from daybook.domain.tickets.ticket import TICKET, NoShowVia, TicketStatus
 from daybook.eventlog.origin import Origin, Receipt
@@ -54,10 +54,10 @@ LIMIT %(limit)s
 
 class NoShows(Processor):
     name: ClassVar[str] = "no_shows"
-    hears: ClassVar[Hears] = (TICKET, RESTAURANT)
+    wakes_on: ClassVar[Hears] = (TICKET, RESTAURANT)
     pause_seconds: ClassVar[float] = 0.1
     # Nobody is called and due within the second, and nobody waits for it to the millisecond.
-    deaf_seconds: ClassVar[float] = POLL_SECONDS
+    min_interval_seconds: ClassVar[float] = POLL_SECONDS
 
     def __init__(self) -> None:
         self._deadlines = Deadlines()
@@ -74,13 +74,13 @@ class NoShows(Processor):
 def _miss(runtime: Runtime, grace: Deadline) -> tuple[Command[Any], Origin]:
     (slug,) = grace.rest
     ticket_id = cast("UUID", grace.of)
-    command = MissTicket(slug=slug, ticket_id=ticket_id, via=NoShowVia.GRACE, due_at=grace.until)
+    command = MarkNoShow(slug=slug, ticket_id=ticket_id, via=NoShowVia.GRACE, due_at=grace.until)
     return command, runtime.origin(ACTOR, ticket_id, f"miss {grace.until.isoformat()}")
 
 
 def _tell(receipt: Receipt) -> None:
     served = receipt.answer
-    assert isinstance(served, Served)
+    assert isinstance(served, TicketResult)
     ticket = served.ticket
     context = {
         "restaurantId": ticket.restaurant_id,

@@ -15,7 +15,7 @@ from daybook.eventlog.reading.horizon import (
     READ_LAST_POSITION,
     READ_NEWEST_POSITION,
 )
-from daybook.projections.jobs.queue_stats import QueueStanding, read_standings
+from daybook.projections.jobs.queue_stats import QueueStats, read_standings
 from daybook.projections.messages.operations import Failed, Numbers, count_failed, read_numbers
 from daybook.projections.quarantine.quarantines import COUNT_QUARANTINES
 from daybook.projections.registry import FOLLOWERS
@@ -68,7 +68,7 @@ class Readings(Struct, frozen=True, kw_only=True):
     bots: dict[str, int]
     """How many there are of each status."""
 
-    queues: list[QueueStanding]
+    queues: list[QueueStats]
     operations: Numbers
     failed_operations: Failed
     detected_count: int

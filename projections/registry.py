@@ -8,7 +8,7 @@ from typing import Any
 
 import daybook.eventlog.migrations
 import daybook.projections.migrations
-from daybook.eventlog.reading.follower import Derivable, Projection
+from daybook.eventlog.reading.follower import Projection, Rebuildable
 from daybook.eventlog.writing.live_table import LiveTable
 from daybook.projections.api_keys.api_keys import LiveKeys
 from daybook.projections.jobs.finished_jobs import FinishedJobs
@@ -60,7 +60,7 @@ LIVE_TABLES: tuple[LiveTable[Any], ...] = (
 )
 
 # Written by live tables beside their own rows, and so as current as these.
-WRITTEN_MODELS: tuple[Derivable, ...] = (FinishedJobs(),)
+WRITTEN_MODELS: tuple[Rebuildable, ...] = (FinishedJobs(),)
 
 # These follow the log.
 READ_MODELS: tuple[Projection, ...] = (

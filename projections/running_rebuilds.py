@@ -37,7 +37,7 @@ class RunningRebuilds(LiveTable[Rebuild]):
     name = "running_rebuilds"
     select = SELECT_RUNNING_REBUILDS
     hold = HOLD_REBUILDS
-    hold_every = HOLD_EVERY_REBUILD
+    lock_all = HOLD_EVERY_REBUILD
     insert = INSERT_REBUILDS
     delete = DELETE_REBUILDS
 

@@ -15,7 +15,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from daybook.domain.deciders import DECIDERS
-from daybook.domain.jobs.create import JOB_NUMBERS, CreateJobs, Enqueued, NewJob
+from daybook.domain.jobs.create import JOB_NUMBERS, CreatedJob, CreateJobs, NewJob
 from daybook.domain.jobs.job import JOB, Job
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.notifier import NOTIFY
@@ -27,7 +27,7 @@ from daybook.eventlog.writing.append import APPEND_EVENTS, appended
 from daybook.eventlog.writing.batch import DRAW_NUMBERS, READ_CLOCK
 from daybook.eventlog.writing.fold_finished import READ_AGGREGATES, fold_aggregates
 from daybook.eventlog.writing.live_table import Change, Parameters
-from daybook.eventlog.writing.unit_of_work import BatchDesk
+from daybook.eventlog.writing.unit_of_work import BatchUnitOfWork
 from daybook.projections.jobs.jobs import LiveJobs
 from daybook.projections.jobs.queues import LiveQueues
 
@@ -55,7 +55,7 @@ REFUSED = (errors.InsufficientPrivilege, errors.UndefinedTable)
 
 Rows = list[tuple[Any, ...]]
 Query = tuple[str, dict[str, Any]]
-Steps = Generator[Query, Rows, list[Enqueued]]
+Steps = Generator[Query, Rows, list[CreatedJob]]
 
 _MAPPER = EventMapper(DECIDERS)
 _TABLE = LiveJobs()
@@ -71,7 +71,7 @@ class EnqueueError(Exception):
 
 def enqueue(
     connection: "Connection[Any]", new: Sequence[NewJob], origin: Origin, *, wake: bool = True
-) -> list[Enqueued]:
+) -> list[CreatedJob]:
     """`wake` tells the service at once when the caller commits; else it looks within a second."""
     _check_connection(connection, Connection)
     binary_arrays.register(connection)
@@ -92,7 +92,7 @@ def enqueue(
 
 async def enqueue_async(
     connection: "AsyncConnection[Any]", new: Sequence[NewJob], origin: Origin, *, wake: bool = True
-) -> list[Enqueued]:
+) -> list[CreatedJob]:
     _check_connection(connection, AsyncConnection)
     binary_arrays.register(connection)
     cursor = connection.cursor(row_factory=tuple_row)
@@ -189,7 +189,7 @@ def _create(new: Sequence[NewJob], origin: Origin) -> Steps:
         # Somebody else was quicker with the same unique key.
         others = yield from _fold(taken)
         enqueued = [
-            Enqueued(others[one.job.id], is_new=False) if one.job.id in taken else one
+            CreatedJob(others[one.job.id], is_new=False) if one.job.id in taken else one
             for one in enqueued
         ]
     return enqueued
@@ -210,7 +210,7 @@ def _sent(statement: tuple[str, Parameters]) -> Query:
     return query, dict(given)
 
 
-def _desk(new: Sequence[NewJob]) -> Generator[Query, Rows, BatchDesk]:
+def _desk(new: Sequence[NewJob]) -> Generator[Query, Rows, BatchUnitOfWork]:
     keyed = [job_id for _, job_id in CreateJobs(new).reads.names]
     existing: dict[UUID, Job] = {}
     if keyed:
@@ -219,7 +219,7 @@ def _desk(new: Sequence[NewJob]) -> Generator[Query, Rows, BatchDesk]:
     seen = (yield LiveQueues.see, {"ids": uuids(queues)}) if queues else []
     drawn = yield DRAW_NUMBERS, {"sequence": JOB_NUMBERS, "count": len(new)}
     ((now,),) = yield READ_CLOCK, {}
-    return BatchDesk(
+    return BatchUnitOfWork(
         now=now,
         seal=_MAPPER.seal,
         held=existing.values(),

@@ -8,15 +8,15 @@ import orjson
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Call, Endpoint, Nothing, RawHeaders
-from daybook.api.endpoints.query import Read
+from daybook.api.endpoints.command import EmptyBody, RawHeaders, RequestContext, WriteEndpoint
+from daybook.api.endpoints.query import QueryEndpoint
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import AUDITOR
-from daybook.api.runtime.background.protocol import Found
-from daybook.api.runtime.background.task import Errand
+from daybook.api.runtime.background.protocol import FindingReported
+from daybook.api.runtime.background.task import BackgroundTask
 from daybook.api.runtime.service import Service
-from daybook.eventlog.origin import StoredAnswer
+from daybook.eventlog.origin import StoredResponse
 from daybook.projections.doctor.finding import Finding, Health
 
 
@@ -46,14 +46,14 @@ class DoctorAnswer(TypedDict):
 async def get_examination(_: NoParameters, request: Request) -> DoctorAnswer:
     """What the last examination found."""
     service: Service = request.app.service
-    return answer_of(service.errands.examination)
+    return answer_of(service.background_tasks.examination)
 
 
-def answer_of(errand: Errand | None) -> DoctorAnswer:
+def answer_of(errand: BackgroundTask | None) -> DoctorAnswer:
     return {"examination": None if errand is None else _examination_json(errand)}
 
 
-def _examination_json(errand: Errand) -> ExaminationJSON:
+def _examination_json(errand: BackgroundTask) -> ExaminationJSON:
     return {
         "state": errand.state.value,
         "findings": [finding_json(one) for one in errand.found],
@@ -63,7 +63,7 @@ def _examination_json(errand: Errand) -> ExaminationJSON:
     }
 
 
-def finding_json(found: Found | Finding) -> FindingJSON:
+def finding_json(found: FindingReported | Finding) -> FindingJSON:
     return {
         "what": found.what,
         "health": found.health,
@@ -72,19 +72,24 @@ def finding_json(found: Found | Finding) -> FindingJSON:
     }
 
 
-class ExamineEndpoint(Endpoint[Nothing]):
+class ExamineEndpoint(WriteEndpoint[EmptyBody]):
     summary = "Look for what may be wrong; whoever asks meanwhile looks at the same examination."
     answers = staticmethod(answer_of)
     headers: ClassVar[Mapping[str, Any]] = {}
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        self.read(call, body)
-        errand = call.service.errands.start_examination()
-        return StoredAnswer(self.status, orjson.dumps(answer_of(errand))), []
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
+        self.read(context, body)
+        errand = context.service.background_tasks.start_examination()
+        return StoredResponse(self.status, orjson.dumps(answer_of(errand))), []
 
 
 EXAMINE = ExamineEndpoint(
-    "POST", "/api/doctor", takes=Nothing, scope=AUDITOR, status=HTTPStatus.ACCEPTED
+    "POST", "/api/doctor", takes=EmptyBody, scope=AUDITOR, status=HTTPStatus.ACCEPTED
 )
 
-routes: list[Route] = [Read("/api/doctor", get_examination, scope=AUDITOR).route, EXAMINE.route]
+routes: list[Route] = [
+    QueryEndpoint("/api/doctor", get_examination, scope=AUDITOR).route,
+    EXAMINE.route,
+]

@@ -8,7 +8,7 @@ from msgspec import to_builtins
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseRead
+from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.request_reader import read_id
 from daybook.api.http.timestamps import Moment, moment
@@ -96,6 +96,6 @@ def explaining(kind: str) -> Any:
 
 
 routes: list[Route] = [
-    DatabaseRead(f"/api/{plural}/{{id}}/explain", explaining(kind), scope=AUDITOR).route
+    DatabaseQueryEndpoint(f"/api/{plural}/{{id}}/explain", explaining(kind), scope=AUDITOR).route
     for plural, kind in KINDS.items()
 ]

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 
 from daybook.api.clock import now
 from daybook.api.runtime.service import Service
-from daybook.api.telemetry.request_metrics import Traffic
+from daybook.api.telemetry.request_metrics import RequestMetrics
 from daybook.domain.deciders import DECIDERS
 from daybook.eventlog.errors import UnavailableError
 from daybook.eventlog.writing.histogram import Meter
@@ -35,7 +35,7 @@ NONE_YET = {kind.topic: 0 for decider in DECIDERS for kind in decider.events}
 
 
 class Gauges(Collector):
-    def __init__(self, service: Service, traffic: Traffic) -> None:
+    def __init__(self, service: Service, traffic: RequestMetrics) -> None:
         self._service, self._traffic = service, traffic
         self._readings: Readings | None = None
         self._read_at = -KEEP_SECONDS

@@ -5,7 +5,7 @@ from typing import Literal, TypedDict
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseRead, Read
+from daybook.api.endpoints.query import DatabaseQueryEndpoint, QueryEndpoint
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.keys.access import PUBLIC
 from daybook.api.runtime.service import Service
@@ -36,6 +36,6 @@ async def ready(_: NoParameters, request: Request) -> ReadyJSON:
 
 
 routes: list[Route] = [
-    Read("/health/live", live, scope=PUBLIC).route,
-    DatabaseRead("/health/ready", ready, scope=PUBLIC).route,
+    QueryEndpoint("/health/live", live, scope=PUBLIC).route,
+    DatabaseQueryEndpoint("/health/ready", ready, scope=PUBLIC).route,
 ]

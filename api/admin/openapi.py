@@ -13,8 +13,8 @@ from msgspec.structs import fields
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Endpoint, Write
-from daybook.api.endpoints.query import NDJSON, Read
+from daybook.api.endpoints.command import CommandEndpoint, WriteEndpoint
+from daybook.api.endpoints.query import NDJSON, QueryEndpoint
 from daybook.api.http.problems import RETRY_AFTER, JSONAnswer, Problem, ProblemJSON
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.request_reader import Id, IfMatch, Reason
@@ -25,7 +25,7 @@ from daybook.api.version import version
 from daybook.domain.patterns import in_ecma
 from daybook.domain.values import Name, Text
 
-Described = Endpoint[Any] | Read
+Described = WriteEndpoint[Any] | QueryEndpoint
 Description = dict[str, Any]
 Schemas = dict[Any, Description]
 
@@ -92,13 +92,13 @@ def _in_dialect(schema: Any) -> Any:
 def _types(route: Route) -> Iterator[Any]:
     """Everything that an endpoint takes and answers."""
     endpoint = route.endpoint
-    if isinstance(endpoint, Endpoint | Read):
+    if isinstance(endpoint, WriteEndpoint | QueryEndpoint):
         yield from answer_types(endpoint)
         yield from (field.type for field in fields(endpoint.parameters))
         yield from _headers(endpoint).values()
-    if isinstance(endpoint, Read) and endpoint.lines is not None:
+    if isinstance(endpoint, QueryEndpoint) and endpoint.lines is not None:
         yield endpoint.lines
-    if isinstance(endpoint, Endpoint):
+    if isinstance(endpoint, WriteEndpoint):
         yield endpoint.takes
 
 
@@ -110,7 +110,7 @@ def answer_types(endpoint: Described) -> tuple[Any, ...]:
 
 def _operation(route: Route, schemas: Schemas) -> Description:
     endpoint = route.endpoint
-    if not isinstance(endpoint, Endpoint | Read):
+    if not isinstance(endpoint, WriteEndpoint | QueryEndpoint):
         summary = (getdoc(endpoint) or "").partition("\n")[0]
         responses = {"200": {"description": "OK"}, "default": _any_problem(schemas)}
         return {"summary": summary, "responses": responses, **_needs(route)}
@@ -130,8 +130,8 @@ def _needs(route: Route) -> Description:
     return {"security": [{"key": scopes}]} if scopes else {}
 
 
-def _has_body(endpoint: Described) -> TypeGuard[Endpoint[Any]]:
-    return isinstance(endpoint, Endpoint) and endpoint.method != "GET"
+def _has_body(endpoint: Described) -> TypeGuard[WriteEndpoint[Any]]:
+    return isinstance(endpoint, WriteEndpoint) and endpoint.method != "GET"
 
 
 def _parameters(endpoint: Described, schemas: Schemas) -> Iterator[Description]:
@@ -146,9 +146,9 @@ def _parameters(endpoint: Described, schemas: Schemas) -> Iterator[Description]:
 
 def _headers(endpoint: Described) -> Mapping[str, Any]:
     headers = dict(endpoint.headers)
-    if isinstance(endpoint, Endpoint) and endpoint.is_stated:
+    if isinstance(endpoint, WriteEndpoint) and endpoint.is_stated:
         headers["Daybook-Reason"] = Reason
-    if isinstance(endpoint, Write) and endpoint.is_about_one:
+    if isinstance(endpoint, CommandEndpoint) and endpoint.is_about_one:
         headers["If-Match"] = IfMatch
     return headers
 
@@ -161,7 +161,7 @@ def _parameter(where: str, name: str, schema: Description, default: Any = None) 
     return {"name": name, "in": where, "schema": given}
 
 
-def _body(endpoint: Endpoint[Any], schemas: Schemas) -> Description:
+def _body(endpoint: WriteEndpoint[Any], schemas: Schemas) -> Description:
     return {
         "required": not endpoint.may_be_empty,
         "content": {JSONAnswer.media_type: {"schema": schemas[endpoint.takes]}},
@@ -184,7 +184,7 @@ def _any_problem(schemas: Schemas) -> Description:
 
 
 def _answer(endpoint: Described, schema: Description, schemas: Schemas) -> Description:
-    if isinstance(endpoint, Endpoint):
+    if isinstance(endpoint, WriteEndpoint):
         return {
             str(int(status)): _written(status, schema)
             for status in (endpoint.status, *endpoint.also)
@@ -223,4 +223,4 @@ async def openapi(_: NoParameters, request: Request) -> Description:
     return describe(request.app.routes)
 
 
-routes: list[Route] = [Read("/openapi.json", openapi, scope=PUBLIC).route]
+routes: list[Route] = [QueryEndpoint("/openapi.json", openapi, scope=PUBLIC).route]

@@ -5,7 +5,7 @@ from typing import TypedDict
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import Read
+from daybook.api.endpoints.query import QueryEndpoint
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.request_reader import (
     BATCH_BODY_BYTES_MAX,
@@ -62,4 +62,4 @@ async def config(_: NoParameters, request: Request) -> ConfigJSON:
     return config_json(request.app.settings)
 
 
-routes: list[Route] = [Read("/api/config", config, scope=PUBLIC).route]
+routes: list[Route] = [QueryEndpoint("/api/config", config, scope=PUBLIC).route]

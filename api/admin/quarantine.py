@@ -8,15 +8,15 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, Call, RawHeaders, Write
-from daybook.api.endpoints.query import DatabaseRead
+from daybook.api.endpoints.command import Body, CommandEndpoint, RawHeaders, RequestContext
+from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.request_reader import Reason
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import ADMIN, AUDITOR
 from daybook.domain.command import Command
 from daybook.domain.quarantine import Fault, Quarantine, SetAside
-from daybook.eventlog.origin import Origin, StoredAnswer
+from daybook.eventlog.origin import Origin, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 from daybook.projections.quarantine.first_fault import fault_to_set_aside
 from daybook.projections.quarantine.quarantines import all_quarantines
@@ -71,10 +71,10 @@ async def list_quarantines(_: NoParameters, request: Request) -> QuarantinesAnsw
     return {"quarantines": [quarantine_json(one) for one in found]}
 
 
-def set_aside(body: SetAsideBody, call: Call) -> SetAside:
+def set_aside(body: SetAsideBody, context: RequestContext) -> SetAside:
     """Take an aggregate that cannot be read out of the live tables, and say why."""
     # `SettingAside` reads the fault from the log before it hands the command over.
-    unknown = Fault(aggregate_id=call.id, kind="", topic="", position=0, version=0, error="")
+    unknown = Fault(aggregate_id=context.id, kind="", topic="", position=0, version=0, error="")
     return SetAside(fault=unknown, reason=body.reason)
 
 
@@ -82,16 +82,20 @@ def answer_of(quarantine: Quarantine) -> QuarantineAnswer:
     return {"quarantine": quarantine_json(quarantine)}
 
 
-class SettingAside(Write[SetAsideBody, Quarantine]):
+class SettingAside(CommandEndpoint[SetAsideBody, Quarantine]):
     """Reads the fault of an aggregate from the log instead of believing the client."""
 
-    async def hand_over(
-        self, call: Call, command: Command[Quarantine], origin: Origin, key: IdempotencyKey | None
-    ) -> tuple[StoredAnswer, RawHeaders]:
+    async def submit(
+        self,
+        context: RequestContext,
+        command: Command[Quarantine],
+        origin: Origin,
+        key: IdempotencyKey | None,
+    ) -> tuple[StoredResponse, RawHeaders]:
         assert isinstance(command, SetAside)
         wanted = command.fault.aggregate_id
-        fault = await call.service.read(lambda reader: fault_to_set_aside(reader, wanted))
-        return await super().hand_over(call, replace(command, fault=fault), origin, key)
+        fault = await context.service.read(lambda reader: fault_to_set_aside(reader, wanted))
+        return await super().submit(context, replace(command, fault=fault), origin, key)
 
 
 SET_ASIDE = SettingAside(
@@ -104,6 +108,6 @@ SET_ASIDE = SettingAside(
 )
 
 routes: list[Route] = [
-    DatabaseRead("/api/quarantine", list_quarantines, scope=AUDITOR).route,
+    DatabaseQueryEndpoint("/api/quarantine", list_quarantines, scope=AUDITOR).route,
     SET_ASIDE.route,
 ]

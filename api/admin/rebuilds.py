@@ -13,16 +13,23 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, Call, Endpoint, Nothing, RawHeaders, Stated
-from daybook.api.endpoints.query import Read
+from daybook.api.endpoints.command import (
+    Body,
+    EmptyBody,
+    RawHeaders,
+    RequestContext,
+    WithReason,
+    WriteEndpoint,
+)
+from daybook.api.endpoints.query import QueryEndpoint
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.request_reader import KeyText, read_idempotency_key, unprocessable
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import ADMIN, AUDITOR
-from daybook.api.runtime.background.protocol import Compared
-from daybook.api.runtime.background.task import Asked, Errand
+from daybook.api.runtime.background.protocol import TableCompared
+from daybook.api.runtime.background.task import Asked, BackgroundTask
 from daybook.api.runtime.service import Service
-from daybook.eventlog.origin import StoredAnswer
+from daybook.eventlog.origin import StoredResponse
 from daybook.projections.rebuild.targets import TARGETS
 
 NAMES = tuple(target.name for target in TARGETS)
@@ -31,7 +38,7 @@ NAMES = tuple(target.name for target in TARGETS)
 Name = Annotated[str, Meta(extra_json_schema={"enum": NAMES})]
 
 
-class NewRebuild(Stated, frozen=True):
+class NewRebuild(WithReason, frozen=True):
     """Of these tables, or of all when none is named."""
 
     names: Annotated[tuple[Name, ...], Meta(max_length=len(NAMES))] = ()
@@ -77,10 +84,10 @@ class RebuildsAnswer(RebuildAnswer):
 async def get_rebuild(_: NoParameters, request: Request) -> RebuildsAnswer:
     """What can be rebuilt, and how the last rebuild goes."""
     service: Service = request.app.service
-    return {"names": [*NAMES], "rebuild": rebuild_json(service.errands.rebuild)}
+    return {"names": [*NAMES], "rebuild": rebuild_json(service.background_tasks.rebuild)}
 
 
-async def start(asked: NewRebuild, call: Call) -> Errand | None:
+async def start(asked: NewRebuild, context: RequestContext) -> BackgroundTask | None:
     """Make tables anew from the log, or only compare them with it."""
     if unknown := [name for name in asked.names if name not in NAMES]:
         raise unprocessable(
@@ -88,20 +95,20 @@ async def start(asked: NewRebuild, call: Call) -> Errand | None:
             f"There is no {unknown[0][:80]!r} to rebuild: name some of {', '.join(NAMES)}.",
         )
     work: Literal["verify", "rebuild"] = "verify" if asked.verify_only else "rebuild"
-    key = read_idempotency_key(call.scope)
-    by = Asked(call.caller.actor, asked.reason)
-    return call.service.errands.start_rebuild(work, asked.names or NAMES, key, by)
+    key = read_idempotency_key(context.scope)
+    by = Asked(context.caller.actor, asked.reason)
+    return context.service.background_tasks.start_rebuild(work, asked.names or NAMES, key, by)
 
 
-async def stop(_: Nothing, call: Call) -> Errand | None:
+async def stop(_: EmptyBody, context: RequestContext) -> BackgroundTask | None:
     """Stop the rebuild that is under way; the next one goes on from there."""
-    running = call.service.errands.rebuild
+    running = context.service.background_tasks.rebuild
     if running is not None and running.is_running:
         await running.stop()
     return running
 
 
-def rebuild_json(errand: Errand | None) -> RebuildJSON | None:
+def rebuild_json(errand: BackgroundTask | None) -> RebuildJSON | None:
     if errand is None:
         return None
     return {
@@ -118,7 +125,7 @@ def rebuild_json(errand: Errand | None) -> RebuildJSON | None:
     }
 
 
-def _table_json(compared: Compared) -> TableJSON:
+def _table_json(compared: TableCompared) -> TableJSON:
     return {
         "name": compared.name,
         "rowsCount": compared.rows_count,
@@ -128,10 +135,10 @@ def _table_json(compared: Compared) -> TableJSON:
     }
 
 
-Act = Callable[[Any, Call], Awaitable[Errand | None]]
+Act = Callable[[Any, RequestContext], Awaitable[BackgroundTask | None]]
 
 
-class RebuildEndpoint(Endpoint[Body]):
+class RebuildEndpoint(WriteEndpoint[Body]):
     headers: ClassVar[Mapping[str, Any]] = {"Idempotency-Key": KeyText}
 
     def __init__(self, path: str, *, takes: type[Body], act: Act, status: HTTPStatus) -> None:
@@ -139,22 +146,24 @@ class RebuildEndpoint(Endpoint[Body]):
         self.summary = act.__doc__ or ""
         self._act = act
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
         # To stop has no use for a key, but a bad one is bad all the same.
-        read_idempotency_key(call.scope)
-        errand = await self._act(self.read(call, body), call)
-        return StoredAnswer(self.status, orjson.dumps(self.answers(errand))), []
+        read_idempotency_key(context.scope)
+        errand = await self._act(self.read(context, body), context)
+        return StoredResponse(self.status, orjson.dumps(self.answers(errand))), []
 
     @staticmethod
-    def answers(errand: Errand | None) -> RebuildAnswer:
+    def answers(errand: BackgroundTask | None) -> RebuildAnswer:
         return {"rebuild": rebuild_json(errand)}
 
 
 START = RebuildEndpoint("/api/rebuilds", takes=NewRebuild, act=start, status=HTTPStatus.ACCEPTED)
-STOP = RebuildEndpoint("/api/rebuilds/stop", takes=Nothing, act=stop, status=HTTPStatus.OK)
+STOP = RebuildEndpoint("/api/rebuilds/stop", takes=EmptyBody, act=stop, status=HTTPStatus.OK)
 
 routes: list[Route] = [
-    Read("/api/rebuilds", get_rebuild, scope=AUDITOR).route,
+    QueryEndpoint("/api/rebuilds", get_rebuild, scope=AUDITOR).route,
     START.route,
     STOP.route,
 ]

@@ -27,7 +27,7 @@ from daybook.api.http.problems import (
     KNOWN_ERRORS,
     BadInputError,
     Problem,
-    defect,
+    internal_error_response,
     problem_of,
     unavailable,
 )
@@ -49,14 +49,14 @@ from daybook.api.runtime.service import Service
 from daybook.api.settings.limits import BODY_BYTES_MAX, LimitSettings
 from daybook.api.settings.settings import Settings
 from daybook.api.telemetry.request_context import COMMAND_ID
-from daybook.api.telemetry.structured_log import happened
+from daybook.api.telemetry.structured_log import log_event
 from daybook.api.telemetry.tracing import trace_of
 from daybook.domain.api_keys.scope import Scope as KeyScope
 from daybook.domain.command import Command
 from daybook.domain.errors import Refusal
-from daybook.domain.version_check import AsSeen
+from daybook.domain.version_check import ExpectVersion
 from daybook.domain.visibility import within
-from daybook.eventlog.origin import Origin, Receipt, StoredAnswer
+from daybook.eventlog.origin import Origin, Receipt, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 
 # Command ids made from idempotency keys belong to this name space.
@@ -77,11 +77,11 @@ class Body(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit
     """What a request says. Defaults are left out, so that a new one changes no fingerprint."""
 
 
-class Nothing(Body, frozen=True):
+class EmptyBody(Body, frozen=True):
     """The body of a request whose path says everything: none, or an empty object."""
 
 
-class Stated(Body, frozen=True):
+class WithReason(Body, frozen=True):
     """The body of what people decide: they may say why, here or in the header Daybook-Reason."""
 
     reason: Reason | None = None
@@ -97,7 +97,7 @@ T = TypeVar("T")
 Shape = Callable[[A], Mapping[str, Any]]
 
 
-class Call:
+class RequestContext:
     """One request on its way to a command."""
 
     __slots__ = ("caller", "headers", "parameters", "receive", "scope", "service", "settings")
@@ -127,25 +127,25 @@ class Call:
 
     def must_be_known(self) -> None:
         """For who has waited: a key may have been revoked since it was shown."""
-        keyring = self.service.keyring
-        if keyring is not None and not keyring.knows(self.caller):
+        key_cache = self.service.key_cache
+        if key_cache is not None and not key_cache.knows(self.caller):
             raise unknown_key()
 
     async def until_unknown(self) -> None:
         """Returns once the key that was shown is good no longer; never, where none is needed."""
-        keyring = self.service.keyring
-        if keyring is None:
+        key_cache = self.service.key_cache
+        if key_cache is None:
             await asyncio.Event().wait()
         else:
-            await keyring.gone(self.caller)
+            await key_cache.gone(self.caller)
 
     def submit(
         self, command: Command[A], origin: Origin, key: IdempotencyKey | None = None
     ) -> Future[Receipt]:
         """Hands a command over, to be decided within the bounds of who is asking. What an admin
         does is written down, beside the log that has it anyway."""
-        if self.caller.scope & ADMIN and self.service.keyring is not None:
-            happened("admin.acted")
+        if self.caller.scope & ADMIN and self.service.key_cache is not None:
+            log_event("admin.acted")
         if IF_MATCH in self.headers:
             command = self._as_seen(command)
         return self.service.committer.submit(within(command, self.caller.bounds), origin, key)
@@ -154,10 +154,10 @@ class Call:
         versions = read_if_match(self.headers[IF_MATCH])
         if versions is None or "id" not in self.scope["path_params"]:
             return command
-        return AsSeen(command, self.id, versions)
+        return ExpectVersion(command, self.id, versions)
 
 
-class Endpoint(ABC, Generic[B]):
+class WriteEndpoint(ABC, Generic[B]):
     """Reads a body, lets `answer` do the rest, and sends what it says."""
 
     summary: str
@@ -177,7 +177,7 @@ class Endpoint(ABC, Generic[B]):
     problems: tuple[HTTPStatus, ...] = ()
     """Statuses with which only this endpoint refuses; the others are the same for every write."""
 
-    brief: "Endpoint[B] | None" = None
+    brief: "WriteEndpoint[B] | None" = None
     """What answers in its place who wants to hear no more than necessary."""
 
     changes: ClassVar[bool] = True
@@ -201,7 +201,7 @@ class Endpoint(ABC, Generic[B]):
         self._decoder = Decoder(takes)
         self._body_bytes_max = body_bytes_max
         self.may_be_empty = not any(field.required for field in fields(takes))
-        self.is_stated = issubclass(takes, Stated)
+        self.is_stated = issubclass(takes, WithReason)
 
     @property
     def route(self) -> Route:
@@ -213,7 +213,7 @@ class Endpoint(ABC, Generic[B]):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            answer, headers = self.turned_away(scope) or await self._answer(scope, receive)
+            answer, headers = self.reject_early(scope) or await self._answer(scope, receive)
         except BadInputError as error:
             await error.problem(scope, receive, send)
             return
@@ -225,7 +225,7 @@ class Endpoint(ABC, Generic[B]):
             await unavailable(AWAY)(scope, receive, send)
             return
         except Exception:
-            await defect()(scope, receive, send)
+            await internal_error_response()(scope, receive, send)
             raise  # The server writes it into its log.
         if answer.status != HTTPStatus.NO_CONTENT:
             headers.append((b"content-length", b"%d" % len(answer.body)))
@@ -234,12 +234,12 @@ class Endpoint(ABC, Generic[B]):
         await send(start)
         await send({"type": "http.response.body", "body": answer.body})
 
-    def turned_away(self, scope: Scope) -> tuple[StoredAnswer, RawHeaders] | None:  # noqa: ARG002 (few do)
+    def reject_early(self, scope: Scope) -> tuple[StoredResponse, RawHeaders] | None:  # noqa: ARG002 (few do)
         """What is answered before anything of what is said is looked at; mostly nothing."""
         return None
 
-    async def _answer(self, scope: Scope, receive: Receive) -> tuple[StoredAnswer, RawHeaders]:
-        call = Call(scope, receive, self.parameters)
+    async def _answer(self, scope: Scope, receive: Receive) -> tuple[StoredResponse, RawHeaders]:
+        call = RequestContext(scope, receive, self.parameters)
         bytes_max = self.body_bytes_max(call.settings)
         body = await read_bytes(call.headers, receive, bytes_max)
         chosen = self.brief if self.brief is not None and prefers_minimal(call) else self
@@ -251,23 +251,25 @@ class Endpoint(ABC, Generic[B]):
         set_max = limits.batch_body_bytes_max if is_batch else limits.body_bytes_max
         return min(self._body_bytes_max, set_max)
 
-    def read(self, call: Call, body: bytes) -> B:
+    def read(self, context: RequestContext, body: bytes) -> B:
         is_empty = not body and self.may_be_empty
-        value = self.takes() if is_empty else self.read_as(call, body, self._decoder)
-        return self._stated(value, call) if self.is_stated else value
+        value = self.takes() if is_empty else self.read_as(context, body, self._decoder)
+        return self._stated(value, context) if self.is_stated else value
 
-    def _stated(self, value: B, call: Call) -> B:
-        text = call.headers.get(REASON)
+    def _stated(self, value: B, context: RequestContext) -> B:
+        text = context.headers.get(REASON)
         return value if text is None else replace(value, reason=read_reason(text))
 
-    def read_as(self, call: Call, body: bytes, decoder: Decoder[T]) -> T:
-        return read_json(call.headers, body, decoder, call.settings)
+    def read_as(self, context: RequestContext, body: bytes, decoder: Decoder[T]) -> T:
+        return read_json(context.headers, body, decoder, context.settings)
 
     @abstractmethod
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]: ...
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]: ...
 
 
-class Write(Endpoint[B], Generic[B, A]):
+class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
     """One request, one command."""
 
     def __init__(
@@ -277,7 +279,7 @@ class Write(Endpoint[B], Generic[B, A]):
         *,
         takes: type[B],
         scope: KeyScope,
-        command: Callable[[B, Call], Command[A]],
+        command: Callable[[B, RequestContext], Command[A]],
         shape: Shape[A],
         status: HTTPStatus = HTTPStatus.OK,
         parameters: type[Parameters] = NoParameters,
@@ -298,75 +300,87 @@ class Write(Endpoint[B], Generic[B, A]):
         self._shape = shape
         self.is_about_one = "{id}" in path
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        value = self.read(call, body)
-        command = self._command(value, call)
-        key = self.key(call, value)
-        origin = origin_of(call, key, call.correlation)
-        return await self.hand_over(call, command, origin, key)
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
+        value = self.read(context, body)
+        command = self._command(value, context)
+        key = self.key(context, value)
+        origin = origin_of(context, key, context.correlation)
+        return await self.submit(context, command, origin, key)
 
-    def key(self, call: Call, value: B) -> IdempotencyKey | None:
-        text = read_idempotency_key(call.scope)
+    def key(self, context: RequestContext, value: B) -> IdempotencyKey | None:
+        text = read_idempotency_key(context.scope)
         if text is None:
             return None
-        return keyed(call, value, self.operation, text, self.render)
+        return keyed(context, value, self.operation, text, self.render)
 
-    async def hand_over(
-        self, call: Call, command: Command[A], origin: Origin, key: IdempotencyKey | None
-    ) -> tuple[StoredAnswer, RawHeaders]:
+    async def submit(
+        self,
+        context: RequestContext,
+        command: Command[A],
+        origin: Origin,
+        key: IdempotencyKey | None,
+    ) -> tuple[StoredResponse, RawHeaders]:
         try:
-            receipt = await call.submit(command, origin, key)
+            receipt = await context.submit(command, origin, key)
         except KNOWN_ERRORS as error:
             headers = [(b"daybook-command-id", str(origin.command_id).encode())]
             return self.refused(error, headers)
-        return receipt.replayed or self.render(receipt.answer), told_by(receipt)
+        return receipt.replayed or self.render(receipt.answer), receipt_headers(receipt)
 
-    def refused(self, error: Exception, headers: RawHeaders) -> tuple[StoredAnswer, RawHeaders]:
+    def refused(self, error: Exception, headers: RawHeaders) -> tuple[StoredResponse, RawHeaders]:
         if isinstance(error, Refusal):
             return self.render(error), headers
         problem = problem_of(error)
         return stored(problem), headers + retry_after(problem)
 
-    def render(self, outcome: A | Refusal) -> StoredAnswer:
+    def render(self, outcome: A | Refusal) -> StoredResponse:
         if isinstance(outcome, Refusal):
             return stored(problem_of(outcome))
-        return StoredAnswer(self.status, orjson.dumps(self._shape(outcome)))
+        return StoredResponse(self.status, orjson.dumps(self._shape(outcome)))
 
 
 def keyed(
-    call: Call, value: Struct, operation: str, text: str, render: Callable[[Any], StoredAnswer]
+    context: RequestContext,
+    value: Struct,
+    operation: str,
+    text: str,
+    render: Callable[[Any], StoredResponse],
 ) -> IdempotencyKey:
     """Requests are the same when operation, path, parameters and body say the same, however
     written."""
     asked = {
         "operation": operation,
-        "path": call.scope["path_params"],
-        "parameters": call.parameters,
+        "path": context.scope["path_params"],
+        "parameters": context.parameters,
         "body": value,
     }
-    if IF_MATCH in call.headers:
-        asked["ifMatch"] = call.headers[IF_MATCH].decode("latin-1")
+    if IF_MATCH in context.headers:
+        asked["ifMatch"] = context.headers[IF_MATCH].decode("latin-1")
     return IdempotencyKey(
-        principal=call.caller.id,
+        principal=context.caller.id,
         key=text,
         fingerprint=sha256(encode(asked, order="sorted")).digest(),
         render=render,
     )
 
 
-def prefers_minimal(call: Call) -> bool:
-    return call.headers.get(PREFER) == b"return=minimal"
+def prefers_minimal(context: RequestContext) -> bool:
+    return context.headers.get(PREFER) == b"return=minimal"
 
 
-def origin_of(call: Call, key: IdempotencyKey | None, correlation: UUID | None = None) -> Origin:
+def origin_of(
+    context: RequestContext, key: IdempotencyKey | None, correlation: UUID | None = None
+) -> Origin:
     """With a key the command's id follows from it: the same request is the same command."""
-    actor = call.caller.actor
+    actor = context.caller.actor
     command_id = uuid7() if key is None else uuid5(KEYED_COMMANDS, orjson.dumps(key.scope).decode())
-    call.scope[COMMAND_ID] = command_id
+    context.scope[COMMAND_ID] = command_id
     return Origin(command_id=command_id, actor=actor, correlation=correlation)
 
 
-def told_by(receipt: Receipt) -> RawHeaders:
+def receipt_headers(receipt: Receipt) -> RawHeaders:
     headers: RawHeaders = [(b"daybook-command-id", str(receipt.command_id).encode())]
     if receipt.position is not None:
         headers.append((b"daybook-position", b"%d" % receipt.position))
@@ -375,8 +389,8 @@ def told_by(receipt: Receipt) -> RawHeaders:
     return headers
 
 
-def stored(problem: Problem) -> StoredAnswer:
-    return StoredAnswer(problem.status_code, bytes(problem.body))
+def stored(problem: Problem) -> StoredResponse:
+    return StoredResponse(problem.status_code, bytes(problem.body))
 
 
 def retry_after(problem: Problem) -> RawHeaders:

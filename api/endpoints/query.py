@@ -29,7 +29,7 @@ NDJSON = "application/x-ndjson"
 AWAY = "The database cannot be read at the moment: ask again."
 
 
-class Read:
+class QueryEndpoint:
     """One request, one answer, and nothing is changed."""
 
     media_type: ClassVar[str] = JSONAnswer.media_type
@@ -85,7 +85,7 @@ class Read:
         return asked
 
 
-class DatabaseRead(Read):
+class DatabaseQueryEndpoint(QueryEndpoint):
     """One that says so when the database cannot be read, or not as far as was asked for."""
 
     headers: ClassVar[Mapping[str, Any]] = {"If-Position-At-Least": Position}

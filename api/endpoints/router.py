@@ -12,7 +12,7 @@ from typing import Any
 from starlette.routing import Route
 from starlette.types import Scope
 
-from daybook.api.endpoints.command import Endpoint
+from daybook.api.endpoints.command import WriteEndpoint
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 # The places for parameters: /api/orders/{id}/fail, /api/restaurants/{slug}/tickets/{id}/call.
@@ -24,16 +24,16 @@ Masked = tuple[str, ...]
 
 class Lookup:
     def __init__(self, routes: Iterable[Route]) -> None:
-        self._fixed: dict[tuple[str, str], Endpoint[Any]] = {}
-        self._named: dict[tuple[str, Masked], tuple[list[str], Endpoint[Any]]] = {}
+        self._fixed: dict[tuple[str, str], WriteEndpoint[Any]] = {}
+        self._named: dict[tuple[str, Masked], tuple[list[str], WriteEndpoint[Any]]] = {}
         self._methods: dict[str, set[str]] = {}
         for route in routes:
             if not _PARAMETER.search(route.path):
                 self._methods.setdefault(route.path, set()).update(route.methods or ())
-            if isinstance(route.endpoint, Endpoint):
+            if isinstance(route.endpoint, WriteEndpoint):
                 self._add(route.endpoint)
 
-    def _add(self, endpoint: Endpoint[Any]) -> None:
+    def _add(self, endpoint: WriteEndpoint[Any]) -> None:
         names = _PARAMETER.findall(endpoint.path)
         if not names:
             self._fixed[endpoint.method, endpoint.path] = endpoint
@@ -49,7 +49,7 @@ class Lookup:
         methods = self._methods.get(scope["path"], set())
         return set() if scope["method"] in methods else methods
 
-    def find(self, scope: Scope) -> Endpoint[Any] | None:
+    def find(self, scope: Scope) -> WriteEndpoint[Any] | None:
         method, path = scope["method"], scope["path"]
         if endpoint := self._fixed.get((method, path)):
             scope["path_params"] = {}

@@ -38,7 +38,7 @@ SMALL = [
 STEPS = {byte: 1 if byte in b"[" else -1 for byte in b"[]"}
 
 
-class Skeleton:
+class BodyShape:
     """Of one body: made when somebody asks for it, and once."""
 
     def __init__(self, body: bytes) -> None:
@@ -50,7 +50,7 @@ class Skeleton:
         return b"".join(plain.split(b'"')[::2]).translate(None, NO_BONES)
 
 
-def check_depth(skeleton: Skeleton, limits: LimitSettings) -> None:
+def check_depth(skeleton: BodyShape, limits: LimitSettings) -> None:
     depth_max, body = limits.json_depth_max, skeleton.body
     if body.count(b"[") + body.count(b"{") <= depth_max:
         return
@@ -64,7 +64,7 @@ def check_depth(skeleton: Skeleton, limits: LimitSettings) -> None:
         raise BadInputError(HTTPStatus.BAD_REQUEST, "too_deep", sentence)
 
 
-def check_sizes(skeleton: Skeleton, limits: LimitSettings) -> None:
+def check_sizes(skeleton: BodyShape, limits: LimitSettings) -> None:
     body = skeleton.body
     is_wide = body.count(b",") >= min(limits.json_members_max, limits.json_items_max)
     is_long = len(body) > limits.json_text_characters_max

@@ -15,25 +15,26 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from daybook.api.telemetry import counters
-from daybook.domain.command import NotOnDeskError
+from daybook.domain.command import NotLoadedError
 from daybook.domain.errors import (
+    ApiKeyNameTakenError,
     BadCronError,
-    BadKeyError,
     BadValueError,
     BotBusyError,
     BotDeadError,
     BotDeletedError,
     BotInUseError,
     BotNotDeadError,
-    CallOvertakenError,
     ClaimLostError,
+    ConcurrentCallError,
+    ConcurrentPollError,
     CountGrownError,
     GraceNotOverError,
-    JobMovedOnError,
+    InvalidApiKeyError,
     JobNotDeadError,
     JobOverError,
+    JobStatusChangedError,
     KeyRevokedError,
-    KeyTakenError,
     LaneFullError,
     LeaseHeldError,
     LeaseLostError,
@@ -48,7 +49,6 @@ from daybook.domain.errors import (
     OrderNotPendingError,
     OrderNotProcessingError,
     OrderTakenError,
-    PollOvertakenError,
     QueueOutOfReachError,
     ReadableAggregateError,
     RebuildRunningError,
@@ -66,8 +66,8 @@ from daybook.domain.errors import (
 )
 from daybook.eventlog.errors import (
     ConflictError,
-    KeyReusedError,
-    KeySpentError,
+    IdempotencyKeyExpiredError,
+    IdempotencyKeyReusedError,
     NoGuestKeyError,
     OutcomeUnknownError,
     StorageFullError,
@@ -96,7 +96,7 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     NotYetDueError: HTTPStatus.CONFLICT,
     JobNotDeadError: HTTPStatus.CONFLICT,
     JobOverError: HTTPStatus.CONFLICT,
-    JobMovedOnError: HTTPStatus.CONFLICT,
+    JobStatusChangedError: HTTPStatus.CONFLICT,
     LeaseHeldError: HTTPStatus.CONFLICT,
     LeaseLostError: HTTPStatus.CONFLICT,
     OperationOverError: HTTPStatus.CONFLICT,
@@ -107,16 +107,16 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
     UnknownTimeZoneError: HTTPStatus.UNPROCESSABLE_ENTITY,
     NeverDueError: HTTPStatus.UNPROCESSABLE_ENTITY,
     ScheduleNotDueError: HTTPStatus.CONFLICT,
-    PollOvertakenError: HTTPStatus.CONFLICT,
-    BadKeyError: HTTPStatus.UNPROCESSABLE_ENTITY,
-    KeyTakenError: HTTPStatus.CONFLICT,
+    ConcurrentPollError: HTTPStatus.CONFLICT,
+    InvalidApiKeyError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    ApiKeyNameTakenError: HTTPStatus.CONFLICT,
     KeyRevokedError: HTTPStatus.CONFLICT,
     RestaurantExistsError: HTTPStatus.CONFLICT,
     TicketNotWaitingError: HTTPStatus.CONFLICT,
     TicketNotCalledError: HTTPStatus.CONFLICT,
     TicketNotReturnableError: HTTPStatus.CONFLICT,
     TicketOverError: HTTPStatus.CONFLICT,
-    CallOvertakenError: HTTPStatus.CONFLICT,
+    ConcurrentCallError: HTTPStatus.CONFLICT,
     SameRestaurantError: HTTPStatus.CONFLICT,
     GraceNotOverError: HTTPStatus.CONFLICT,
     RebuildRunningError: HTTPStatus.CONFLICT,
@@ -125,7 +125,7 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
 }
 
 
-class Trouble(Struct, frozen=True):
+class InfrastructureProblem(Struct, frozen=True):
     """What the log's own errors are to the outside. Their texts may name the database."""
 
     status: HTTPStatus
@@ -134,42 +134,42 @@ class Trouble(Struct, frozen=True):
     may_be_repeated: bool = True
 
 
-BUSY = Trouble(
+BUSY = InfrastructureProblem(
     HTTPStatus.CONFLICT,
     "conflict",
     "Others kept changing the same thing; nothing was done, so send it again.",
 )
-TROUBLES: dict[type[Exception], Trouble] = {
+INFRASTRUCTURE_PROBLEMS: dict[type[Exception], InfrastructureProblem] = {
     ConflictError: BUSY,
-    NotOnDeskError: BUSY,
-    KeyReusedError: Trouble(
+    NotLoadedError: BUSY,
+    IdempotencyKeyReusedError: InfrastructureProblem(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "idempotency_key_reused",
         "This Idempotency-Key was used before, for another request.",
         may_be_repeated=False,
     ),
-    KeySpentError: Trouble(
+    IdempotencyKeyExpiredError: InfrastructureProblem(
         HTTPStatus.CONFLICT,
         "already_exists",
         "Look there, or send a new request with a new key.",
         may_be_repeated=False,
     ),
-    UnavailableError: Trouble(
+    UnavailableError: InfrastructureProblem(
         HTTPStatus.SERVICE_UNAVAILABLE,
         "unavailable",
         "The database does not take commands at the moment; nothing was done, so send it again.",
     ),
-    StorageFullError: Trouble(
+    StorageFullError: InfrastructureProblem(
         HTTPStatus.SERVICE_UNAVAILABLE,
         "storage_full",
         "The disk of the database is full; nothing was done. Make room there, then send it again.",
     ),
-    OutcomeUnknownError: Trouble(
+    OutcomeUnknownError: InfrastructureProblem(
         HTTPStatus.SERVICE_UNAVAILABLE,
         "outcome_unknown",
         "With an Idempotency-Key it is safe to send it again.",
     ),
-    NoGuestKeyError: Trouble(
+    NoGuestKeyError: InfrastructureProblem(
         HTTPStatus.SERVICE_UNAVAILABLE,
         "no_guest_key",
         "This service has no key to seal guests' data with: name one with DAYBOOK_GUEST_KEY_FILE "
@@ -177,7 +177,7 @@ TROUBLES: dict[type[Exception], Trouble] = {
         may_be_repeated=False,
     ),
 }
-KNOWN_ERRORS: tuple[type[Exception], ...] = (Refusal, *TROUBLES)
+KNOWN_ERRORS: tuple[type[Exception], ...] = (Refusal, *INFRASTRUCTURE_PROBLEMS)
 
 
 class ProblemJSON(TypedDict):
@@ -260,7 +260,7 @@ def problem_of(error: Exception) -> Problem:
     code, sentence = reason_of(error)
     if isinstance(error, Refusal):
         return Problem(REFUSALS[type(error)], code, sentence, more=error.facts)
-    trouble = TROUBLES[type(error)]
+    trouble = INFRASTRUCTURE_PROBLEMS[type(error)]
     headers = RETRY_AFTER if trouble.may_be_repeated else None
     return Problem(trouble.status, code, sentence, headers=headers)
 
@@ -269,8 +269,8 @@ def reason_of(error: Exception) -> tuple[str, str]:
     """Code and sentence of any error that has a problem."""
     if isinstance(error, Refusal):
         return error.code, str(error)
-    trouble = TROUBLES[type(error)]
-    if isinstance(error, OutcomeUnknownError | KeySpentError):
+    trouble = INFRASTRUCTURE_PROBLEMS[type(error)]
+    if isinstance(error, OutcomeUnknownError | IdempotencyKeyExpiredError):
         # Its sentence names the command, or what there is, for whoever has to find out.
         return trouble.code, f"{error} {trouble.detail}"
     return trouble.code, trouble.detail
@@ -314,10 +314,10 @@ def _methods_of(request: Request) -> set[str]:
     }
 
 
-def defect() -> Problem:
+def internal_error_response() -> Problem:
     detail = "This is a defect of Daybook; its log says more."
     return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", detail)
 
 
 async def internal_error(_request: Request, _error: Exception) -> Response:
-    return defect()
+    return internal_error_response()

@@ -15,7 +15,7 @@ from msgspec import DecodeError, Meta, ValidationError
 from msgspec.json import Decoder
 from starlette.types import Receive, Scope
 
-from daybook.api.http.body_limits import Skeleton, check_depth, check_sizes
+from daybook.api.http.body_limits import BodyShape, check_depth, check_sizes
 from daybook.api.http.problems import BadInputError
 from daybook.api.settings.limits import KILOBYTE, STANDARD_LIMITS, LimitSettings
 from daybook.domain.ids import CANONICAL_UUID, UUID_PATTERN
@@ -145,7 +145,7 @@ def read_json(
     headers: Headers, body: bytes, decoder: Decoder[T], limits: LimitSettings = STANDARD_LIMITS
 ) -> T:
     _check_media_type(headers)
-    skeleton = Skeleton(body)
+    skeleton = BodyShape(body)
     check_depth(skeleton, limits)
     if b"\\u0000" in body:
         _refuse_nul(body)

@@ -19,13 +19,13 @@ from starlette.routing import Route
 
 from daybook.api.endpoints.command import (
     Body,
-    Call,
-    Endpoint,
     RawHeaders,
-    Stated,
+    RequestContext,
+    WithReason,
+    WriteEndpoint,
     keyed,
     origin_of,
-    told_by,
+    receipt_headers,
 )
 from daybook.api.http.request_reader import bad_request, read_idempotency_key
 from daybook.api.jobs.commands import ResultJSON, told
@@ -34,11 +34,11 @@ from daybook.api.keys.access import ADMIN
 from daybook.domain.command import Command
 from daybook.domain.jobs.bulk import CancelJobs, ChangeJobs, RestartJobs
 from daybook.domain.jobs.job import Job, JobStatus
-from daybook.domain.jobs.work import Settled
+from daybook.domain.jobs.work import JobOutcome
 from daybook.domain.values import Name, Text
 from daybook.domain.version_check import AsCounted
 from daybook.eventlog.errors import UnavailableError
-from daybook.eventlog.origin import StoredAnswer
+from daybook.eventlog.origin import StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 from daybook.projections.jobs.job_filter import JobFilter
 from daybook.projections.jobs.job_list import JobPage, read_jobs
@@ -79,7 +79,7 @@ class CancelFilter(JobsOf, frozen=True):
     status: Literal["PENDING", "PROCESSING", "DEAD"] = "PENDING"
 
 
-class RetryMany(Stated, frozen=True):
+class RetryMany(WithReason, frozen=True):
     filter: RetryFilter = RetryFilter()
     dry_run: bool = False
     limit: PageSize = PAGE_USUAL
@@ -87,7 +87,7 @@ class RetryMany(Stated, frozen=True):
     expected_count: ExpectedCount | None = None
 
 
-class CancelMany(Stated, frozen=True):
+class CancelMany(WithReason, frozen=True):
     filter: CancelFilter = CancelFilter()
     dry_run: bool = False
     limit: PageSize = PAGE_USUAL
@@ -111,45 +111,50 @@ B = TypeVar("B", bound=RetryMany | CancelMany)
 Change = Callable[[Sequence[UUID], JobStatus, str | None], ChangeJobs]
 
 
-class BulkEndpoint(Endpoint[B]):
+class BulkEndpoint(WriteEndpoint[B]):
     def __init__(self, path: str, *, takes: type[B], change: Change) -> None:
         super().__init__("POST", path, takes=takes, scope=ADMIN)
         self.summary = change.__doc__ or ""
         self._change = change
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        asked = self.read(call, body)
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
+        asked = self.read(context, body)
         # A dry run has no use for them, but what is bad is bad all the same.
-        read_idempotency_key(call.scope)
-        correlation = call.correlation
-        page = await _page(call, asked)
+        read_idempotency_key(context.scope)
+        correlation = context.correlation
+        page = await _page(context, asked)
         if asked.dry_run:
-            return StoredAnswer(HTTPStatus.OK, orjson.dumps(_counted(page))), []
+            return StoredResponse(HTTPStatus.OK, orjson.dumps(_counted(page))), []
         render = partial(_render, page)
-        key = self._key(call, asked, render)
+        key = self._key(context, asked, render)
         ids, seen = [job.id for job in page.jobs], JobStatus(asked.filter.status)
         command = _as_counted(self._change(ids, seen, asked.reason), asked, page)
-        origin = origin_of(call, key, correlation)
-        receipt = await call.submit(command, origin, key)
-        return receipt.replayed or render(receipt.answer), told_by(receipt)
+        origin = origin_of(context, key, correlation)
+        receipt = await context.submit(command, origin, key)
+        return receipt.replayed or render(receipt.answer), receipt_headers(receipt)
 
     def _key(
-        self, call: Call, asked: B, render: Callable[[Sequence[Settled]], StoredAnswer]
+        self,
+        context: RequestContext,
+        asked: B,
+        render: Callable[[Sequence[JobOutcome]], StoredResponse],
     ) -> IdempotencyKey | None:
-        text = read_idempotency_key(call.scope)
-        return None if text is None else keyed(call, asked, self.operation, text, render)
+        text = read_idempotency_key(context.scope)
+        return None if text is None else keyed(context, asked, self.operation, text, render)
 
     @staticmethod
     def answers(answer: BulkAnswer) -> BulkAnswer:
         return answer
 
 
-async def _page(call: Call, asked: RetryMany | CancelMany) -> JobPage:
+async def _page(context: RequestContext, asked: RetryMany | CancelMany) -> JobPage:
     of = asked.filter
     wanted = JobFilter(JobStatus(of.status), of.queue, of.type, of.subject)
     is_counted = asked.dry_run or asked.expected_count is not None
     try:
-        return await call.service.read(
+        return await context.service.read(
             lambda reader: read_jobs(
                 reader,
                 wanted,
@@ -167,7 +172,7 @@ async def _page(call: Call, asked: RetryMany | CancelMany) -> JobPage:
 
 def _as_counted(
     command: ChangeJobs, asked: RetryMany | CancelMany, page: JobPage
-) -> Command[list[Settled]]:
+) -> Command[list[JobOutcome]]:
     if asked.expected_count is None:
         return command
     return AsCounted(
@@ -188,7 +193,7 @@ def _counted(page: JobPage) -> BulkAnswer:
     }
 
 
-def _render(page: JobPage, settled: Sequence[Settled]) -> StoredAnswer:
+def _render(page: JobPage, settled: Sequence[JobOutcome]) -> StoredResponse:
     answer: BulkAnswer = {
         "matched": len(settled),
         "changed": len([one for one in settled if isinstance(one.answer, Job)]),
@@ -196,7 +201,7 @@ def _render(page: JobPage, settled: Sequence[Settled]) -> StoredAnswer:
         "more": page.next_cursor is not None,
         "nextCursor": page.next_cursor,
     }
-    return StoredAnswer(HTTPStatus.OK, orjson.dumps(answer))
+    return StoredResponse(HTTPStatus.OK, orjson.dumps(answer))
 
 
 def retry(ids: Sequence[UUID], seen: JobStatus, because: str | None) -> RestartJobs:

@@ -17,37 +17,37 @@ from uuid_utils.compat import uuid7
 from daybook.api.endpoints.command import (
     B,
     Body,
-    Call,
-    Endpoint,
+    CommandEndpoint,
     Preference,
     RawHeaders,
-    Write,
+    RequestContext,
+    WriteEndpoint,
     origin_of,
     stored,
 )
 from daybook.api.http.problems import problem_of
 from daybook.api.http.request_reader import BATCH_MAX, Id, KeyText, unprocessable
 from daybook.api.http.timestamps import Moment, moment
-from daybook.api.jobs.requests import Held
+from daybook.api.jobs.requests import ClaimBody
 from daybook.api.jobs.responses import BriefJob, JobJSON, brief_jobs, job_json
 from daybook.api.keys.access import WORKER
 from daybook.api.settings.limits import BATCH_BODY_BYTES_MAX, WAIT_SECONDS_MAX
 from daybook.domain.errors import ClaimLostError
 from daybook.domain.jobs.job import Job
-from daybook.domain.jobs.work import ClaimJobs, FinishJobs, Outcome, Result, Selector
+from daybook.domain.jobs.work import ClaimJobs, FinishJobs, JobResult, JobSelector, Outcome
 from daybook.domain.values import LeaseSeconds, Name, Text
-from daybook.eventlog.origin import StoredAnswer
+from daybook.eventlog.origin import StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 from daybook.projections.jobs.heartbeats import Extended, Heartbeat, extend_leases
 
 NAMES_MAX = 100
 # Whoever was woken and got nothing is not woken again before this time has passed.
-IN_VAIN_SECONDS = 0.1
+EMPTY_CLAIM_PAUSE_SECONDS = 0.1
 
 Names = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=NAMES_MAX)]
 
 
-class Wish(Body, frozen=True):
+class ClaimRequest(Body, frozen=True):
     queues: Names
     worker_id: Text
     types: Names | None = None
@@ -66,13 +66,13 @@ class BrieflyClaimedJobs(TypedDict):
     jobs: list[BriefJob]
 
 
-def claim(wish: Wish, call: Call) -> ClaimJobs:
+def claim(wish: ClaimRequest, context: RequestContext) -> ClaimJobs:
     """Take the most urgent jobs of these queues, waiting for some if there are none."""
     for queue in wish.queues:
-        call.caller.must_reach(queue)
+        context.caller.must_reach(queue)
     types = None if wish.types is None else tuple(sorted(set(wish.types)))
     return ClaimJobs(
-        selector=Selector(tuple(sorted(set(wish.queues))), types),
+        selector=JobSelector(tuple(sorted(set(wish.queues))), types),
         worker=wish.worker_id,
         limit=wish.limit,
         claim_id=uuid7(),
@@ -88,19 +88,19 @@ def briefly_claimed(jobs: list[Job]) -> BrieflyClaimedJobs:
     return {"jobs": brief_jobs(jobs)}
 
 
-class ClaimTold(Struct, frozen=True, rename="camel"):
+class ClaimRef(Struct, frozen=True, rename="camel"):
     id: UUID
     claim_id: UUID
 
 
 class ClaimsTold(Struct, frozen=True):
-    jobs: list[ClaimTold]
+    jobs: list[ClaimRef]
 
 
 _CLAIMS = Decoder(ClaimsTold)
 
 
-class TakingEndpoint(Write[B, list[Job]]):
+class LongPollEndpoint(CommandEndpoint[B, list[Job]]):
     """Looks, and if there is nothing waits and looks again, for as long as somebody listens."""
 
     # What a job belongs to was said when it was created.
@@ -110,62 +110,64 @@ class TakingEndpoint(Write[B, list[Job]]):
     """What is answered when there is nothing."""
 
     @abstractmethod
-    def take(self, call: Call, wish: B) -> tuple[ClaimJobs, float]:
+    def take(self, context: RequestContext, wish: B) -> tuple[ClaimJobs, float]:
         """The claim, and how long to wait for something."""
 
     @abstractmethod
     def claims(self, body: bytes) -> Sequence[tuple[UUID, UUID]]:
         """The jobs of an answer, and the claim on each."""
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        wish = self.read(call, body)
-        command, wait_seconds = self.take(call, wish)
-        seconds_max = call.settings.wait_seconds_max
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
+        wish = self.read(context, body)
+        command, wait_seconds = self.take(context, wish)
+        seconds_max = context.settings.wait_seconds_max
         if wait_seconds > seconds_max:
             sentence = f"The body does not fit: waitSeconds may be {seconds_max:g} at most."
             raise unprocessable("schema", sentence)
-        key = self.key(call, wish)
+        key = self.key(context, wish)
         if not wait_seconds:
-            return await self.hand_over(call, command, origin_of(call, key), key)
-        listening = asyncio.create_task(_hung_up(call.receive))
+            return await self.submit(context, command, origin_of(context, key), key)
+        listening = asyncio.create_task(_hung_up(context.receive))
         try:
-            return await self._wait(call, command, key, wait_seconds, listening)
+            return await self._wait(context, command, key, wait_seconds, listening)
         finally:
             listening.cancel()
 
     async def _wait(
         self,
-        call: Call,
+        context: RequestContext,
         command: ClaimJobs,
         key: IdempotencyKey | None,
         seconds: float,
         listening: "asyncio.Task[bool]",
-    ) -> tuple[StoredAnswer, RawHeaders]:
+    ) -> tuple[StoredResponse, RawHeaders]:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         number = 0
         while True:
-            call.must_be_known()
+            context.must_be_known()
             this = _numbered(key, number)
-            answer, headers = await self.hand_over(call, command, origin_of(call, this), this)
+            answer, headers = await self.submit(context, command, origin_of(context, this), this)
             if answer.body != self.empty:
                 if key is None and _is_gone(listening):
-                    await _give_back(call, self.claims(answer.body))
+                    await _give_back(context, self.claims(answer.body))
                 return answer, headers
             if number:
-                await asyncio.sleep(IN_VAIN_SECONDS)
+                await asyncio.sleep(EMPTY_CLAIM_PAUSE_SECONDS)
             left = deadline - loop.time()
-            if left <= 0 or not await _is_woken(call, command, left, listening):
+            if left <= 0 or not await _is_woken(context, command, left, listening):
                 return answer, headers
             number += 1
 
 
-class ClaimEndpoint(TakingEndpoint[Wish]):
-    headers: ClassVar[Mapping[str, Any]] = {**TakingEndpoint.headers, "Prefer": Preference}
+class ClaimEndpoint(LongPollEndpoint[ClaimRequest]):
+    headers: ClassVar[Mapping[str, Any]] = {**LongPollEndpoint.headers, "Prefer": Preference}
     empty: ClassVar[bytes] = b'{"jobs":[]}'
 
-    def take(self, call: Call, wish: Wish) -> tuple[ClaimJobs, float]:
-        return claim(wish, call), wish.wait_seconds
+    def take(self, context: RequestContext, wish: ClaimRequest) -> tuple[ClaimJobs, float]:
+        return claim(wish, context), wish.wait_seconds
 
     def claims(self, body: bytes) -> Sequence[tuple[UUID, UUID]]:
         return [(one.id, one.claim_id) for one in _CLAIMS.decode(body).jobs]
@@ -182,13 +184,13 @@ def _is_gone(listening: "asyncio.Task[bool]") -> bool:
 
 
 async def _is_woken(
-    call: Call, command: ClaimJobs, seconds: float, listening: "asyncio.Task[bool]"
+    context: RequestContext, command: ClaimJobs, seconds: float, listening: "asyncio.Task[bool]"
 ) -> bool:
     """Whether there may be jobs, and the client still waits for them. Raises once the key is
     revoked or expired: a client without a valid key does not go on waiting."""
-    bell = call.service.bell.wait(command.selector, command.limit, seconds)
-    waiting = asyncio.create_task(bell)
-    unknown = asyncio.create_task(call.until_unknown())
+    job_waiters = context.service.job_waiters.wait(command.selector, command.limit, seconds)
+    waiting = asyncio.create_task(job_waiters)
+    unknown = asyncio.create_task(context.until_unknown())
     # What has been heard already, and was not the end, is not listened to again.
     others = set() if listening.done() and not listening.result() else {listening}
     try:
@@ -196,18 +198,18 @@ async def _is_woken(
     finally:
         unknown.cancel()
         waiting.cancel()
-    call.must_be_known()
+    context.must_be_known()
     is_rung = waiting.done() and not waiting.cancelled() and waiting.result()
     return is_rung and not _is_gone(listening)
 
 
-async def _give_back(call: Call, claims: Sequence[tuple[UUID, UUID]]) -> None:
+async def _give_back(context: RequestContext, claims: Sequence[tuple[UUID, UUID]]) -> None:
     """Nobody is there to do what was claimed for them: it must not wait for a lease to end."""
     results = [
-        Result(job_id=job_id, claim_id=claim_id, outcome=Outcome.RELEASE)
+        JobResult(job_id=job_id, claim_id=claim_id, outcome=Outcome.RELEASE)
         for job_id, claim_id in claims
     ]
-    await call.submit(FinishJobs(results=results, jitter=0), origin_of(call, None))
+    await context.submit(FinishJobs(results=results, jitter=0), origin_of(context, None))
 
 
 def _numbered(key: IdempotencyKey | None, number: int) -> IdempotencyKey | None:
@@ -218,14 +220,14 @@ def _numbered(key: IdempotencyKey | None, number: int) -> IdempotencyKey | None:
     return replace(key, key=f"{key.key} {number}")
 
 
-class Beat(Body, frozen=True):
+class HeartbeatRequest(Body, frozen=True):
     id: Id
     claim_id: Id
     lease_seconds: LeaseSeconds | None = None
 
 
-class Beats(Body, frozen=True):
-    claims: Annotated[list[Beat], Meta(min_length=1, max_length=BATCH_MAX)]
+class HeartbeatsRequest(Body, frozen=True):
+    claims: Annotated[list[HeartbeatRequest], Meta(min_length=1, max_length=BATCH_MAX)]
 
 
 class HeldClaim(TypedDict):
@@ -243,17 +245,19 @@ class BeatAnswer(TypedDict):
     leaseUntil: Moment
 
 
-class HeartbeatsEndpoint(Endpoint[Beats]):
+class HeartbeatsEndpoint(WriteEndpoint[HeartbeatsRequest]):
     headers: ClassVar[Mapping[str, Any]] = {}
     summary = "Say that these claims are still being worked on: each gets another lease."
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        beats = [_heartbeat(beat, UUID(beat.id)) for beat in self.read(call, body).claims]
-        extended = await call.service.read(
-            lambda connection: extend_leases(connection, beats, queues=call.caller.bounds.queues)
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
+        beats = [_heartbeat(beat, UUID(beat.id)) for beat in self.read(context, body).claims]
+        extended = await context.service.read(
+            lambda connection: extend_leases(connection, beats, queues=context.caller.bounds.queues)
         )
         answer = orjson.dumps(self.answers(beats, extended))
-        return StoredAnswer(self.status, answer), []
+        return StoredResponse(self.status, answer), []
 
     @staticmethod
     def answers(beats: Sequence[Heartbeat], extended: Sequence[Extended]) -> BeatsAnswer:
@@ -265,36 +269,46 @@ class HeartbeatsEndpoint(Endpoint[Beats]):
         return {"held": held, "lost": [b.claim_id for b in beats if b.claim_id not in kept]}
 
 
-class HeartbeatEndpoint(Endpoint[Held]):
+class HeartbeatEndpoint(WriteEndpoint[ClaimBody]):
     headers: ClassVar[Mapping[str, Any]] = {}
     summary = "Say that this claim is still being worked on."
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        beat = Heartbeat(call.id, UUID(self.read(call, body).claim_id))
-        extended = await call.service.read(
-            lambda connection: extend_leases(connection, [beat], queues=call.caller.bounds.queues)
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
+        beat = Heartbeat(context.id, UUID(self.read(context, body).claim_id))
+        extended = await context.service.read(
+            lambda connection: extend_leases(
+                connection, [beat], queues=context.caller.bounds.queues
+            )
         )
         if not extended:
             return stored(problem_of(ClaimLostError("job", beat.job_id, beat.claim_id))), []
-        return StoredAnswer(self.status, orjson.dumps(self.answers(extended[0]))), []
+        return StoredResponse(self.status, orjson.dumps(self.answers(extended[0]))), []
 
     @staticmethod
     def answers(extended: Extended) -> BeatAnswer:
         return {"leaseUntil": moment(extended.until)}
 
 
-def _heartbeat(beat: Beat, job_id: UUID) -> Heartbeat:
+def _heartbeat(beat: HeartbeatRequest, job_id: UUID) -> Heartbeat:
     return Heartbeat(job_id, UUID(beat.claim_id), beat.lease_seconds)
 
 
 CLAIM, BRIEF_CLAIM = (
-    ClaimEndpoint("POST", "/api/jobs/claim", takes=Wish, scope=WORKER, command=claim, shape=shape)
+    ClaimEndpoint(
+        "POST", "/api/jobs/claim", takes=ClaimRequest, scope=WORKER, command=claim, shape=shape
+    )
     for shape in (claimed, briefly_claimed)
 )
 CLAIM.brief = BRIEF_CLAIM
 HEARTBEATS = HeartbeatsEndpoint(
-    "POST", "/api/jobs/heartbeat", takes=Beats, scope=WORKER, body_bytes_max=BATCH_BODY_BYTES_MAX
+    "POST",
+    "/api/jobs/heartbeat",
+    takes=HeartbeatsRequest,
+    scope=WORKER,
+    body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
-HEARTBEAT = HeartbeatEndpoint("POST", "/api/jobs/{id}/heartbeat", takes=Held, scope=WORKER)
+HEARTBEAT = HeartbeatEndpoint("POST", "/api/jobs/{id}/heartbeat", takes=ClaimBody, scope=WORKER)
 
 routes: list[Route] = [CLAIM.route, HEARTBEATS.route, HEARTBEAT.route]

@@ -13,33 +13,40 @@ from msgspec.json import Decoder
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
-from daybook.api.endpoints.command import Call, Preference, Stated, Write, prefers_minimal, stored
+from daybook.api.endpoints.command import (
+    CommandEndpoint,
+    Preference,
+    RequestContext,
+    WithReason,
+    prefers_minimal,
+    stored,
+)
 from daybook.api.http.problems import problem_of, reason_of
 from daybook.api.http.request_reader import unprocessable
 from daybook.api.jobs.requests import (
+    ClaimBody,
     FollowUp,
-    Held,
     JobCompletion,
     JobFailure,
+    JobResultBody,
     NewJobBody,
     NewJobs,
-    OneResult,
     Results,
     Snooze,
-    checked,
+    check_payload_size,
 )
 from daybook.api.jobs.responses import JobJSON, job_json
 from daybook.api.keys.access import ADMIN, CLIENT, WORKER, Caller
-from daybook.api.limits.queue_depth import FillingWrite
+from daybook.api.limits.queue_depth import EnqueueEndpoint
 from daybook.api.settings.limits import BATCH_BODY_BYTES_MAX
-from daybook.domain.command import Desk, Reads
+from daybook.domain.command import Needs, UnitOfWork
 from daybook.domain.errors import Refusal
 from daybook.domain.ids import id_of
-from daybook.domain.jobs.create import CreateJobs, Enqueued, NewJob, unique_id
+from daybook.domain.jobs.create import CreatedJob, CreateJobs, NewJob, unique_id
 from daybook.domain.jobs.job import Job, JobStatus
 from daybook.domain.jobs.manage import CancelJob, RetryJob
-from daybook.domain.jobs.work import FinishJob, FinishJobs, Outcome, Result, Settled
-from daybook.eventlog.origin import StoredAnswer
+from daybook.domain.jobs.work import FinishJob, FinishJobs, JobOutcome, JobResult, Outcome
+from daybook.eventlog.origin import StoredResponse
 
 # Looked up once: they are compared with every job that is told of.
 _COMPLETED = JobStatus.COMPLETED
@@ -95,38 +102,38 @@ class Enqueue(Struct, frozen=True, gc=False):
         return self.create.new
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return self.create.reads
 
-    def decide(self, desk: Desk) -> tuple[str, list[Enqueued]]:
-        return self.answer, self.create.decide(desk)
+    def decide(self, work: UnitOfWork) -> tuple[str, list[CreatedJob]]:
+        return self.answer, self.create.decide(work)
 
 
-def create(new: NewJobs, call: Call) -> Enqueue:
+def create(new: NewJobs, context: RequestContext) -> Enqueue:
     """Create a job, or up to 1,000 as {jobs: […]}, all or none."""
     for queue in {one.queue for one in new.jobs}:
-        call.caller.must_reach(queue)
+        context.caller.must_reach(queue)
     first = uuid7().int
     created = [_new_job(one, id_of(first + place)) for place, one in enumerate(new.jobs)]
     return Enqueue(CreateJobs(created), new.answer)
 
 
-def complete(body: JobCompletion, call: Call) -> FinishJob:
+def complete(body: JobCompletion, context: RequestContext) -> FinishJob:
     """The job is done."""
-    done = Result(
-        job_id=call.id,
+    done = JobResult(
+        job_id=context.id,
         claim_id=UUID(body.claim_id),
         outcome=Outcome.DONE,
-        result=checked(body.result),
-        then=_follow_ups(body.then, call.caller),
+        result=check_payload_size(body.result),
+        then=_follow_ups(body.then, context.caller),
     )
     return _finish(done)
 
 
-def fail(body: JobFailure, call: Call) -> FinishJob:
+def fail(body: JobFailure, context: RequestContext) -> FinishJob:
     """The job failed: it is tried again later, or is dead."""
-    failed = Result(
-        job_id=call.id,
+    failed = JobResult(
+        job_id=context.id,
         claim_id=UUID(body.claim_id),
         outcome=Outcome.RETRY if body.retryable else Outcome.FAIL,
         error=body.error,
@@ -135,40 +142,42 @@ def fail(body: JobFailure, call: Call) -> FinishJob:
     return _finish(failed)
 
 
-def snooze(body: Snooze, call: Call) -> FinishJob:
+def snooze(body: Snooze, context: RequestContext) -> FinishJob:
     """The job is to be looked at later; the attempt does not count."""
-    later = Result(
-        job_id=call.id, claim_id=UUID(body.claim_id), outcome=Outcome.SNOOZE, until=body.until
+    later = JobResult(
+        job_id=context.id, claim_id=UUID(body.claim_id), outcome=Outcome.SNOOZE, until=body.until
     )
     return _finish(later)
 
 
-def release(body: Held, call: Call) -> FinishJob:
+def release(body: ClaimBody, context: RequestContext) -> FinishJob:
     """The worker gives the job back; the attempt does not count."""
-    given_back = Result(job_id=call.id, claim_id=UUID(body.claim_id), outcome=Outcome.RELEASE)
+    given_back = JobResult(job_id=context.id, claim_id=UUID(body.claim_id), outcome=Outcome.RELEASE)
     return _finish(given_back)
 
 
-def report(body: Results, call: Call) -> FinishJobs:
+def report(body: Results, context: RequestContext) -> FinishJobs:
     """What became of up to 1,000 claims; each is decided by itself."""
-    return FinishJobs(results=[_result(one, call.caller) for one in body.results], jitter=_jitter())
+    return FinishJobs(
+        results=[_result(one, context.caller) for one in body.results], jitter=_jitter()
+    )
 
 
-def cancel(asked: Stated, call: Call) -> CancelJob:
+def cancel(asked: WithReason, context: RequestContext) -> CancelJob:
     """The job is not wanted any more."""
-    return CancelJob(call.id, asked.reason)
+    return CancelJob(context.id, asked.reason)
 
 
-def retry(asked: Stated, call: Call) -> RetryJob:
+def retry(asked: WithReason, context: RequestContext) -> RetryJob:
     """A dead or cancelled job begins a new life."""
-    return RetryJob(call.id, asked.reason)
+    return RetryJob(context.id, asked.reason)
 
 
 def one_job(job: Job) -> JobAnswer:
     return {"job": job_json(job)}
 
 
-def enqueued(outcome: tuple[str, list[Enqueued]]) -> JobAnswer | JobsAnswer | IdsAnswer:
+def enqueued(outcome: tuple[str, list[CreatedJob]]) -> JobAnswer | JobsAnswer | IdsAnswer:
     answer, jobs = outcome
     if answer == "ids":
         return {"ids": [one.job.id for one in jobs]}
@@ -177,21 +186,21 @@ def enqueued(outcome: tuple[str, list[Enqueued]]) -> JobAnswer | JobsAnswer | Id
     return {"jobs": [job_json(one.job) for one in jobs]}
 
 
-class CreateEndpoint(FillingWrite[NewJobs, tuple[str, list[Enqueued]]]):
+class CreateEndpoint(EnqueueEndpoint[NewJobs, tuple[str, list[CreatedJob]]]):
     """Takes one job or many, and answers 200 when there was nothing to create."""
 
-    headers: ClassVar[Mapping[str, Any]] = {**FillingWrite.headers, "Prefer": Preference}
+    headers: ClassVar[Mapping[str, Any]] = {**EnqueueEndpoint.headers, "Prefer": Preference}
     also = (HTTPStatus.OK,)
 
     _one = Decoder(NewJobBody)
     _members = Decoder(dict[str, Raw])
     _begins_with_jobs = re.compile(rb'\s*\{\s*"jobs"\s*:').match
 
-    def read(self, call: Call, body: bytes) -> NewJobs:
+    def read(self, context: RequestContext, body: bytes) -> NewJobs:
         if self._begins_with_jobs(body) or (b'"jobs"' in body and self._has_jobs(body)):
-            many = super().read(call, body)
-            return NewJobs(many.jobs, "ids" if prefers_minimal(call) else "jobs")
-        return NewJobs([self.read_as(call, body, self._one)], "job")
+            many = super().read(context, body)
+            return NewJobs(many.jobs, "ids" if prefers_minimal(context) else "jobs")
+        return NewJobs([self.read_as(context, body, self._one)], "job")
 
     def _has_jobs(self, body: bytes) -> bool:
         try:
@@ -199,23 +208,23 @@ class CreateEndpoint(FillingWrite[NewJobs, tuple[str, list[Enqueued]]]):
         except (ValidationError, ValueError):
             return True
 
-    def render(self, outcome: tuple[str, list[Enqueued]] | Refusal) -> StoredAnswer:
+    def render(self, outcome: tuple[str, list[CreatedJob]] | Refusal) -> StoredResponse:
         if isinstance(outcome, Refusal):
             return stored(problem_of(outcome))
         is_new = any(one.is_new for one in outcome[1])
         status = HTTPStatus.CREATED if is_new else HTTPStatus.OK
-        return StoredAnswer(status, orjson.dumps(enqueued(outcome)))
+        return StoredResponse(status, orjson.dumps(enqueued(outcome)))
 
 
-class ReportEndpoint(Write[Results, list[Settled]]):
-    headers: ClassVar[Mapping[str, Any]] = {**Write.headers, "Prefer": Preference}
+class ReportEndpoint(CommandEndpoint[Results, list[JobOutcome]]):
+    headers: ClassVar[Mapping[str, Any]] = {**CommandEndpoint.headers, "Prefer": Preference}
 
 
-def reported(outcomes: list[Settled]) -> ResultsAnswer | BriefResultsAnswer:
+def reported(outcomes: list[JobOutcome]) -> ResultsAnswer | BriefResultsAnswer:
     return {"results": [told(outcome) for outcome in outcomes]}
 
 
-def briefly_reported(outcomes: list[Settled]) -> BriefResultsAnswer:
+def briefly_reported(outcomes: list[JobOutcome]) -> BriefResultsAnswer:
     others: list[PlacedResultJSON] = [
         {"place": place, **told(outcome)}
         for place, outcome in enumerate(outcomes)
@@ -224,7 +233,7 @@ def briefly_reported(outcomes: list[Settled]) -> BriefResultsAnswer:
     return {"completed": len(outcomes) - len(others), "results": others}
 
 
-def told(settled: Settled) -> ResultJSON:
+def told(settled: JobOutcome) -> ResultJSON:
     answer = settled.answer
     if isinstance(answer, Job):
         return {"id": answer.id, "status": answer.status}
@@ -240,7 +249,7 @@ def _new_job(body: NewJobBody, job_id: UUID) -> NewJob:
         job_id=job_id if key is None else unique_id(body.queue, body.type, key),
         queue=body.queue,
         type=body.type,
-        payload=checked(body.payload),
+        payload=check_payload_size(body.payload),
         priority=body.priority,
         attempts_max=body.attempts_max,
         lease_seconds=body.lease_seconds,
@@ -262,7 +271,7 @@ def _follow_ups(bodies: Sequence[FollowUp], caller: Caller) -> tuple[NewJob, ...
             job_id=uuid7(),
             queue=body.queue or "",
             type=body.type,
-            payload=checked(body.payload),
+            payload=check_payload_size(body.payload),
             priority=body.priority,
             attempts_max=body.attempts_max,
             lease_seconds=body.lease_seconds,
@@ -274,20 +283,20 @@ def _follow_ups(bodies: Sequence[FollowUp], caller: Caller) -> tuple[NewJob, ...
     )
 
 
-def _result(body: OneResult, caller: Caller) -> Result:
+def _result(body: JobResultBody, caller: Caller) -> JobResult:
     if body.outcome is _DONE and not body.then:
         # As most are: what is not said of them is not asked.
-        result = checked(body.result)
-        return Result(job_id=body.id, claim_id=body.claim_id, outcome=_DONE, result=result)
+        result = check_payload_size(body.result)
+        return JobResult(job_id=body.id, claim_id=body.claim_id, outcome=_DONE, result=result)
     if body.outcome is Outcome.SNOOZE and body.until is None:
         raise unprocessable("schema", "The body does not fit: a snooze says until when.")
     if body.then and body.outcome is not _DONE:
         raise unprocessable("schema", "The body does not fit: only what is done has follow-ups.")
-    return Result(
+    return JobResult(
         job_id=body.id,
         claim_id=body.claim_id,
         outcome=body.outcome,
-        result=checked(body.result),
+        result=check_payload_size(body.result),
         error=body.error,
         rest_seconds=body.retry_after_seconds,
         until=body.until,
@@ -295,7 +304,7 @@ def _result(body: OneResult, caller: Caller) -> Result:
     )
 
 
-def _finish(result: Result) -> FinishJob:
+def _finish(result: JobResult) -> FinishJob:
     return FinishJob(FinishJobs(results=[result], jitter=_jitter()))
 
 
@@ -326,7 +335,7 @@ REPORT, BRIEF_REPORT = (
     for shape in (reported, briefly_reported)
 )
 REPORT.brief = BRIEF_REPORT
-COMPLETE = Write(
+COMPLETE = CommandEndpoint(
     "POST",
     "/api/jobs/{id}/complete",
     takes=JobCompletion,
@@ -334,20 +343,20 @@ COMPLETE = Write(
     command=complete,
     shape=one_job,
 )
-FAIL = Write(
+FAIL = CommandEndpoint(
     "POST", "/api/jobs/{id}/fail", takes=JobFailure, scope=WORKER, command=fail, shape=one_job
 )
-SNOOZE = Write(
+SNOOZE = CommandEndpoint(
     "POST", "/api/jobs/{id}/snooze", takes=Snooze, scope=WORKER, command=snooze, shape=one_job
 )
-RELEASE = Write(
-    "POST", "/api/jobs/{id}/release", takes=Held, scope=WORKER, command=release, shape=one_job
+RELEASE = CommandEndpoint(
+    "POST", "/api/jobs/{id}/release", takes=ClaimBody, scope=WORKER, command=release, shape=one_job
 )
-CANCEL = Write(
-    "POST", "/api/jobs/{id}/cancel", takes=Stated, scope=CLIENT, command=cancel, shape=one_job
+CANCEL = CommandEndpoint(
+    "POST", "/api/jobs/{id}/cancel", takes=WithReason, scope=CLIENT, command=cancel, shape=one_job
 )
-RETRY = Write(
-    "POST", "/api/jobs/{id}/retry", takes=Stated, scope=ADMIN, command=retry, shape=one_job
+RETRY = CommandEndpoint(
+    "POST", "/api/jobs/{id}/retry", takes=WithReason, scope=ADMIN, command=retry, shape=one_job
 )
 
 routes: list[Route] = [

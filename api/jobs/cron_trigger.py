@@ -16,14 +16,21 @@ import psycopg
 from msgspec import Meta, Struct
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, Call, Endpoint, RawHeaders, retry_after, stored
+from daybook.api.endpoints.command import (
+    Body,
+    RawHeaders,
+    RequestContext,
+    WriteEndpoint,
+    retry_after,
+    stored,
+)
 from daybook.api.endpoints.query import AWAY
 from daybook.api.http.problems import BadInputError, unavailable
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import ANYBODY, CRON, OPEN, SIGNED
 from daybook.api.settings.settings import Settings
 from daybook.eventlog.errors import SetupError
-from daybook.eventlog.origin import StoredAnswer
+from daybook.eventlog.origin import StoredResponse
 from daybook.projections.jobs.pending_jobs import Pending, count_pending
 
 JOBS_USUAL = 10
@@ -107,7 +114,7 @@ def _refuse_worker(place: str, reason: str) -> NoReturn:
     raise SetupError(f"DAYBOOK_CRON_WORKER is {place!r}, but there is none: {reason}.")
 
 
-class ProcessEndpoint(Endpoint[Batch]):
+class ProcessEndpoint(WriteEndpoint[Batch]):
     """By GET too, as platforms call it that know no other method: it changes something all the
     same, so the door asks a cookie for more than that it is there."""
 
@@ -115,21 +122,23 @@ class ProcessEndpoint(Endpoint[Batch]):
     headers: ClassVar[Mapping[str, Any]] = {SECRET_HEADER: SecretText}
     problems = (HTTPStatus.UNAUTHORIZED,)
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        access: CronAccess = call.scope["app"].cron_access
-        if call.caller in (ANYBODY, OPEN) and not access.admits(_only_secret(call)):
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
+        access: CronAccess = context.scope["app"].cron_access
+        if context.caller in (ANYBODY, OPEN) and not access.admits(_only_secret(context)):
             detail = f"The header {SECRET_HEADER} must be the secret."
             raise BadInputError(HTTPStatus.UNAUTHORIZED, "unauthorized", detail)
-        jobs_max = self.read(call, body).max_jobs
+        jobs_max = self.read(context, body).max_jobs
         processed = await access.process(jobs_max)
         try:
-            pending = await call.service.read(
+            pending = await context.service.read(
                 lambda reader: count_pending(reader, count_max=PENDING_COUNT_MAX)
             )
         except (psycopg.OperationalError, OSError):
             away = unavailable(AWAY)
             return stored(away), retry_after(away)
-        return StoredAnswer(self.status, orjson.dumps(self.answers(processed, pending))), []
+        return StoredResponse(self.status, orjson.dumps(self.answers(processed, pending))), []
 
     @staticmethod
     def answers(processed: int, pending: Pending) -> ProcessedAnswer:
@@ -141,9 +150,9 @@ class ProcessEndpoint(Endpoint[Batch]):
         }
 
 
-def _only_secret(call: Call) -> bytes:
+def _only_secret(context: RequestContext) -> bytes:
     """Of two, a proxy might check the one and we the other."""
-    given = [value for name, value in call.scope["headers"] if name == SECRET_HEADER.encode()]
+    given = [value for name, value in context.scope["headers"] if name == SECRET_HEADER.encode()]
     return given[0] if len(given) == 1 else b""
 
 

@@ -6,7 +6,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseRead
+from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import bad_request
 from daybook.api.jobs.queries import (
@@ -82,7 +82,7 @@ def _shaped(jobs: list[Job], next_cursor: str | None) -> DeadJobsAnswer:
 
 
 routes: list[Route] = [
-    DatabaseRead(
+    DatabaseQueryEndpoint(
         "/api/dlq", list_dead, scope=CLIENT | WORKER | AUDITOR, parameters=DeadListing
     ).route
 ]

@@ -7,13 +7,13 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseRead
+from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import AUDITOR
 from daybook.api.runtime.service import Service
 from daybook.domain.values import KEY_CHARACTERS_MAX
-from daybook.projections.jobs.leases import Held, Holder, read_in_hand
+from daybook.projections.jobs.leases import LeaseHolder, LeaseRow, read_in_hand
 
 LISTED_USUAL = 200
 LISTED_MAX = 1000
@@ -78,7 +78,7 @@ async def list_held(asked: HeldListing, request: Request) -> HeldAnswer:
     }
 
 
-def held_json(held: Held) -> HeldJSON:
+def held_json(held: LeaseRow) -> HeldJSON:
     return {
         "kind": held.kind,
         "id": held.id,
@@ -91,7 +91,7 @@ def held_json(held: Held) -> HeldJSON:
     }
 
 
-def holder_json(holder: Holder) -> HolderJSON:
+def holder_json(holder: LeaseHolder) -> HolderJSON:
     return {
         "kind": holder.kind,
         "name": holder.name,
@@ -102,5 +102,5 @@ def holder_json(holder: Holder) -> HolderJSON:
 
 
 routes: list[Route] = [
-    DatabaseRead("/api/leases", list_held, scope=AUDITOR, parameters=HeldListing).route
+    DatabaseQueryEndpoint("/api/leases", list_held, scope=AUDITOR, parameters=HeldListing).route
 ]

@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from daybook.api.clock import now
 from daybook.api.endpoints.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
-from daybook.api.endpoints.query import DatabaseRead
+from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import bad_request, read_id
 from daybook.api.http.timestamps import Moment, moment
@@ -122,8 +122,8 @@ async def read_page(request: Request, wanted: JobFilter, limit: int, cursor: str
 
 
 routes: list[Route] = [
-    DatabaseRead(
+    DatabaseQueryEndpoint(
         "/api/jobs", list_jobs, scope=CLIENT | WORKER | AUDITOR, parameters=JobListing
     ).route,
-    DatabaseRead("/api/jobs/{id}", get_job, scope=CLIENT | WORKER | AUDITOR).route,
+    DatabaseQueryEndpoint("/api/jobs/{id}", get_job, scope=CLIENT | WORKER | AUDITOR).route,
 ]

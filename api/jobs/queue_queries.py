@@ -7,14 +7,14 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from daybook.api.endpoints.as_of import AsOf, ThenJSON, read_then, then_json
-from daybook.api.endpoints.query import DatabaseRead
+from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.jobs.queues import read_name
 from daybook.api.jobs.responses import QueueStandingJSON, standing_json
 from daybook.api.keys.access import AUDITOR, CLIENT, STAFF, WORKER, caller_of
 from daybook.api.runtime.service import Service
 from daybook.domain.errors import NotFoundError
-from daybook.projections.jobs.queue_stats import QueueStanding, read_standings
+from daybook.projections.jobs.queue_stats import QueueStats, read_standings
 from daybook.projections.time_travel.lists import queues_as_of
 
 # Of each type in a queue. To count a million takes a tenth of a second when the table has just
@@ -54,17 +54,19 @@ async def get_queue(_: NoParameters, request: Request) -> OneQueueAnswer:
     return {"queue": standing_json(found[0])}
 
 
-def _shown(request: Request, queues: Iterable[QueueStanding]) -> list[QueueStandingJSON]:
+def _shown(request: Request, queues: Iterable[QueueStats]) -> list[QueueStandingJSON]:
     reaches = caller_of(request).bounds.reaches
     return [standing_json(one) for one in queues if reaches(one.name)]
 
 
-async def _read(request: Request, name: str | None) -> list[QueueStanding]:
+async def _read(request: Request, name: str | None) -> list[QueueStats]:
     service: Service = request.app.service
     return await service.read(lambda reader: read_standings(reader, name=name, count_max=COUNT_MAX))
 
 
 routes: list[Route] = [
-    DatabaseRead("/api/queues", list_queues, scope=QUEUE_READERS, parameters=QueueListing).route,
-    DatabaseRead("/api/queues/{name}", get_queue, scope=QUEUE_READERS).route,
+    DatabaseQueryEndpoint(
+        "/api/queues", list_queues, scope=QUEUE_READERS, parameters=QueueListing
+    ).route,
+    DatabaseQueryEndpoint("/api/queues/{name}", get_queue, scope=QUEUE_READERS).route,
 ]

@@ -5,12 +5,12 @@ from typing import Annotated, TypedDict
 from msgspec import UNSET, Meta, UnsetType
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, Call, Stated, Write
+from daybook.api.endpoints.command import Body, CommandEndpoint, RequestContext, WithReason
 from daybook.api.http.request_reader import read_name_of
 from daybook.api.jobs.responses import QueueJSON, queue_json
 from daybook.api.keys.access import ADMIN
 from daybook.domain.jobs.manage import ConfigureQueue
-from daybook.domain.jobs.queue import Lanes, Limits, Queue, Rate
+from daybook.domain.jobs.queue import DeadJobPolicy, Limits, Queue, Rate
 from daybook.domain.values import Count
 
 
@@ -24,25 +24,25 @@ class LimitsBody(Body, frozen=True):
     rate: RateBody | None = None
 
 
-class QueueBody(Stated, frozen=True):
+class QueueBody(WithReason, frozen=True):
     """What is left out stays as it is; null takes a limit away."""
 
     paused: bool | UnsetType = UNSET
     concurrency: Count | UnsetType | None = UNSET
     rate: RateBody | UnsetType | None = UNSET
     per_subject: LimitsBody | UnsetType = UNSET
-    lanes: Lanes | UnsetType = UNSET
+    lanes: DeadJobPolicy | UnsetType = UNSET
 
 
 class QueueAnswer(TypedDict):
     queue: QueueJSON
 
 
-def configure(body: QueueBody, call: Call) -> ConfigureQueue:
+def configure(body: QueueBody, context: RequestContext) -> ConfigureQueue:
     """Pause or resume a queue, limit how much of it runs, and say whether a dead job blocks its
     lane or is skipped."""
     return ConfigureQueue(
-        name=read_name(call.scope["path_params"]["name"]),
+        name=read_name(context.scope["path_params"]["name"]),
         paused=body.paused,
         concurrency=body.concurrency,
         rate=_rate(body.rate) if isinstance(body.rate, RateBody) else body.rate,
@@ -70,7 +70,7 @@ def configured(queue: Queue) -> QueueAnswer:
     return {"queue": queue_json(queue)}
 
 
-CONFIGURE = Write(
+CONFIGURE = CommandEndpoint(
     "PUT", "/api/queues/{name}", takes=QueueBody, scope=ADMIN, command=configure, shape=configured
 )
 

@@ -23,15 +23,15 @@ from starlette.routing import Route
 
 from daybook.api.endpoints.command import (
     Body,
-    Call,
-    Endpoint,
     RawHeaders,
-    Stated,
+    RequestContext,
+    WithReason,
+    WriteEndpoint,
     keyed,
     origin_of,
+    receipt_headers,
     retry_after,
     stored,
-    told_by,
 )
 from daybook.api.endpoints.query import AWAY
 from daybook.api.http.problems import KNOWN_ERRORS, Problem, problem_of, unavailable
@@ -39,14 +39,14 @@ from daybook.api.http.request_reader import KeyText, bad_request, read_idempoten
 from daybook.api.jobs.queries import PageCursor
 from daybook.api.keys.access import ADMIN
 from daybook.domain.command import Command
-from daybook.domain.event import later
+from daybook.domain.event import add_seconds
 from daybook.domain.jobs.job import Job
 from daybook.domain.jobs.manage import RetryJobs
-from daybook.domain.jobs.work import Settled
+from daybook.domain.jobs.work import JobOutcome
 from daybook.domain.values import ERROR_CHARACTERS_MAX, Instant, Name, check_instant
 from daybook.domain.version_check import AsCounted
 from daybook.eventlog.errors import OutcomeUnknownError
-from daybook.eventlog.origin import Receipt, StoredAnswer
+from daybook.eventlog.origin import Receipt, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 from daybook.projections.jobs.dead_jobs import DeadFilter, Stretch, count_dead, find_dead
 from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
@@ -84,7 +84,7 @@ class RedriveFilter(Body, frozen=True):
     error: Annotated[str, Meta(min_length=1, max_length=ERROR_CHARACTERS_MAX)] | None = None
 
 
-class Redrive(Stated, frozen=True, kw_only=True):
+class Redrive(WithReason, frozen=True, kw_only=True):
     filter: RedriveFilter = RedriveFilter()
     rate_per_second: Annotated[float, Meta(gt=0, le=10_000)] | None = None
     dry_run: bool = False
@@ -132,7 +132,7 @@ class Chunk(Struct, frozen=True, kw_only=True):
         rate, start = self.rate_per_second, self._start
         if rate is None or start is None:
             return RetryJobs(job_ids=self.stretch.ids, because=self.because)
-        times = [later(start, n / rate) for n in range(len(self.stretch.ids))]
+        times = [add_seconds(start, n / rate) for n in range(len(self.stretch.ids))]
         return RetryJobs(job_ids=self.stretch.ids, run_at=times, because=self.because)
 
     @property
@@ -146,9 +146,9 @@ class Chunk(Struct, frozen=True, kw_only=True):
         rate, start = self.rate_per_second, self._start
         if rate is None or start is None:
             return place
-        return replace(place, run_at=later(start, len(self.stretch.ids) / rate))
+        return replace(place, run_at=add_seconds(start, len(self.stretch.ids) / rate))
 
-    def render(self, settled: Sequence[Settled]) -> StoredAnswer:
+    def render(self, settled: Sequence[JobOutcome]) -> StoredResponse:
         """Each is decided by itself: one that is no longer dead is matched, but not redriven."""
         more = not self.stretch.is_last
         started = [one for one in settled if isinstance(one.answer, Job)]
@@ -159,14 +159,14 @@ class Chunk(Struct, frozen=True, kw_only=True):
             "nextCursor": write_cursor(self._after) if more else None,
         }
         status = HTTPStatus.OK if self.is_end else GOES_ON
-        return StoredAnswer(status, orjson.dumps(answer))
+        return StoredResponse(status, orjson.dumps(answer))
 
 
 class Redriving:
     """One request on its way through the dead jobs."""
 
-    def __init__(self, call: Call, asked: Redrive, key: IdempotencyKey | None) -> None:
-        self._call = call
+    def __init__(self, context: RequestContext, asked: Redrive, key: IdempotencyKey | None) -> None:
+        self._call = context
         self._asked = asked
         self._key = key
         self._place = _place_of(asked)
@@ -176,7 +176,7 @@ class Redriving:
         self._counted: tuple[int, bool] | None = None
         self._deadline = asyncio.get_running_loop().time() + SECONDS_MAX
 
-    async def run(self) -> tuple[StoredAnswer, RawHeaders]:
+    async def run(self) -> tuple[StoredResponse, RawHeaders]:
         while True:
             try:
                 if self._asked.expected_count is not None and self._counted is None:
@@ -188,7 +188,7 @@ class Redriving:
             if ended is not None:
                 return ended
 
-    async def count(self) -> StoredAnswer:
+    async def count(self) -> StoredResponse:
         """What a request that changes something would come upon."""
         matched, more = await self._count(COUNT_MAX)
         counted: RedriveAnswer = {
@@ -197,14 +197,14 @@ class Redriving:
             "more": more,
             "nextCursor": None,
         }
-        return StoredAnswer(HTTPStatus.OK, orjson.dumps(counted))
+        return StoredResponse(HTTPStatus.OK, orjson.dumps(counted))
 
     async def _count(self, limit: int) -> tuple[int, bool]:
         return await self._call.service.read(
             partial(count_dead, wanted=self._wanted, after=self._place.number, limit=limit)
         )
 
-    async def _advance(self) -> tuple[StoredAnswer, RawHeaders] | None:
+    async def _advance(self) -> tuple[StoredResponse, RawHeaders] | None:
         stretch = await self._call.service.read(
             partial(find_dead, wanted=self._wanted, after=self._place.number, limit=CHUNK_MAX)
         )
@@ -227,11 +227,11 @@ class Redriving:
         receipt = await self._submit(chunk)
         answer = receipt.replayed or chunk.render(receipt.answer)
         if answer.status != GOES_ON:
-            return answer, told_by(receipt)
+            return answer, receipt_headers(receipt)
         self._go_on(answer)
         return None
 
-    def _go_on(self, answer: StoredAnswer) -> None:
+    def _go_on(self, answer: StoredResponse) -> None:
         self._told = orjson.loads(answer.body)
         cursor = self._told["nextCursor"]
         assert cursor is not None, "a request that goes on knows where"
@@ -248,7 +248,7 @@ class Redriving:
         self._chunks_count += 1
         return await self._call.submit(self._as_counted(chunk.command), origin, key)
 
-    def _as_counted(self, command: RetryJobs) -> Command[list[Settled]]:
+    def _as_counted(self, command: RetryJobs) -> Command[list[JobOutcome]]:
         """The jobs are counted once for all chunks: the first chunk is refused, or none."""
         expected = self._asked.expected_count
         if expected is None or self._counted is None:
@@ -264,10 +264,10 @@ class Redriving:
         given = [number for number in named if number is not None]
         return max(0, min(given) - self._told["matched"]) if given else None
 
-    def _cut_short(self, error: Exception) -> tuple[StoredAnswer, RawHeaders]:
+    def _cut_short(self, error: Exception) -> tuple[StoredResponse, RawHeaders]:
         """What was done is told, unless nothing was, or nobody knows."""
         if self._told["nextCursor"] is not None and not isinstance(error, OutcomeUnknownError):
-            return StoredAnswer(HTTPStatus.OK, orjson.dumps(self._told)), []
+            return StoredResponse(HTTPStatus.OK, orjson.dumps(self._told)), []
         problem = _problem(error)
         return stored(problem), retry_after(problem)
 
@@ -295,14 +295,16 @@ def _problem(error: Exception) -> Problem:
     return problem_of(error) if isinstance(error, KNOWN_ERRORS) else unavailable(AWAY)
 
 
-class RedriveEndpoint(Endpoint[Redrive]):
+class RedriveEndpoint(WriteEndpoint[Redrive]):
     summary = "Start dead jobs over, as many as a few seconds allow; or only count them."
     # What belongs together here are the jobs of one redrive.
     headers: ClassVar[Mapping[str, Any]] = {"Idempotency-Key": KeyText}
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        asked = self.read(call, body)
-        redriving = Redriving(call, asked, self._key(call, asked))
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
+        asked = self.read(context, body)
+        redriving = Redriving(context, asked, self._key(context, asked))
         if not asked.dry_run:
             return await redriving.run()
         try:
@@ -311,9 +313,9 @@ class RedriveEndpoint(Endpoint[Redrive]):
             problem = _problem(error)
             return stored(problem), retry_after(problem)
 
-    def _key(self, call: Call, asked: Redrive) -> IdempotencyKey | None:
-        text = read_idempotency_key(call.scope)
-        return None if text is None else keyed(call, asked, self.operation, text, stored)
+    def _key(self, context: RequestContext, asked: Redrive) -> IdempotencyKey | None:
+        text = read_idempotency_key(context.scope)
+        return None if text is None else keyed(context, asked, self.operation, text, stored)
 
     @staticmethod
     def answers(answer: RedriveAnswer) -> RedriveAnswer:

@@ -10,8 +10,8 @@ from msgspec.json import Encoder
 
 from daybook.api.http.timestamps import Moment, moment
 from daybook.domain.jobs.job import Job, JobStatus, UniqueScope
-from daybook.domain.jobs.queue import Lanes, Limits, Queue
-from daybook.projections.jobs.queue_stats import QueueStanding
+from daybook.domain.jobs.queue import DeadJobPolicy, Limits, Queue
+from daybook.projections.jobs.queue_stats import QueueStats
 
 
 class JobJSON(TypedDict):
@@ -62,7 +62,7 @@ class QueueJSON(TypedDict):
     concurrency: int | None
     rate: RateJSON | None
     perSubject: QueueLimitsJSON
-    lanes: Lanes
+    lanes: DeadJobPolicy
 
 
 class QueueStandingJSON(QueueJSON):
@@ -200,7 +200,7 @@ def job_dict(job: Job) -> JobJSON:
     return told
 
 
-def queue_json(queue: Queue | QueueStanding) -> QueueJSON:
+def queue_json(queue: Queue | QueueStats) -> QueueJSON:
     return {
         "name": queue.name,
         "paused": queue.paused,
@@ -210,7 +210,7 @@ def queue_json(queue: Queue | QueueStanding) -> QueueJSON:
     }
 
 
-def standing_json(standing: QueueStanding) -> QueueStandingJSON:
+def standing_json(standing: QueueStats) -> QueueStandingJSON:
     since = standing.oldest_pending_at
     return {
         **queue_json(standing),

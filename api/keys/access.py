@@ -20,7 +20,7 @@ from starlette.routing import BaseRoute
 
 from daybook.api.http.problems import BadInputError
 from daybook.domain.api_keys.scope import EVERY_KEY, NAMES, NOBODY, Scope, names_of
-from daybook.domain.visibility import UNBOUND, Bounds
+from daybook.domain.visibility import UNBOUND, Visibility
 from daybook.eventlog.errors import SetupError
 
 CLIENT, VIP, BOT, WORKER = Scope.CLIENT, Scope.VIP, Scope.BOT, Scope.WORKER
@@ -44,7 +44,7 @@ class Caller(Struct, frozen=True, kw_only=True, gc=False):
     mask: int
     """The same as a number."""
 
-    bounds: Bounds = UNBOUND
+    bounds: Visibility = UNBOUND
     owner: str | None = None
     holder: str = ""
     digest: bytes = b""
@@ -95,8 +95,8 @@ def sees(request: Request, state: object) -> bool:
 
 def is_known(request: Request) -> bool:
     """Whether what was let in still would be: a key may be revoked while an answer is sent."""
-    keyring = request.app.service.keyring
-    return keyring is None or bool(keyring.knows(caller_of(request)))
+    key_cache = request.app.service.key_cache
+    return key_cache is None or bool(key_cache.knows(caller_of(request)))
 
 
 def declare(route: R, scope: Scope) -> R:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from daybook.api.keys.key_admin import Keysmith, operator
+from daybook.api.keys.key_admin import ApiKeyAdmin, operator
 from daybook.api.keys.key_format import NAME_LENGTH, WrittenKey, new_key_text, read_key_text
 from daybook.domain.api_keys.commands import IssueKey
 from daybook.domain.api_keys.key import Key
 from daybook.domain.api_keys.scope import NAMES, Scope
-from daybook.domain.errors import KeyTakenError
+from daybook.domain.errors import ApiKeyNameTakenError
 from daybook.eventlog.errors import SetupError
 
 FILE = "admin.key"
@@ -63,7 +63,7 @@ def _make(conninfo: str, path: Path, shown: WrittenKey | None) -> AdminKey | Non
         _write(path, key.write())
     try:
         asyncio.run(_issue(conninfo, key))
-    except KeyTakenError:
+    except ApiKeyNameTakenError:
         # Another service was quicker, and its key is in its own data directory.
         if shown is None:
             path.unlink()
@@ -76,7 +76,7 @@ def _shown(path: Path, key: WrittenKey) -> AdminKey:
 
 
 async def _find(conninfo: str) -> Key | None:
-    async with Keysmith(conninfo, actor=operator()) as smith:
+    async with ApiKeyAdmin(conninfo, actor=operator()) as smith:
         return next((key for key in await smith.keys() if key.name == NAME), None)
 
 
@@ -88,7 +88,7 @@ async def _issue(conninfo: str, key: WrittenKey) -> None:
         digest=key.digest.hex(),
         reason="the first start",
     )
-    async with Keysmith(conninfo, actor=operator()) as smith:
+    async with ApiKeyAdmin(conninfo, actor=operator()) as smith:
         await smith.submit(first)
 
 

@@ -25,7 +25,7 @@ def operator() -> str:
         return "operator:unknown"
 
 
-class Keysmith:
+class ApiKeyAdmin:
     def __init__(self, conninfo: str, *, actor: str) -> None:
         self._conninfo = conninfo
         self._actor = actor

@@ -27,7 +27,7 @@ from daybook.api.keys.access import ADMIN, CLIENT, VIP, Caller
 from daybook.api.keys.key_format import read_key_text
 from daybook.domain.api_keys.key import Key
 from daybook.domain.api_keys.scope import NAMES, Scope
-from daybook.eventlog.async_tasks import end
+from daybook.eventlog.async_tasks import cancel_and_wait
 from daybook.eventlog.postgres.connections import connect, cut_off, reader_conninfo
 from daybook.projections.api_keys.api_keys import all_keys, changed_keys, read_edition
 from daybook.projections.snapshot import begin_snapshot
@@ -59,7 +59,7 @@ class Secret(Struct, frozen=True):
         return self.until is None or at < self.until
 
 
-class Held:
+class CachedKey:
     """A key that is not revoked, with its secrets: one, or two while it changes."""
 
     def __init__(self, key: Key) -> None:
@@ -100,14 +100,14 @@ def _acting(scope: Scope, needs: Scope) -> Scope:
     return next(one for one in _PREFERENCE if one in (scope & meant or scope))
 
 
-class Keyring:
+class ApiKeyCache:
     def __init__(self, conninfo: str) -> None:
         self._conninfo = reader_conninfo(conninfo)
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, CachedKey] = {}
         # Stands for every key that there is not: to refuse it takes as long as any other.
         self._nobody = [Secret(token_bytes(32), now() - timedelta(days=1))]
         # What was found to be good, by its digest: no secret is kept, and none is compared twice.
-        self._seen: dict[bytes, tuple[Held, Secret]] = {}
+        self._seen: dict[bytes, tuple[CachedKey, Secret]] = {}
         self._versions: dict[str, int] = {}
         # The sum of them: what the database's must be.
         self._edition = 0
@@ -128,7 +128,7 @@ class Keyring:
     async def __aexit__(self, *_: object) -> None:
         self._closing = True
         self._turn()
-        await end(self._tasks)
+        await cancel_and_wait(self._tasks)
         await self._disconnect()
 
     @property
@@ -144,7 +144,7 @@ class Keyring:
         self._seen[place] = seen
         return seen[0].caller(seen[1], needs)
 
-    def _recognise(self, text: bytes) -> tuple[Held, Secret] | None:
+    def _recognise(self, text: bytes) -> tuple[CachedKey, Secret] | None:
         shown = read_key_text(text)
         if shown is None:
             return None
@@ -221,7 +221,7 @@ class Keyring:
             self._versions[key.name] = key.version
             self._latest = max(self._latest, key.updated_at)
             if key.revoked_at is None:
-                self._held[key.name] = Held(key)
+                self._held[key.name] = CachedKey(key)
             else:
                 self._held.pop(key.name, None)
 

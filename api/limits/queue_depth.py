@@ -14,52 +14,52 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.api.endpoints.command import A, B, Call, RawHeaders, Write
+from daybook.api.endpoints.command import A, B, CommandEndpoint, RawHeaders, RequestContext
 from daybook.api.http.problems import RETRY_AFTER, BadInputError
 from daybook.api.telemetry import counters
 from daybook.domain.jobs.create import NewJob
-from daybook.eventlog.origin import Origin, StoredAnswer
+from daybook.eventlog.origin import Origin, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey, find_key
-from daybook.projections.jobs.queue_stats import QueueStanding, read_standings
+from daybook.projections.jobs.queue_stats import QueueStats, read_standings
 
 # For so long what was counted is believed, less what was let in since: to count takes its time.
 LOOK_SECONDS = 0.5
 QUEUES_MAX = 10_000
 
-Query = Callable[[AsyncConnection[TupleRow]], Awaitable[list[QueueStanding]]]
-Read = Callable[[Query], Awaitable[list[QueueStanding]]]
+Query = Callable[[AsyncConnection[TupleRow]], Awaitable[list[QueueStats]]]
+Read = Callable[[Query], Awaitable[list[QueueStats]]]
 
 
-class FillingWrite(Write[B, A], Generic[B, A]):
+class EnqueueEndpoint(CommandEndpoint[B, A], Generic[B, A]):
     """One whose command puts `new` jobs into queues."""
 
     problems = (HTTPStatus.TOO_MANY_REQUESTS,)
 
-    async def hand_over(
-        self, call: Call, command: Any, origin: Origin, key: IdempotencyKey | None
-    ) -> tuple[StoredAnswer, RawHeaders]:
+    async def submit(
+        self, context: RequestContext, command: Any, origin: Origin, key: IdempotencyKey | None
+    ) -> tuple[StoredResponse, RawHeaders]:
         try:
-            await call.scope["app"].queue_room.take(command.new)
+            await context.scope["app"].queue_room.take(command.new)
         except BadInputError:
-            if key is None or not await self._was_answered(call, key):
+            if key is None or not await self._was_answered(context, key):
                 raise
-        return await super().hand_over(call, command, origin, key)
+        return await super().submit(context, command, origin, key)
 
-    async def _was_answered(self, call: Call, key: IdempotencyKey) -> bool:
+    async def _was_answered(self, context: RequestContext, key: IdempotencyKey) -> bool:
         """What is sent again needs no room: it gets the answer that it got."""
-        return await call.service.read(lambda reader: find_key(reader, key.scope)) is not None
+        return await context.service.read(lambda reader: find_key(reader, key.scope)) is not None
 
 
-class Room(Struct):
+class FreeSlots(Struct):
     left: int
     looked_at: float
 
 
-class QueueRoom:
+class QueueDepthLimit:
     def __init__(self, read: Read, depth_max: int | None) -> None:
         self._read = read
         self._depth_max = depth_max
-        self._rooms: dict[str, Room] = {}
+        self._rooms: dict[str, FreeSlots] = {}
         self._looking = asyncio.Lock()
 
     async def take(self, new: Iterable[NewJob]) -> None:
@@ -75,7 +75,7 @@ class QueueRoom:
         for queue, count in wanted.items():
             rooms[queue].left -= count
 
-    async def _room(self, queue: str, depth_max: int) -> Room:
+    async def _room(self, queue: str, depth_max: int) -> FreeSlots:
         if (known := self._known(queue)) is not None:
             return known
         # Those who come at once take from the same room, and not each from one of their own.
@@ -85,10 +85,10 @@ class QueueRoom:
             if len(self._rooms) >= QUEUES_MAX:
                 self._rooms.clear()
             now = asyncio.get_running_loop().time()
-            room = self._rooms[queue] = Room(await self._left(queue, depth_max), now)
+            room = self._rooms[queue] = FreeSlots(await self._left(queue, depth_max), now)
             return room
 
-    def _known(self, queue: str) -> Room | None:
+    def _known(self, queue: str) -> FreeSlots | None:
         room = self._rooms.get(queue)
         now = asyncio.get_running_loop().time()
         return room if room is not None and now - room.looked_at < LOOK_SECONDS else None

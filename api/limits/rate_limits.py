@@ -19,14 +19,19 @@ from starlette.types import Scope
 
 from daybook.api.http.problems import BadInputError
 from daybook.api.http.request_reader import Headers
-from daybook.api.limits.refunds import Charge, GivenBack
-from daybook.api.runtime.guest_encryption import GuestBook, Note
+from daybook.api.limits.refunds import Charge, Refunds
+from daybook.api.runtime.guest_encryption import GuestVault, WriteUnlogged
 from daybook.api.settings.networks import UNKNOWN, client_address, read_networks
 from daybook.api.settings.settings import Settings
 from daybook.api.telemetry import counters
-from daybook.api.telemetry.structured_log import happened
+from daybook.api.telemetry.structured_log import log_event
 from daybook.eventlog.errors import NoGuestKeyError, UnavailableError
-from daybook.eventlog.side_tables.rate_limit_windows import Asked, Limit, Standing, admit
+from daybook.eventlog.side_tables.rate_limit_windows import (
+    Limit,
+    LimitRequest,
+    LimitState,
+    try_acquire,
+)
 
 PER_PHONE = "per-phone"
 PER_ADDRESS = "per-address"
@@ -40,7 +45,7 @@ ADVICE = {
 }
 
 
-class Admission(Struct, frozen=True, kw_only=True):
+class RateLimitDecision(Struct, frozen=True, kw_only=True):
     """What was decided, and the headers that say so: for the answer, whichever it is."""
 
     headers: dict[str, str]
@@ -70,7 +75,7 @@ class Admission(Struct, frozen=True, kw_only=True):
 
 
 class RateLimits:
-    def __init__(self, settings: Settings, guests: GuestBook, note: Note) -> None:
+    def __init__(self, settings: Settings, guests: GuestVault, note: WriteUnlogged) -> None:
         self._per_phone = Limit(PER_PHONE, settings.tickets_per_mobile_max, HOUR_SECONDS)
         self._per_address = Limit(PER_ADDRESS, settings.requests_per_address_max, MINUTE_SECONDS)
         self._trusted = read_networks(settings.trusted_proxies)
@@ -79,7 +84,7 @@ class RateLimits:
         self._kiosks = [sha256(key.encode()).digest() for key in settings.kiosk_key_list]
         self._guests = guests
         self._note = note
-        self._given_back = GivenBack(note)
+        self._given_back = Refunds(note)
         self._salt = token_bytes(16)
 
     def address_of(self, scope: Scope) -> str:
@@ -114,20 +119,20 @@ class RateLimits:
         is_exempt: bool,
         command_id: UUID,
         may_be_repeated: bool = False,
-    ) -> Admission:
+    ) -> RateLimitDecision:
         """Decides on both limits at once. `is_exempt` exempts from the one on addresses alone.
 
         `pseudonym` is that of `GuestBook.pseudonym`. Attempts at one command count as one;
         `may_be_repeated` says whether others than this one can be under way. Raises
         UnavailableError while the database is away: no request is let in uncounted.
         """
-        asked = [Asked(self._per_phone, f"{restaurant_id} {pseudonym}")]
+        asked = [LimitRequest(self._per_phone, f"{restaurant_id} {pseudonym}")]
         if not is_exempt:
             key = f"{route} {self._guests.address_pseudonym(address)}"
-            asked.append(Asked(self._per_address, key))
+            asked.append(LimitRequest(self._per_address, key))
         charge = Charge(asked=tuple(asked), command_id=command_id, noted_at=None)
         try:
-            standings = await self._note(partial(admit, asked=asked, command_id=command_id))
+            standings = await self._note(partial(try_acquire, asked=asked, command_id=command_id))
         except UnavailableError:
             # The database may have noted the admission all the same. It is kept if another attempt
             # at the command can be under way.
@@ -146,9 +151,9 @@ class RateLimits:
         given = [one for one in charge.asked if all_limits or one.limit is self._per_phone]
         await self._given_back.give_back(replace(charge, asked=tuple(given)))
 
-    def _tell(self, admission: Admission, restaurant_id: UUID, route: str) -> None:
+    def _tell(self, admission: RateLimitDecision, restaurant_id: UUID, route: str) -> None:
         counters.LIMIT_HITS.labels(admission.limit).inc()
-        happened(
+        log_event(
             "rate_limit.hit",
             restaurantId=restaurant_id,
             limit=admission.limit,
@@ -157,7 +162,7 @@ class RateLimits:
         )
 
 
-def admission_of(asked: list[Asked], standings: list[Standing]) -> Admission:
+def admission_of(asked: list[LimitRequest], standings: list[LimitState]) -> RateLimitDecision:
     headers = {
         "RateLimit-Policy": ", ".join(
             f'"{one.limit.name}";q={one.limit.count_max};w={one.limit.seconds}' for one in asked
@@ -168,12 +173,12 @@ def admission_of(asked: list[Asked], standings: list[Standing]) -> Admission:
     }
     refusing = [one for one in standings if not one.has_room]
     if not refusing:
-        return Admission(headers=headers)
+        return RateLimitDecision(headers=headers)
     # Before the last of them has room it would be refused again.
     last = max(refusing, key=lambda one: one.seconds)
     seconds = max(1, ceil(last.seconds))
     headers["Retry-After"] = str(seconds)
-    return Admission(headers=headers, limit=last.name, retry_after_seconds=seconds)
+    return RateLimitDecision(headers=headers, limit=last.name, retry_after_seconds=seconds)
 
 
 def _span(seconds: int) -> str:

@@ -14,9 +14,9 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.api.runtime.guest_encryption import Note
+from daybook.api.runtime.guest_encryption import WriteUnlogged
 from daybook.eventlog.errors import UnavailableError
-from daybook.eventlog.side_tables.rate_limit_windows import Asked, give_back
+from daybook.eventlog.side_tables.rate_limit_windows import LimitRequest, give_back
 
 _log = logging.getLogger("daybook")
 
@@ -29,14 +29,14 @@ WAITING_MAX = 10_000
 class Charge(Struct, frozen=True, kw_only=True):
     """The admissions that one attempt at a command has used up."""
 
-    asked: tuple[Asked, ...]
+    asked: tuple[LimitRequest, ...]
     command_id: UUID
     noted_at: datetime | None
     """None when it is not known whether the database noted the attempt at all."""
 
 
-class GivenBack:
-    def __init__(self, note: Note) -> None:
+class Refunds:
+    def __init__(self, note: WriteUnlogged) -> None:
         self._note = note
         self._waiting: deque[Charge] = deque()
         self._has_dropped = False

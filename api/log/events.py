@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import AWAY, NDJSON, DatabaseRead
+from daybook.api.endpoints.query import AWAY, NDJSON, DatabaseQueryEndpoint
 from daybook.api.http.event_json import EventJSON, event_json
 from daybook.api.http.problems import unavailable
 from daybook.api.http.query_parameters import Parameters
@@ -158,8 +158,8 @@ async def list_events(asked: EventListing, request: Request) -> EventPageAnswer:
 
 def _walk(wanted: Wanted, span: Span, positions_max: int) -> Walk:
     """No further than so many positions, unless an index leads straight to what is wanted."""
-    is_led = wanted.aggregate is not None
-    upto = span.upto if is_led else min(span.upto, span.after + positions_max)
+    is_cross_site_browser = wanted.aggregate is not None
+    upto = span.upto if is_cross_site_browser else min(span.upto, span.after + positions_max)
     return Walk(wanted, after=span.after, upto=upto)
 
 
@@ -194,7 +194,7 @@ def _event_json(line: Line) -> LogEventJSON:
     return {**event_json(recorded), "aggregate": line.aggregate}
 
 
-class EventsRead(DatabaseRead):
+class EventsRead(DatabaseQueryEndpoint):
     """The answer says up to where it goes: whoever waits for a position asks again."""
 
     headers: ClassVar[Mapping[str, Any]] = {}

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from daybook.api.endpoints.query import Read
+from daybook.api.endpoints.query import QueryEndpoint
 from daybook.api.http.problems import unavailable
 from daybook.api.http.query_parameters import Parameters, read_text
 from daybook.api.http.request_reader import bad_request
@@ -164,7 +164,7 @@ class Since(Parameters, frozen=True):
         return None if self.after is None else Place(self.after)
 
 
-class Stream(Read):
+class Stream(QueryEndpoint):
     media_type: ClassVar[str] = "text/event-stream"
     headers: ClassVar[Mapping[str, Any]] = {LAST_EVENT_ID: LastEventId}
     may_be_away: ClassVar[bool] = True
@@ -183,7 +183,7 @@ class Stream(Read):
         last = request.headers.get(LAST_EVENT_ID)
         after = _read_place(last) if last else asked.place
         service, caller = request.app.service, caller_of(request)
-        shut = None if service.keyring is None else partial(service.keyring.gone, caller)
+        shut = None if service.key_cache is None else partial(service.key_cache.gone, caller)
         return EventStream(service.tail, after, pulse_seconds=asked.pulse, shut=shut)
 
 

@@ -25,11 +25,11 @@ from daybook.api.keys.access import (
     described,
     unknown_key,
 )
-from daybook.api.keys.key_cache import Keyring
+from daybook.api.keys.key_cache import ApiKeyCache
 from daybook.api.login.csrf import no_token, shows_token, token_of
 from daybook.api.login.failed_attempts import FailedKeys
 from daybook.api.settings.public_hosts import KnownHosts
-from daybook.api.telemetry.structured_log import happened
+from daybook.api.telemetry.structured_log import log_event
 from daybook.domain.api_keys.key import KEY_PREFIX
 from daybook.domain.api_keys.scope import Scope as KeyScope
 
@@ -43,13 +43,13 @@ UNKNOWABLE = "Keys cannot be looked at at the moment: ask again."
 _ADMIN, _PUBLIC, _SIGNED = ADMIN.value, PUBLIC.value, SIGNED.value
 
 
-class Door:
+class Authenticator:
     """Without a keyring it stands open, which is for this machine alone."""
 
     def __init__(
-        self, keyring: Keyring | None, *, hosts: KnownHosts, is_secure: bool = False
+        self, key_cache: ApiKeyCache | None, *, hosts: KnownHosts, is_secure: bool = False
     ) -> None:
-        self._keyring = keyring
+        self._key_cache = key_cache
         self._hosts = hosts
         self.cookie = SECURE_COOKIE if is_secure else COOKIE
         self.is_secure = is_secure
@@ -60,22 +60,22 @@ class Door:
         number, because flags are slow, and every request comes by here."""
         if scope["query_string"] and _has_secret(scope["query_string"]):
             return secret_in_url()
-        if self._keyring is None:
-            return self._welcome(scope, needs)
+        if self._key_cache is None:
+            return self._allow_open_mode(scope, needs)
         if needs & _PUBLIC and is_for_browsers(scope) and not self._hosts.knows(scope["headers"]):
             return unknown_host()
         shown, objection = self._shown(scope)
-        caller = None if shown is None else self._keyring.caller(shown, needs)
+        caller = None if shown is None else self._key_cache.caller(shown, needs)
         if caller is None or objection is not None or needs == _SIGNED:
             return self._without_key(scope, needs, None if caller is None else objection)
         scope["caller"] = caller
         if needs & _PUBLIC:
             return None
-        if self._keyring.is_stale:
+        if self._key_cache.is_stale:
             return unavailable(UNKNOWABLE)
         return None if caller.mask & (needs | _ADMIN) else not_for(KeyScope(needs))
 
-    def _welcome(self, scope: Scope, needs: int) -> Problem | None:
+    def _allow_open_mode(self, scope: Scope, needs: int) -> Problem | None:
         """Checks a request when DAYBOOK_AUTH is open. Every client on this machine is let in, but
         no page of another site, not even of one whose name resolves to this machine."""
         scope["caller"] = OPEN
@@ -83,14 +83,14 @@ class Door:
             return unknown_host()
         if is_safe(scope) or needs & (_PUBLIC | _SIGNED):
             return None
-        return foreign() if self.is_led(scope) else None
+        return foreign() if self.is_cross_site_browser(scope) else None
 
     def _without_key(self, scope: Scope, needs: int, objection: Problem | None) -> Problem | None:
-        assert self._keyring is not None
+        assert self._key_cache is not None
         scope["caller"] = ANYBODY
         if needs & (_PUBLIC | _SIGNED):
             return None
-        if self._keyring.is_stale:
+        if self._key_cache.is_stale:
             return unavailable(UNKNOWABLE)
         return objection or unknown_key().problem
 
@@ -106,7 +106,7 @@ class Door:
             return key, unknown_host()
         if key is None or is_safe(scope):
             return key, None
-        if is_foreign(scope):
+        if is_cross_site(scope):
             return key, foreign()
         return key, None if shows_token(scope, key) else no_token()
 
@@ -115,7 +115,7 @@ class Door:
         cookies = [value for name, value in scope["headers"] if name == b"cookie"]
         return _cookie(cookies, self.cookie.encode()) if cookies else None
 
-    def turn_away(self, refused: Problem) -> ASGIApp:
+    def reject(self, refused: Problem) -> ASGIApp:
         """Answers who was not let in, and writes it down."""
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,7 +123,7 @@ class Door:
             is_shown = any(name in (b"authorization", b"cookie") for name, _ in scope["headers"])
             if refused.status_code == HTTPStatus.UNAUTHORIZED and is_shown:
                 told = await self.judge(scope, refused)
-            happened("access.denied", status=told.status_code)
+            log_event("access.denied", status=told.status_code)
             await told(scope, receive, send)
 
         return answer
@@ -134,23 +134,23 @@ class Door:
             return refused
         return await self.failed_keys.judge(scope, refused)
 
-    def is_led(self, scope: Scope) -> bool:
+    def is_cross_site_browser(self, scope: Scope) -> bool:
         """Whether a browser may have been made to ask by a page of another site: only browsers
         say where a request comes from, and others cannot be led."""
         is_browser = any(name in (b"sec-fetch-site", b"origin") for name, _ in scope["headers"])
-        return is_browser and is_foreign(scope)
+        return is_browser and is_cross_site(scope)
 
     def form_token(self, scope: Scope) -> bytes:
         """What a page that is asked for with this cookie shows when it changes something."""
         key = self._kept(scope)
         return token_of(key) if key else b""
 
-    def may_forget(self, scope: Scope) -> Problem | None:
+    def check_logout(self, scope: Scope) -> Problem | None:
         """Who is logged out by a page of ours, or no longer logged in, may be; why not, if not."""
-        if self.is_led(scope):
+        if self.is_cross_site_browser(scope):
             return foreign()
         shown, objection = self._shown(scope)
-        is_good = self._keyring is not None and shown and self._keyring.caller(shown, _PUBLIC)
+        is_good = self._key_cache is not None and shown and self._key_cache.caller(shown, _PUBLIC)
         return objection if is_good else None
 
     def set_cookie(self, key: str, seconds: int) -> tuple[bytes, bytes]:
@@ -160,26 +160,26 @@ class Door:
         return b"set-cookie", f"{self.cookie}={key}; {attributes}".encode()
 
 
-class Guard:
+class GuardedRoute:
     """Stands before a route that Starlette finds."""
 
-    def __init__(self, app: ASGIApp, door: Door, needs: KeyScope) -> None:
-        self._app, self._door, self._needs = app, door, needs.value
+    def __init__(self, app: ASGIApp, authenticator: Authenticator, needs: KeyScope) -> None:
+        self._app, self._authenticator, self._needs = app, authenticator, needs.value
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refused = self._door.check(scope, self._needs)
-        answer = self._app if refused is None else self._door.turn_away(refused)
+        refused = self._authenticator.check(scope, self._needs)
+        answer = self._app if refused is None else self._authenticator.reject(refused)
         await answer(scope, receive, send)
 
 
-def guarded(routes: Sequence[BaseRoute], door: Door) -> list[BaseRoute]:
+def guard_routes(routes: Sequence[BaseRoute], authenticator: Authenticator) -> list[BaseRoute]:
     """The same routes behind the door. One that does not say for whom it is starts nothing."""
     behind: list[BaseRoute] = []
     for route in routes:
         needs = declared(route)
         assert isinstance(route, Route | Mount), f"{route} cannot be guarded"
         own = copy(route)
-        own.app = Guard(route.app, door, needs)
+        own.app = GuardedRoute(route.app, authenticator, needs)
         behind.append(own)
     return behind
 
@@ -219,7 +219,7 @@ def is_for_browsers(scope: Scope) -> bool:
     return getattr(scope.get("endpoint"), "is_for_browsers", False)
 
 
-def is_foreign(scope: Scope) -> bool:
+def is_cross_site(scope: Scope) -> bool:
     """Browsers say where a request comes from; of those too old for it, the origin must be ours.
     Who says nothing of either is taken for foreign."""
     given: dict[bytes, list[bytes]] = {}

@@ -14,12 +14,12 @@ from starlette.types import Scope
 
 from daybook.api.http.problems import Problem
 from daybook.api.limits.rate_limits import RateLimits, admission_of
-from daybook.api.runtime.guest_encryption import Note
+from daybook.api.runtime.guest_encryption import WriteUnlogged
 from daybook.api.settings.settings import Settings
 from daybook.api.telemetry import counters
-from daybook.api.telemetry.structured_log import happened
+from daybook.api.telemetry.structured_log import log_event
 from daybook.eventlog.errors import UnavailableError
-from daybook.eventlog.side_tables.rate_limit_windows import Asked, Limit, admit
+from daybook.eventlog.side_tables.rate_limit_windows import Limit, LimitRequest, try_acquire
 
 PER_ADDRESS = "failed-keys"
 WINDOW_SECONDS = 60
@@ -29,7 +29,7 @@ REMEMBERED_MAX = 10_000
 
 
 class FailedKeys:
-    def __init__(self, settings: Settings, limits: RateLimits, note: Note) -> None:
+    def __init__(self, settings: Settings, limits: RateLimits, note: WriteUnlogged) -> None:
         # Counted from zero on, so that the first is seen to be one more.
         counters.LIMIT_HITS.labels(PER_ADDRESS)
         self._limit = Limit(PER_ADDRESS, settings.failed_keys_per_address_max, WINDOW_SECONDS)
@@ -46,16 +46,18 @@ class FailedKeys:
         if seconds > 0:
             return self._told(ceil(seconds), {})
         try:
-            standings = await self._note(partial(admit, asked=[Asked(self._limit, address)]))
+            standings = await self._note(
+                partial(try_acquire, asked=[LimitRequest(self._limit, address)])
+            )
         except UnavailableError:
             # Nobody is let in by this, whatever cannot be counted.
             return refused
-        admission = admission_of([Asked(self._limit, address)], standings)
+        admission = admission_of([LimitRequest(self._limit, address)], standings)
         if admission.retry_after_seconds is None:
             return refused
         self._remember(address, admission.retry_after_seconds)
         counters.LIMIT_HITS.labels(PER_ADDRESS).inc()
-        happened("rate_limit.hit", limit=PER_ADDRESS, retryAfterSeconds=WINDOW_SECONDS)
+        log_event("rate_limit.hit", limit=PER_ADDRESS, retryAfterSeconds=WINDOW_SECONDS)
         return self._told(admission.retry_after_seconds, admission.headers)
 
     def _remember(self, address: str, seconds: float) -> None:

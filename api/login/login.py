@@ -14,15 +14,22 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, Call, Endpoint, Nothing, RawHeaders, stored
-from daybook.api.endpoints.query import Read
+from daybook.api.endpoints.command import (
+    Body,
+    EmptyBody,
+    RawHeaders,
+    RequestContext,
+    WriteEndpoint,
+    stored,
+)
+from daybook.api.endpoints.query import QueryEndpoint
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.keys.access import ANY_KEY, OPEN, PUBLIC, Caller, caller_of, unknown_key
 from daybook.api.login.authentication import foreign
 from daybook.api.settings.limits import KILOBYTE
-from daybook.api.telemetry.structured_log import happened
+from daybook.api.telemetry.structured_log import log_event
 from daybook.domain.api_keys.scope import names_of
-from daybook.eventlog.origin import StoredAnswer
+from daybook.eventlog.origin import StoredResponse
 
 SESSION_SECONDS = 12 * 3600
 
@@ -54,30 +61,32 @@ async def me(_: NoParameters, request: Request) -> MeAnswer:
     return me_json(caller_of(request))
 
 
-class LogIn(Endpoint[Credentials]):
+class LogIn(WriteEndpoint[Credentials]):
     is_for_browsers = True
     summary = "Keep a key in the cookie of this browser."
     answers = staticmethod(me_json)
     headers: ClassVar[Mapping[str, Any]] = {}
     problems = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        keyring, door = call.service.keyring, call.scope["app"].door
-        if door.is_led(call.scope):
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
+        key_cache, authenticator = context.service.key_cache, context.scope["app"].authenticator
+        if authenticator.is_cross_site_browser(context.scope):
             return stored(foreign()), []
-        key = self.read(call, body).key
-        if keyring is None:
-            return StoredAnswer(self.status, orjson.dumps(me_json(OPEN))), []
-        caller = keyring.caller(key.encode("utf-8", "replace"), ANY_KEY.value)
+        key = self.read(context, body).key
+        if key_cache is None:
+            return StoredResponse(self.status, orjson.dumps(me_json(OPEN))), []
+        caller = key_cache.caller(key.encode("utf-8", "replace"), ANY_KEY.value)
         if caller is None:
             refused = unknown_key()
-            refused.problem = await door.judge(call.scope, refused.problem)
-            happened("access.denied", status=refused.problem.status_code)
+            refused.problem = await authenticator.judge(context.scope, refused.problem)
+            log_event("access.denied", status=refused.problem.status_code)
             raise refused
-        call.scope["caller"] = caller
-        happened("access.login")
-        cookie = door.set_cookie(key, SESSION_SECONDS)
-        return StoredAnswer(self.status, orjson.dumps(me_json(caller))), [cookie, NO_STORE]
+        context.scope["caller"] = caller
+        log_event("access.login")
+        cookie = authenticator.set_cookie(key, SESSION_SECONDS)
+        return StoredResponse(self.status, orjson.dumps(me_json(caller))), [cookie, NO_STORE]
 
 
 class LoggedOut(TypedDict):
@@ -88,21 +97,23 @@ def logged_out() -> LoggedOut:
     return {"message": "Logged out."}
 
 
-class LogOut(Endpoint[Nothing]):
+class LogOut(WriteEndpoint[EmptyBody]):
     is_for_browsers = True
     summary = "Forget the key in the cookie of this browser. The key itself stays good."
     answers = staticmethod(logged_out)
     headers: ClassVar[Mapping[str, Any]] = {}
     problems = (HTTPStatus.FORBIDDEN,)
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        self.read(call, body)
-        door = call.scope["app"].door
-        refused = door.may_forget(call.scope)
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
+        self.read(context, body)
+        authenticator = context.scope["app"].authenticator
+        refused = authenticator.check_logout(context.scope)
         if refused is not None:
             return stored(refused), []
-        told = StoredAnswer(self.status, orjson.dumps(logged_out()))
-        return told, [door.set_cookie("", 0), CLEAR]
+        told = StoredResponse(self.status, orjson.dumps(logged_out()))
+        return told, [authenticator.set_cookie("", 0), CLEAR]
 
 
 NO_STORE = (b"cache-control", b"no-store")
@@ -112,6 +123,6 @@ CLEAR = (b"clear-site-data", b'"storage"')
 
 routes: list[Route] = [
     LogIn("POST", "/login", takes=Credentials, scope=PUBLIC, body_bytes_max=KILOBYTE).route,
-    LogOut("POST", "/logout", takes=Nothing, scope=PUBLIC, body_bytes_max=KILOBYTE).route,
-    Read("/api/me", me, scope=ANY_KEY).route,
+    LogOut("POST", "/logout", takes=EmptyBody, scope=PUBLIC, body_bytes_max=KILOBYTE).route,
+    QueryEndpoint("/api/me", me, scope=ANY_KEY).route,
 ]

@@ -7,12 +7,12 @@ from psycopg.rows import TupleRow
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseRead
+from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import AUDITOR, CLIENT, WORKER
 from daybook.api.messages.operations import PRIORITIES
-from daybook.api.runtime.load_shedding import Admission
+from daybook.api.runtime.load_shedding import LoadShedder
 from daybook.api.runtime.service import Service
 from daybook.domain.messages.operation import OperationKind, OperationStatus
 from daybook.projections.messages.ended_operations import Ended, EndedLately, read_ended
@@ -67,7 +67,7 @@ async def _read(reader: AsyncConnection[TupleRow]) -> tuple[Failed, list[EndedLa
     return failed, await read_ended(reader, minutes=STATS_MINUTES)
 
 
-def _pending_json(admission: Admission) -> KindJSON:
+def _pending_json(admission: LoadShedder) -> KindJSON:
     numbers = admission.numbers
     return {
         "operationType": OperationKind.PUSH,
@@ -104,7 +104,7 @@ def _ended_json(kind: OperationKind, status: OperationStatus, ended: Ended) -> K
     }
 
 
-def _health_json(admission: Admission) -> HealthJSON:
+def _health_json(admission: LoadShedder) -> HealthJSON:
     return {
         "load": round(admission.load, 3),
         "waitingSeconds": round(admission.waiting_seconds, 4),
@@ -114,6 +114,6 @@ def _health_json(admission: Admission) -> HealthJSON:
     }
 
 
-STATS = DatabaseRead("/api/v1/operations/stats", stats, scope=CLIENT | WORKER | AUDITOR)
+STATS = DatabaseQueryEndpoint("/api/v1/operations/stats", stats, scope=CLIENT | WORKER | AUDITOR)
 
 routes: list[Route] = [STATS.route]

@@ -8,8 +8,8 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Call, Stated, Write
-from daybook.api.endpoints.query import DatabaseRead
+from daybook.api.endpoints.command import CommandEndpoint, RequestContext, WithReason
+from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import read_id
 from daybook.api.http.timestamps import Moment, moment
@@ -63,7 +63,7 @@ async def get_operation(asked: Waiting, request: Request) -> OperationJSON:
     service = _service(request)
     operation_id = read_id(request.path_params["id"])
     deadline = asyncio.get_running_loop().time() + (asked.timeout / 1000 if asked.wait else 0)
-    with service.wakeups.listener() as wake:
+    with service.notifier.listener() as wake:
         while True:
             operation = await _read(service, operation_id)
             if not is_known(request):
@@ -121,14 +121,14 @@ async def _read(service: Service, operation_id: UUID) -> Operation:
     return history.state
 
 
-def retry(asked: Stated, call: Call) -> RetryOperation:
+def retry(asked: WithReason, context: RequestContext) -> RetryOperation:
     """A failed operation is tried again, with all its attempts before it."""
-    return RetryOperation(call.id, asked.reason)
+    return RetryOperation(context.id, asked.reason)
 
 
-def cancel(asked: Stated, call: Call) -> CancelOperation:
+def cancel(asked: WithReason, context: RequestContext) -> CancelOperation:
     """What was accepted is not wanted any more: its messages never come into their lanes."""
-    return CancelOperation(call.id, asked.reason)
+    return CancelOperation(context.id, asked.reason)
 
 
 def _service(request: Request) -> Service:
@@ -136,24 +136,24 @@ def _service(request: Request) -> Service:
     return service
 
 
-GET = DatabaseRead(
+GET = DatabaseQueryEndpoint(
     "/api/v1/operations/{id}",
     get_operation,
     scope=CLIENT | WORKER | AUDITOR,
     parameters=Waiting,
 )
-RETRY = Write(
+RETRY = CommandEndpoint(
     "POST",
     "/api/v1/operations/{id}/retry",
-    takes=Stated,
+    takes=WithReason,
     scope=ADMIN,
     command=retry,
     shape=operation_json,
 )
-CANCEL = Write(
+CANCEL = CommandEndpoint(
     "POST",
     "/api/v1/operations/{id}/cancel",
-    takes=Stated,
+    takes=WithReason,
     scope=ADMIN,
     command=cancel,
     shape=operation_json,

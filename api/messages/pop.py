@@ -11,24 +11,31 @@ from msgspec.json import Decoder
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
-from daybook.api.endpoints.command import Body, Call, Endpoint, Nothing, RawHeaders, stored
+from daybook.api.endpoints.command import (
+    Body,
+    EmptyBody,
+    RawHeaders,
+    RequestContext,
+    WriteEndpoint,
+    stored,
+)
 from daybook.api.http.problems import problem_of
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import BATCH_MAX, read_id
 from daybook.api.http.timestamps import Moment, moment
-from daybook.api.jobs.claim import TakingEndpoint
+from daybook.api.jobs.claim import LongPollEndpoint
 from daybook.api.jobs.queues import read_name
 from daybook.api.keys.access import WORKER
-from daybook.api.messages.push_and_ack import decided, turned_away
+from daybook.api.messages.push_and_ack import decided, reject_early
 from daybook.api.messages.responses import PopAnswer, message_json
-from daybook.api.runtime.load_shedding import Verdict
+from daybook.api.runtime.load_shedding import Decision
 from daybook.api.settings.limits import WAIT_SECONDS_MAX
 from daybook.domain.errors import LeaseLostError
 from daybook.domain.jobs.job import Job
-from daybook.domain.jobs.work import ClaimJobs, Selector
+from daybook.domain.jobs.work import ClaimJobs, JobSelector
 from daybook.domain.messages.message import MESSAGE_TYPE, message_id
 from daybook.domain.values import LeaseSeconds, Text
-from daybook.eventlog.origin import StoredAnswer
+from daybook.eventlog.origin import StoredResponse
 from daybook.projections.jobs.heartbeats import Extended, extend_claim
 
 CONSUMER = "consumer"
@@ -66,14 +73,14 @@ class MessagesTold(Struct, frozen=True):
 _MESSAGES = Decoder(MessagesTold)
 
 
-def pop(_body: Nothing, call: Call) -> ClaimJobs:
+def pop(_body: EmptyBody, context: RequestContext) -> ClaimJobs:
     """Take the next messages of a queue, or that of one lane: one at a time of each."""
-    asked: Pop = call.parameters
-    path = call.scope["path_params"]
+    asked: Pop = context.parameters
+    path = context.scope["path_params"]
     queue = read_name(path["queue"])
-    call.caller.must_reach(queue)
+    context.caller.must_reach(queue)
     return ClaimJobs(
-        selector=Selector((queue,), (MESSAGE_TYPE,), partition=path.get("partition")),
+        selector=JobSelector((queue,), (MESSAGE_TYPE,), partition=path.get("partition")),
         worker=asked.consumer_group,
         limit=asked.batch,
         claim_id=uuid7(),
@@ -84,7 +91,7 @@ def popped(jobs: list[Job]) -> PopAnswer:
     return {"messages": [message_json(job) for job in jobs]}
 
 
-class PopEndpoint(TakingEndpoint[Nothing]):
+class PopEndpoint(LongPollEndpoint[EmptyBody]):
     """Although it is a GET, it takes what it shows: a lease says until when."""
 
     empty: ClassVar[bytes] = b'{"messages":[]}'
@@ -97,15 +104,17 @@ class PopEndpoint(TakingEndpoint[Nothing]):
         route.methods = {self.method}
         return route
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        if call.service.admission.of_pop() is Verdict.REJECT:
-            return turned_away(call.service.admission, "pop")
-        decided("pop", Verdict.EXECUTE)
-        return await super().answer(call, body)
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
+        if context.service.admission.decide_pop() is Decision.REJECT:
+            return reject_early(context.service.admission, "pop")
+        decided("pop", Decision.EXECUTE)
+        return await super().answer(context, body)
 
-    def take(self, call: Call, wish: Nothing) -> tuple[ClaimJobs, float]:
-        asked: Pop = call.parameters
-        return pop(wish, call), asked.timeout / 1000 if asked.wait else 0
+    def take(self, context: RequestContext, wish: EmptyBody) -> tuple[ClaimJobs, float]:
+        asked: Pop = context.parameters
+        return pop(wish, context), asked.timeout / 1000 if asked.wait else 0
 
     def claims(self, body: bytes) -> Sequence[tuple[UUID, UUID]]:
         return [
@@ -124,21 +133,23 @@ class ExtensionAnswer(TypedDict):
     leaseUntil: Moment
 
 
-class ExtendEndpoint(Endpoint[Extension]):
+class ExtendEndpoint(WriteEndpoint[Extension]):
     headers: ClassVar[Mapping[str, Any]] = {}
     summary = "Say that the message is still being worked on: its lease begins anew."
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        lease_id = read_id(call.scope["path_params"]["leaseId"])
-        seconds = self.read(call, body).seconds
-        extended = await call.service.read(
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
+        lease_id = read_id(context.scope["path_params"]["leaseId"])
+        seconds = self.read(context, body).seconds
+        extended = await context.service.read(
             lambda connection: extend_claim(
-                connection, lease_id, seconds, queues=call.caller.bounds.queues
+                connection, lease_id, seconds, queues=context.caller.bounds.queues
             )
         )
         if extended is None:
             return stored(problem_of(LeaseLostError(lease_id))), []
-        return StoredAnswer(self.status, orjson.dumps(self.answers(extended))), []
+        return StoredResponse(self.status, orjson.dumps(self.answers(extended))), []
 
     @staticmethod
     def answers(extended: Extended) -> ExtensionAnswer:
@@ -148,7 +159,7 @@ class ExtendEndpoint(Endpoint[Extension]):
 POP = PopEndpoint(
     "GET",
     "/api/v1/pop/queue/{queue}",
-    takes=Nothing,
+    takes=EmptyBody,
     scope=WORKER,
     command=pop,
     shape=popped,
@@ -157,7 +168,7 @@ POP = PopEndpoint(
 POP_LANE = PopEndpoint(
     "GET",
     "/api/v1/pop/queue/{queue}/partition/{partition}",
-    takes=Nothing,
+    takes=EmptyBody,
     scope=WORKER,
     command=pop,
     shape=popped,

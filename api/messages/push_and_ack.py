@@ -14,11 +14,17 @@ from starlette.routing import Route
 from starlette.types import Scope
 from uuid_utils.compat import uuid7
 
-from daybook.api.endpoints.command import Call, RawHeaders, Write, retry_after, stored
+from daybook.api.endpoints.command import (
+    CommandEndpoint,
+    RawHeaders,
+    RequestContext,
+    retry_after,
+    stored,
+)
 from daybook.api.http.problems import overloaded
-from daybook.api.jobs.requests import checked
+from daybook.api.jobs.requests import check_payload_size
 from daybook.api.keys.access import CLIENT, WORKER
-from daybook.api.limits.queue_depth import FillingWrite
+from daybook.api.limits.queue_depth import EnqueueEndpoint
 from daybook.api.messages.responses import (
     AckJSON,
     Acknowledged,
@@ -35,16 +41,16 @@ from daybook.api.messages.responses import (
     queued_json,
     receipt_json,
 )
-from daybook.api.runtime.load_shedding import Admission, Verdict, in_bounds
+from daybook.api.runtime.load_shedding import Decision, LoadShedder, clamp_retry_after
 from daybook.api.settings.limits import BATCH_BODY_BYTES_MAX
 from daybook.api.telemetry import counters
-from daybook.domain.command import Desk, Reads, Together
+from daybook.domain.command import AllOrNothing, Needs, UnitOfWork
 from daybook.domain.errors import LaneFullError, LeaseLostError, Refusal
-from daybook.domain.jobs.create import CreateJobs, Enqueued, NewJob
+from daybook.domain.jobs.create import CreatedJob, CreateJobs, NewJob
 from daybook.domain.jobs.job import Job, UniqueScope
 from daybook.domain.jobs.lane import lane_id
-from daybook.domain.jobs.work import FinishJob, FinishJobs, Outcome, Result, Settled
-from daybook.domain.messages.commands import Push, Queued
+from daybook.domain.jobs.work import FinishJob, FinishJobs, JobOutcome, JobResult, Outcome
+from daybook.domain.messages.commands import Push, PushDeferred
 from daybook.domain.messages.message import (
     MESSAGE_TYPE,
     PARTITION_USUAL,
@@ -52,7 +58,7 @@ from daybook.domain.messages.message import (
     message_id,
     message_key,
 )
-from daybook.eventlog.origin import StoredAnswer
+from daybook.eventlog.origin import StoredResponse
 
 VERDICT = "daybook.verdict"
 OUTCOMES = {"completed": Outcome.DONE, "failed": Outcome.RETRY}
@@ -65,109 +71,113 @@ class AcknowledgeEach(Struct, frozen=True, gc=False):
     finish: FinishJobs
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return self.finish.reads
 
-    def decide(self, desk: Desk) -> tuple[list[Acknowledgment], list[Settled]]:
-        return self.asked, self.finish.decide(desk)
+    def decide(self, work: UnitOfWork) -> tuple[list[Acknowledgment], list[JobOutcome]]:
+        return self.asked, self.finish.decide(work)
 
 
-def push(body: Pushed, call: Call) -> Push:
+def push(body: Pushed, context: RequestContext) -> Push:
     """Put up to 1,000 messages into their lanes, all or none; a transactionId that is known already
     stands for the message it was pushed with. A busy service accepts them for later: 202."""
-    admission = call.service.admission
+    admission = context.service.admission
     return Push(
-        new=_new_messages(body.items, call),
+        new=_new_messages(body.items, context),
         operation_id=uuid7(),
-        is_busy=call.scope[VERDICT] is Verdict.QUEUE,
+        is_busy=context.scope[VERDICT] is Decision.QUEUE,
         standing=admission.standing,
         attempts_max=admission.operation_attempts_max,
         lane_depth_max=admission.lane_depth_max,
     )
 
 
-def acknowledge(body: Acknowledgment, _call: Call) -> FinishJob:
+def acknowledge(body: Acknowledgment, _call: RequestContext) -> FinishJob:
     """The message is done, or failed: then it is tried again later, or dead."""
     return FinishJob(_finish([_result(body)]))
 
 
-def acknowledge_each(body: Acknowledged, _call: Call) -> AcknowledgeEach:
+def acknowledge_each(body: Acknowledged, _call: RequestContext) -> AcknowledgeEach:
     """The same for up to 1,000 messages; each is decided by itself."""
     asked = body.acknowledgments
     results = [_result(one, worker=body.consumer_group) for one in asked]
     return AcknowledgeEach(asked, _finish(results))
 
 
-def transact(body: Transaction, call: Call) -> Together:
+def transact(body: Transaction, context: RequestContext) -> AllOrNothing:
     """Acknowledge some messages and push others, all or none."""
     named = {one.lease_id for one in body.acknowledgments}
     for lease_id in body.required_leases:
         if lease_id not in named:
             raise LeaseLostError(UUID(lease_id))
     results = [_result(one, worker=body.consumer_group) for one in body.acknowledgments]
-    new = _new_messages(body.items, call)
-    return Together((AcknowledgeAll(_finish(results)), CreateJobs(new)))
+    new = _new_messages(body.items, context)
+    return AllOrNothing((AcknowledgeAll(_finish(results)), CreateJobs(new)))
 
 
-def pushed(outcome: list[Enqueued] | Queued) -> PushAnswer | QueuedAnswer:
-    if isinstance(outcome, Queued):
+def pushed(outcome: list[CreatedJob] | PushDeferred) -> PushAnswer | QueuedAnswer:
+    if isinstance(outcome, PushDeferred):
         return queued_json(outcome)
     return {"status": "executed", "messages": [receipt_json(one) for one in outcome]}
 
 
-class PushEndpoint(FillingWrite[Pushed, list[Enqueued] | Queued]):
+class PushEndpoint(EnqueueEndpoint[Pushed, list[CreatedJob] | PushDeferred]):
     """201 when they are in their lanes, 202 when they are accepted, 429 when there are too many."""
 
-    def turned_away(self, scope: Scope) -> tuple[StoredAnswer, RawHeaders] | None:
-        admission: Admission = scope["app"].service.admission
-        scope[VERDICT] = verdict = admission.of_push()
-        return turned_away(admission, "push") if verdict is Verdict.REJECT else None
+    def reject_early(self, scope: Scope) -> tuple[StoredResponse, RawHeaders] | None:
+        admission: LoadShedder = scope["app"].service.admission
+        scope[VERDICT] = verdict = admission.decide_push()
+        return reject_early(admission, "push") if verdict is Decision.REJECT else None
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        admission = call.service.admission
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
+        admission = context.service.admission
         began_at = admission.pushes.begin()
         try:
-            answer, headers = await super().answer(call, body)
+            answer, headers = await super().answer(context, body)
         finally:
             admission.pushes.end(began_at)
         is_queued = answer.status == HTTPStatus.ACCEPTED
         if is_queued:
             admission.note_queued()
-        decided("push", Verdict.QUEUE if is_queued else Verdict.EXECUTE)
+        decided("push", Decision.QUEUE if is_queued else Decision.EXECUTE)
         return answer, headers
 
-    def refused(self, error: Exception, headers: RawHeaders) -> tuple[StoredAnswer, RawHeaders]:
+    def refused(self, error: Exception, headers: RawHeaders) -> tuple[StoredResponse, RawHeaders]:
         if not isinstance(error, LaneFullError):
             return super().refused(error, headers)
         problem = overloaded(
-            queue_depth=error.depth, retry_seconds=in_bounds(error.wait_seconds), why=str(error)
+            queue_depth=error.depth,
+            retry_seconds=clamp_retry_after(error.wait_seconds),
+            why=str(error),
         )
         return stored(problem), headers + retry_after(problem)
 
-    def render(self, outcome: list[Enqueued] | Queued | Refusal) -> StoredAnswer:
-        if isinstance(outcome, Queued):
-            return StoredAnswer(HTTPStatus.ACCEPTED, orjson.dumps(pushed(outcome)))
+    def render(self, outcome: list[CreatedJob] | PushDeferred | Refusal) -> StoredResponse:
+        if isinstance(outcome, PushDeferred):
+            return StoredResponse(HTTPStatus.ACCEPTED, orjson.dumps(pushed(outcome)))
         return super().render(outcome)
 
 
-def decided(kind: str, verdict: Verdict) -> None:
+def decided(kind: str, verdict: Decision) -> None:
     _counter(kind, verdict).inc()
 
 
 @cache
-def _counter(kind: str, verdict: Verdict) -> Counter:
+def _counter(kind: str, verdict: Decision) -> Counter:
     return counters.ADMISSIONS.labels(kind, verdict.value)
 
 
-def turned_away(admission: Admission, kind: str) -> tuple[StoredAnswer, RawHeaders]:
-    decided(kind, Verdict.REJECT)
+def reject_early(admission: LoadShedder, kind: str) -> tuple[StoredResponse, RawHeaders]:
+    decided(kind, Decision.REJECT)
     answer, headers = _overloaded(admission.depth, admission.retry_seconds)
     return answer, [*headers]
 
 
 # Many are told the same: whoever is turned away is to cost next to nothing.
 @lru_cache(maxsize=256)
-def _overloaded(queue_depth: int, retry_seconds: int) -> tuple[StoredAnswer, RawHeaders]:
+def _overloaded(queue_depth: int, retry_seconds: int) -> tuple[StoredResponse, RawHeaders]:
     problem = overloaded(queue_depth=queue_depth, retry_seconds=retry_seconds)
     return stored(problem), retry_after(problem)
 
@@ -176,23 +186,23 @@ def acknowledged(job: Job) -> AckJSON:
     return ack_json(job)
 
 
-def each_acknowledged(outcome: tuple[list[Acknowledgment], list[Settled]]) -> AcksAnswer:
+def each_acknowledged(outcome: tuple[list[Acknowledgment], list[JobOutcome]]) -> AcksAnswer:
     return {"acknowledgments": acks_json(*outcome)}
 
 
 def transacted(outcome: list[Any]) -> TransactionAnswer:
     """The answers of both commands."""
     jobs: Sequence[Job] = outcome[0]
-    enqueued: list[Enqueued] = outcome[1]
+    enqueued: list[CreatedJob] = outcome[1]
     return {
         "acknowledgments": [ack_json(job) for job in jobs],
         "messages": [receipt_json(one) for one in enqueued],
     }
 
 
-def _new_messages(items: Sequence[Item], call: Call) -> list[NewJob]:
+def _new_messages(items: Sequence[Item], context: RequestContext) -> list[NewJob]:
     for queue in {item.queue for item in items}:
-        call.caller.must_reach(queue)
+        context.caller.must_reach(queue)
     return [new_message(item) for item in items]
 
 
@@ -203,7 +213,7 @@ def new_message(item: Item) -> NewJob:
         job_id=message_id(lane_id(item.queue, partition), transaction),
         queue=item.queue,
         type=MESSAGE_TYPE,
-        payload=checked(item.payload),
+        payload=check_payload_size(item.payload),
         priority=item.priority,
         attempts_max=item.attempts_max,
         lease_seconds=item.lease_seconds,
@@ -216,8 +226,8 @@ def new_message(item: Item) -> NewJob:
     )
 
 
-def _result(body: Acknowledgment, *, worker: str | None = None) -> Result:
-    return Result(
+def _result(body: Acknowledgment, *, worker: str | None = None) -> JobResult:
+    return JobResult(
         job_id=message_id(UUID(body.partition_id), body.transaction_id),
         claim_id=UUID(body.lease_id),
         outcome=OUTCOMES[body.status],
@@ -226,7 +236,7 @@ def _result(body: Acknowledgment, *, worker: str | None = None) -> Result:
     )
 
 
-def _finish(results: Sequence[Result]) -> FinishJobs:
+def _finish(results: Sequence[JobResult]) -> FinishJobs:
     return FinishJobs(results=results, jitter=random.random())  # noqa: S311 (spreads retries)
 
 
@@ -240,7 +250,7 @@ PUSH = PushEndpoint(
     status=HTTPStatus.CREATED,
     body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
-ACKNOWLEDGE = Write(
+ACKNOWLEDGE = CommandEndpoint(
     "POST",
     "/api/v1/ack",
     takes=Acknowledgment,
@@ -248,7 +258,7 @@ ACKNOWLEDGE = Write(
     command=acknowledge,
     shape=acknowledged,
 )
-ACKNOWLEDGE_EACH = Write(
+ACKNOWLEDGE_EACH = CommandEndpoint(
     "POST",
     "/api/v1/ack/batch",
     takes=Acknowledged,
@@ -257,7 +267,7 @@ ACKNOWLEDGE_EACH = Write(
     shape=each_acknowledged,
     body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
-TRANSACT = Write(
+TRANSACT = CommandEndpoint(
     "POST",
     "/api/v1/transaction",
     takes=Transaction,

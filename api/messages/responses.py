@@ -10,10 +10,10 @@ from daybook.api.endpoints.command import Body
 from daybook.api.http.problems import reason_of
 from daybook.api.http.request_reader import BATCH_MAX, Id
 from daybook.api.http.timestamps import Moment, moment
-from daybook.domain.jobs.create import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL, Enqueued
+from daybook.domain.jobs.create import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL, CreatedJob
 from daybook.domain.jobs.job import NULL, Job, JobStatus, OnDead
-from daybook.domain.jobs.work import Settled
-from daybook.domain.messages.commands import Queued, QueuedBecause
+from daybook.domain.jobs.work import JobOutcome
+from daybook.domain.messages.commands import DeferReason, PushDeferred
 from daybook.domain.messages.message import partition_id, transaction_id
 from daybook.domain.patterns import whole
 from daybook.domain.values import (
@@ -115,7 +115,7 @@ class QueuedAnswer(TypedDict):
     operationId: UUID
     queuePosition: int
     estimatedWait: float
-    reason: QueuedBecause
+    reason: DeferReason
 
 
 class MessageJSON(TypedDict):
@@ -153,7 +153,7 @@ class TransactionAnswer(TypedDict):
     messages: list[ReceiptJSON]
 
 
-def receipt_json(enqueued: Enqueued) -> ReceiptJSON:
+def receipt_json(enqueued: CreatedJob) -> ReceiptJSON:
     job = enqueued.job
     return {
         "transactionId": transaction_id(job),
@@ -164,7 +164,7 @@ def receipt_json(enqueued: Enqueued) -> ReceiptJSON:
     }
 
 
-def queued_json(queued: Queued) -> QueuedAnswer:
+def queued_json(queued: PushDeferred) -> QueuedAnswer:
     return {
         "status": "queued",
         "operationId": queued.operation.id,
@@ -198,7 +198,7 @@ def ack_json(job: Job) -> AckJSON:
     }
 
 
-def acks_json(asked: list[Acknowledgment], settled: list[Settled]) -> list[AckJSON]:
+def acks_json(asked: list[Acknowledgment], settled: list[JobOutcome]) -> list[AckJSON]:
     """In the order in which they were sent."""
     told: list[AckJSON] = []
     for ack, one in zip(asked, settled, strict=True):

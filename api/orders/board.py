@@ -5,7 +5,7 @@ from typing import TypedDict
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseRead
+from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.timestamps import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
 from daybook.api.keys.access import AUDITOR, STAFF, sees
@@ -38,4 +38,4 @@ async def board(_: NoParameters, request: Request) -> BoardAnswer:
     }
 
 
-routes: list[Route] = [DatabaseRead("/api/board", board, scope=STAFF | AUDITOR).route]
+routes: list[Route] = [DatabaseQueryEndpoint("/api/board", board, scope=STAFF | AUDITOR).route]

@@ -8,7 +8,13 @@ from msgspec import UNSET, UnsetType
 from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
-from daybook.api.endpoints.command import Body, Call, Nothing, Stated, Write
+from daybook.api.endpoints.command import (
+    Body,
+    CommandEndpoint,
+    EmptyBody,
+    RequestContext,
+    WithReason,
+)
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import Reason, unprocessable
 from daybook.api.http.timestamps import BotJSON, OrderJSON, bot_json, order_json
@@ -17,8 +23,8 @@ from daybook.domain.command import Command
 from daybook.domain.orders.bot import FAILURES_MAX, Bot
 from daybook.domain.orders.claim import CompletionMode
 from daybook.domain.orders.commands import (
-    Claimed,
     ClaimOrder,
+    ClaimResult,
     ConfigureBot,
     CreateBot,
     DeleteBot,
@@ -34,7 +40,7 @@ class NewBot(Body, frozen=True):
     failures_max: FailuresMax = FAILURES_MAX
 
 
-class BotChange(Stated, frozen=True, kw_only=True):
+class BotChange(WithReason, frozen=True, kw_only=True):
     """Either of them: `status` stops the bot, `failuresMax` limits its failures."""
 
     status: Literal["IDLE"] | None = None
@@ -65,7 +71,7 @@ class ClaimAnswer(TypedDict):
     message: str
 
 
-def create(new: NewBot, _call: Call) -> CreateBot:
+def create(new: NewBot, _call: RequestContext) -> CreateBot:
     """Create a bot."""
     return CreateBot(
         bot_id=uuid7(),
@@ -75,42 +81,42 @@ def create(new: NewBot, _call: Call) -> CreateBot:
     )
 
 
-def change(to: BotChange, call: Call) -> Command[Bot]:
+def change(to: BotChange, context: RequestContext) -> Command[Bot]:
     """Stop a bot, so that its order goes back to its place in the queue; or limit its failures in a
     row, which takes the scope admin."""
     match to:
         case BotChange(status="IDLE", failures_max=None):
-            return ReleaseBot(bot_id=call.id, because=to.reason)
+            return ReleaseBot(bot_id=context.id, because=to.reason)
         case BotChange(status=None, failures_max=int(failures_max), current_order_id=UnsetType()):
-            call.caller.must_have(ADMIN)
-            return ConfigureBot(bot_id=call.id, failures_max=failures_max, because=to.reason)
+            context.caller.must_have(ADMIN)
+            return ConfigureBot(bot_id=context.id, failures_max=failures_max, because=to.reason)
     raise unprocessable(
         "schema", "The body does not fit: it must be {status: IDLE} or {failuresMax}."
     )
 
 
-def restore(asked: Restoration, call: Call) -> RestoreBot:
+def restore(asked: Restoration, context: RequestContext) -> RestoreBot:
     """Bring a bot back that was taken out of service after its failures."""
-    return RestoreBot(bot_id=call.id, because=asked.reason)
+    return RestoreBot(bot_id=context.id, because=asked.reason)
 
 
-def delete(asked: Stated, call: Call) -> DeleteBot:
+def delete(asked: WithReason, context: RequestContext) -> DeleteBot:
     """Delete a bot; its order goes back to its place in the queue."""
-    only_if_idle = call.parameters.only_if_idle
-    return DeleteBot(bot_id=call.id, only_if_idle=only_if_idle, because=asked.reason)
+    only_if_idle = context.parameters.only_if_idle
+    return DeleteBot(bot_id=context.id, only_if_idle=only_if_idle, because=asked.reason)
 
 
-def claim(_: Nothing, call: Call) -> ClaimOrder:
+def claim(_: EmptyBody, context: RequestContext) -> ClaimOrder:
     """Give the most urgent pending order to this bot."""
-    return claim_for(call.id, call)
+    return claim_for(context.id, context)
 
 
-def claim_for(bot_id: UUID, call: Call) -> ClaimOrder:
+def claim_for(bot_id: UUID, context: RequestContext) -> ClaimOrder:
     return ClaimOrder(
         bot_id=bot_id,
         claim_id=uuid7(),
-        seconds=call.settings.processing_delay_seconds,
-        aging_seconds=call.settings.vip_aging_seconds,
+        seconds=context.settings.processing_delay_seconds,
+        aging_seconds=context.settings.vip_aging_seconds,
     )
 
 
@@ -130,7 +136,7 @@ def deleted(bot: Bot) -> BotAnswer:
     return {"bot": bot_json(bot), "message": "Bot deleted successfully"}
 
 
-def claimed(answer: Claimed) -> ClaimAnswer:
+def claimed(answer: ClaimResult) -> ClaimAnswer:
     return {
         "order": order_json(answer.order) if answer.order else None,
         "bot": bot_json(answer.bot),
@@ -138,7 +144,7 @@ def claimed(answer: Claimed) -> ClaimAnswer:
     }
 
 
-CREATE = Write(
+CREATE = CommandEndpoint(
     "POST",
     "/api/bots",
     takes=NewBot,
@@ -147,10 +153,10 @@ CREATE = Write(
     shape=created,
     status=HTTPStatus.CREATED,
 )
-CHANGE = Write(
+CHANGE = CommandEndpoint(
     "PATCH", "/api/bots/{id}", takes=BotChange, scope=BOT | STAFF, command=change, shape=changed
 )
-RESTORE = Write(
+RESTORE = CommandEndpoint(
     "POST",
     "/api/bots/{id}/restore",
     takes=Restoration,
@@ -158,13 +164,13 @@ RESTORE = Write(
     command=restore,
     shape=restored,
 )
-CLAIM = Write(
-    "POST", "/api/bots/{id}/claim", takes=Nothing, scope=BOT, command=claim, shape=claimed
+CLAIM = CommandEndpoint(
+    "POST", "/api/bots/{id}/claim", takes=EmptyBody, scope=BOT, command=claim, shape=claimed
 )
-DELETE = Write(
+DELETE = CommandEndpoint(
     "DELETE",
     "/api/bots/{id}",
-    takes=Stated,
+    takes=WithReason,
     scope=ADMIN,
     command=delete,
     shape=deleted,

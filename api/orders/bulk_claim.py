@@ -14,9 +14,9 @@ from starlette.routing import Route
 from daybook.api.endpoints.command import (
     REPLAYED,
     Body,
-    Call,
-    Endpoint,
     RawHeaders,
+    RequestContext,
+    WriteEndpoint,
     keyed,
     origin_of,
     retry_after,
@@ -33,9 +33,9 @@ from daybook.api.http.request_reader import (
 from daybook.api.http.timestamps import OrderJSON, order_json
 from daybook.api.keys.access import BOT
 from daybook.api.orders.bots import claim_for
-from daybook.domain.command import Together
-from daybook.domain.orders.commands import Claimed
-from daybook.eventlog.origin import Origin, StoredAnswer
+from daybook.domain.command import AllOrNothing
+from daybook.domain.orders.commands import ClaimResult
+from daybook.eventlog.origin import Origin, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 
 
@@ -65,8 +65,8 @@ class Outcome(Struct, frozen=True):
     is_replay: bool = False
 
 
-def claim_json(bot_id: UUID, outcome: Claimed | Exception) -> ClaimJSON:
-    if isinstance(outcome, Claimed):
+def claim_json(bot_id: UUID, outcome: ClaimResult | Exception) -> ClaimJSON:
+    if isinstance(outcome, ClaimResult):
         return {"botId": bot_id, "order": order_json(outcome.order) if outcome.order else None}
     code, sentence = reason_of(outcome)
     return {"botId": bot_id, "order": None, "error": sentence, "code": code}
@@ -77,49 +77,53 @@ def claims_json(bodies: list[bytes]) -> ClaimsAnswer:
     return {"claims": claims}
 
 
-class ClaimMany(Endpoint[Claimants]):
+class ClaimMany(WriteEndpoint[Claimants]):
     summary = "Give the most urgent pending orders to these bots, one each."
     answers = staticmethod(claims_json)
     # What belongs together here are the claims of one request.
     headers: ClassVar[Mapping[str, Any]] = {"Idempotency-Key": KeyText}
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        claimants = self.read(call, body)
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
+        claimants = self.read(context, body)
         if len(set(claimants.bot_ids)) < len(claimants.bot_ids):
             raise unprocessable("schema", "The body does not fit: a bot is named twice.")
-        key = self._key(call, claimants)
-        origin = origin_of(call, key)
+        key = self._key(context, claimants)
+        origin = origin_of(context, key)
         headers: RawHeaders = [(b"daybook-command-id", str(origin.command_id).encode())]
         if key is not None:
             try:
                 # The key is taken for all of them first, or refused for all of them.
-                await call.submit(Together(()), origin, key)
+                await context.submit(AllOrNothing(()), origin, key)
             except KNOWN_ERRORS as error:
                 problem = problem_of(error)
                 return stored(problem), headers + retry_after(problem)
         bot_ids = [UUID(bot_id) for bot_id in claimants.bot_ids]
-        outcomes = await asyncio.gather(*(_claim(one, call, origin, key) for one in bot_ids))
+        outcomes = await asyncio.gather(*(_claim(one, context, origin, key) for one in bot_ids))
         answer = orjson.dumps(claims_json([outcome.body for outcome in outcomes]))
-        return StoredAnswer(self.status, answer), headers + _told_by(outcomes)
+        return StoredResponse(self.status, answer), headers + _told_by(outcomes)
 
-    def _key(self, call: Call, claimants: Claimants) -> IdempotencyKey | None:
-        text = read_idempotency_key(call.scope)
+    def _key(self, context: RequestContext, claimants: Claimants) -> IdempotencyKey | None:
+        text = read_idempotency_key(context.scope)
         if text is None:
             return None
-        taken = StoredAnswer(self.status, b"")
-        return keyed(call, claimants, self.operation, text, lambda _: taken)
+        taken = StoredResponse(self.status, b"")
+        return keyed(context, claimants, self.operation, text, lambda _: taken)
 
 
-async def _claim(bot_id: UUID, call: Call, origin: Origin, key: IdempotencyKey | None) -> Outcome:
-    def render(outcome: Any) -> StoredAnswer:
-        return StoredAnswer(200, orjson.dumps(claim_json(bot_id, outcome)))
+async def _claim(
+    bot_id: UUID, context: RequestContext, origin: Origin, key: IdempotencyKey | None
+) -> Outcome:
+    def render(outcome: Any) -> StoredResponse:
+        return StoredResponse(200, orjson.dumps(claim_json(bot_id, outcome)))
 
     if key is not None:
         # With the space, it is a key that no client can send.
         key = replace(key, key=f"{key.key} {bot_id}", render=render)
-    own = replace(origin_of(call, key), correlation=origin.command_id)
+    own = replace(origin_of(context, key), correlation=origin.command_id)
     try:
-        receipt = await call.submit(claim_for(bot_id, call), own, key)
+        receipt = await context.submit(claim_for(bot_id, context), own, key)
     except KNOWN_ERRORS as error:
         return Outcome(render(error).body)
     if receipt.replayed is not None:

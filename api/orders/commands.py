@@ -12,10 +12,10 @@ from uuid_utils.compat import uuid7
 from daybook.api.endpoints.command import (
     REPLAYED,
     Body,
-    Call,
+    CommandEndpoint,
     RawHeaders,
-    Stated,
-    Write,
+    RequestContext,
+    WithReason,
     origin_of,
     stored,
 )
@@ -29,11 +29,11 @@ from daybook.api.http.request_reader import (
 )
 from daybook.api.http.timestamps import OrderJSON, order_json
 from daybook.api.keys.access import ADMIN, BOT, CLIENT, STAFF, VIP
-from daybook.domain.command import Command, Together
+from daybook.domain.command import AllOrNothing, Command
 from daybook.domain.orders.claim import CompletedVia
 from daybook.domain.orders.commands import (
     AssignOrder,
-    Claimed,
+    ClaimResult,
     ClearCompleteOrders,
     Cleared,
     ClearOrders,
@@ -47,7 +47,7 @@ from daybook.domain.orders.commands import (
 )
 from daybook.domain.orders.order import Order, OrderKind, OrderStatus
 from daybook.domain.values import Error
-from daybook.eventlog.origin import StoredAnswer
+from daybook.eventlog.origin import StoredResponse
 from daybook.projections.orders.order_list import find_complete
 from daybook.projections.snapshot import ListBehindError
 
@@ -64,7 +64,7 @@ class NewOrders(Body, frozen=True):
     orders: Annotated[list[NewOrder], Meta(min_length=1, max_length=BATCH_MAX)]
 
 
-class OrderChange(Stated, frozen=True, kw_only=True):
+class OrderChange(WithReason, frozen=True, kw_only=True):
     status: OrderStatus
     bot_id: Id | None = None
     claim_id: Id | None = None
@@ -95,45 +95,45 @@ class ClearedAnswer(TypedDict):
     completed: int
 
 
-def create(new: NewOrder, call: Call) -> CreateOrder:
+def create(new: NewOrder, context: RequestContext) -> CreateOrder:
     """Create an order. One of a VIP takes the scope client:vip."""
     if new.type is OrderKind.VIP:
-        call.caller.must_have(VIP)
+        context.caller.must_have(VIP)
     return CreateOrder(
         order_id=uuid7(),
         kind=new.type,
-        attempts_max=call.settings.attempts_max,
+        attempts_max=context.settings.attempts_max,
         user_id=new.user_id,
-        owner=call.caller.owner,
+        owner=context.caller.owner,
     )
 
 
-def create_batch(new: NewOrders, call: Call) -> Together:
+def create_batch(new: NewOrders, context: RequestContext) -> AllOrNothing:
     """Create up to 1,000 orders, all or none."""
-    return Together([create(one, call) for one in new.orders])
+    return AllOrNothing([create(one, context) for one in new.orders])
 
 
-def change(to: OrderChange, call: Call) -> Command[Any]:
+def change(to: OrderChange, context: RequestContext) -> Command[Any]:
     """Give an order to a bot, put it back into the queue, or complete it; or, as staff, take back
     that it was deleted."""
     if to.deleted_at is None:
-        return _restore_by_change(to, call)
+        return _restore_by_change(to, context)
     match to:
         case OrderChange(
             status=OrderStatus.PROCESSING, bot_id=str(bot_id), claim_id=None, reason=None
         ):
             return AssignOrder(
-                order_id=call.id,
+                order_id=context.id,
                 bot_id=UUID(bot_id),
                 claim_id=uuid7(),
-                seconds=call.settings.processing_delay_seconds,
+                seconds=context.settings.processing_delay_seconds,
             )
         case OrderChange(status=OrderStatus.PENDING, bot_id=None, claim_id=claim_id):
             held = _uuid(claim_id)
-            return ReleaseOrder(order_id=call.id, claim_id=held, because=to.reason)
+            return ReleaseOrder(order_id=context.id, claim_id=held, because=to.reason)
         case OrderChange(status=OrderStatus.COMPLETE, bot_id=None, claim_id=claim_id, reason=None):
             via = CompletedVia.REPORT
-            return CompleteOrder(order_id=call.id, claim_id=_uuid(claim_id), via=via)
+            return CompleteOrder(order_id=context.id, claim_id=_uuid(claim_id), via=via)
     raise unprocessable(
         "schema",
         "The body does not fit: it must be {status: PROCESSING, botId}, {status: PENDING} or "
@@ -142,45 +142,45 @@ def change(to: OrderChange, call: Call) -> Command[Any]:
     )
 
 
-def _restore_by_change(to: OrderChange, call: Call) -> RestoreOrder:
+def _restore_by_change(to: OrderChange, context: RequestContext) -> RestoreOrder:
     if to.status is not OrderStatus.PENDING or to.bot_id is not None or to.claim_id is not None:
         raise unprocessable(
             "schema",
             "The body does not fit: deletedAt can only be null, and only with {status: PENDING}.",
         )
-    call.caller.must_have(STAFF)
-    return RestoreOrder(order_id=call.id, because=to.reason)
+    context.caller.must_have(STAFF)
+    return RestoreOrder(order_id=context.id, because=to.reason)
 
 
-def fail(failure: Failure, call: Call) -> FailOrder:
+def fail(failure: Failure, context: RequestContext) -> FailOrder:
     """Report that cooking failed; the order is tried again, or is dead."""
     return FailOrder(
-        order_id=call.id,
+        order_id=context.id,
         claim_id=UUID(failure.claim_id),
         error=failure.error,
         retryable=failure.retryable,
     )
 
 
-def delete(asked: Stated, call: Call) -> DeleteOrder:
+def delete(asked: WithReason, context: RequestContext) -> DeleteOrder:
     """Delete an order; a bot that works on it is free again."""
-    return DeleteOrder(order_id=call.id, because=asked.reason)
+    return DeleteOrder(order_id=context.id, because=asked.reason)
 
 
-def restore(asked: Stated, call: Call) -> RestoreOrder:
+def restore(asked: WithReason, context: RequestContext) -> RestoreOrder:
     """Take back that an order was deleted."""
-    return RestoreOrder(order_id=call.id, because=asked.reason)
+    return RestoreOrder(order_id=context.id, because=asked.reason)
 
 
-def requeue(asked: Stated, call: Call) -> RequeueOrder:
+def requeue(asked: WithReason, context: RequestContext) -> RequeueOrder:
     """Put a dead order back into the queue."""
-    return RequeueOrder(order_id=call.id, because=asked.reason)
+    return RequeueOrder(order_id=context.id, because=asked.reason)
 
 
-def clear(asked: Stated, call: Call) -> ClearOrders:
+def clear(asked: WithReason, context: RequestContext) -> ClearOrders:
     """Delete every order that is open and take every complete one out of the lists. Histories keep
     them all, and their numbers are not used again."""
-    complete: Sequence[UUID] = call.scope[COMPLETE]
+    complete: Sequence[UUID] = context.scope[COMPLETE]
     return ClearOrders(
         complete=complete[:CLEARED_AT_ONCE_MAX],
         further_count=len(complete[CLEARED_AT_ONCE_MAX:]),
@@ -188,23 +188,25 @@ def clear(asked: Stated, call: Call) -> ClearOrders:
     )
 
 
-class ClearEndpoint(Write[Stated, Cleared]):
+class ClearEndpoint(CommandEndpoint[WithReason, Cleared]):
     """One command clears all open orders and the first complete ones. Further commands clear the
     other complete orders in parts, so that no command holds up others for long."""
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
         try:
-            complete = await call.service.read(find_complete)
+            complete = await context.service.read(find_complete)
         except ListBehindError as error:
             return stored(unavailable(str(error))), []
-        call.scope[COMPLETE] = complete
-        answer, headers = await super().answer(call, body)
+        context.scope[COMPLETE] = complete
+        answer, headers = await super().answer(context, body)
         if answer.status == self.status and REPLAYED not in headers:
-            because = self.read(call, body).reason
+            because = self.read(context, body).reason
             for first in range(CLEARED_AT_ONCE_MAX, len(complete), CLEARED_AT_ONCE_MAX):
                 part = complete[first : first + CLEARED_AT_ONCE_MAX]
                 command = ClearCompleteOrders(complete=part, because=because)
-                await call.submit(command, origin_of(call, None, call.correlation), None)
+                await context.submit(command, origin_of(context, None, context.correlation), None)
         return answer, headers
 
 
@@ -216,8 +218,8 @@ def all_created(orders: list[Order]) -> OrdersAnswer:
     return {"orders": [order_json(order) for order in orders]}
 
 
-def changed(answer: Order | Claimed) -> OrderAnswer:
-    order = answer.order if isinstance(answer, Claimed) else answer
+def changed(answer: Order | ClaimResult) -> OrderAnswer:
+    order = answer.order if isinstance(answer, ClaimResult) else answer
     assert order is not None, "an order that was named is there, or it was refused"
     return {"order": order_json(order), "message": "Order updated successfully"}
 
@@ -250,7 +252,7 @@ def _uuid(text: str | None) -> UUID | None:
     return None if text is None else UUID(text)
 
 
-CREATE = Write(
+CREATE = CommandEndpoint(
     "POST",
     "/api/orders",
     takes=NewOrder,
@@ -259,7 +261,7 @@ CREATE = Write(
     shape=created,
     status=HTTPStatus.CREATED,
 )
-CREATE_BATCH = Write(
+CREATE_BATCH = CommandEndpoint(
     "POST",
     "/api/orders/batch",
     takes=NewOrders,
@@ -269,23 +271,33 @@ CREATE_BATCH = Write(
     status=HTTPStatus.CREATED,
     body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
-CHANGE = Write(
+CHANGE = CommandEndpoint(
     "PATCH", "/api/orders/{id}", takes=OrderChange, scope=BOT | STAFF, command=change, shape=changed
 )
-FAIL = Write(
+FAIL = CommandEndpoint(
     "POST", "/api/orders/{id}/fail", takes=Failure, scope=BOT | STAFF, command=fail, shape=failed
 )
 CLEAR = ClearEndpoint(
-    "DELETE", "/api/orders/clear", takes=Stated, scope=ADMIN, command=clear, shape=cleared
+    "DELETE", "/api/orders/clear", takes=WithReason, scope=ADMIN, command=clear, shape=cleared
 )
-DELETE = Write(
-    "DELETE", "/api/orders/{id}", takes=Stated, scope=STAFF, command=delete, shape=deleted
+DELETE = CommandEndpoint(
+    "DELETE", "/api/orders/{id}", takes=WithReason, scope=STAFF, command=delete, shape=deleted
 )
-RESTORE = Write(
-    "POST", "/api/orders/{id}/restore", takes=Stated, scope=STAFF, command=restore, shape=restored
+RESTORE = CommandEndpoint(
+    "POST",
+    "/api/orders/{id}/restore",
+    takes=WithReason,
+    scope=STAFF,
+    command=restore,
+    shape=restored,
 )
-REQUEUE = Write(
-    "POST", "/api/orders/{id}/requeue", takes=Stated, scope=ADMIN, command=requeue, shape=requeued
+REQUEUE = CommandEndpoint(
+    "POST",
+    "/api/orders/{id}/requeue",
+    takes=WithReason,
+    scope=ADMIN,
+    command=requeue,
+    shape=requeued,
 )
 
 # The busy ones come first. A path of its own comes before the one that takes any id, where both

@@ -12,7 +12,14 @@ from starlette.datastructures import Headers
 from starlette.routing import Route
 
 from daybook.api.clock import now
-from daybook.api.endpoints.command import Body, Call, RawHeaders, Write, keyed, origin_of
+from daybook.api.endpoints.command import (
+    Body,
+    CommandEndpoint,
+    RawHeaders,
+    RequestContext,
+    keyed,
+    origin_of,
+)
 from daybook.api.http.problems import BadInputError
 from daybook.api.http.request_reader import Id
 from daybook.api.keys.access import SIGNED
@@ -27,7 +34,7 @@ from daybook.domain.errors import Refusal
 from daybook.domain.orders.claim import CompletedVia
 from daybook.domain.orders.commands import CompleteOrder
 from daybook.domain.orders.order import Order
-from daybook.eventlog.origin import StoredAnswer
+from daybook.eventlog.origin import StoredResponse
 
 _log = logging.getLogger("daybook")
 
@@ -53,7 +60,7 @@ def callback_keys(settings: Settings) -> CallbackKeys:
     )
 
 
-def complete(completion: Completion, _call: Call) -> CompleteOrder:
+def complete(completion: Completion, _call: RequestContext) -> CompleteOrder:
     """Take a signed callback that says that an order is finished."""
     return CompleteOrder(
         order_id=UUID(completion.order_id),
@@ -71,31 +78,33 @@ def completed(outcome: Order | Refusal) -> CompletionAnswer:
     return {"message": "Order completed"}
 
 
-class Callback(Write[Completion, Order]):
+class Callback(CommandEndpoint[Completion, Order]):
     headers: ClassVar[Mapping[str, Any]] = SIGNATURES
     problems = (HTTPStatus.UNAUTHORIZED,)
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        message_id = _verified(call, body)
-        completion = self.read(call, body)
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
+        message_id = _verified(context, body)
+        completion = self.read(context, body)
         # The same message again is the same request again.
-        key = keyed(call, completion, self.operation, message_id, self.render)
+        key = keyed(context, completion, self.operation, message_id, self.render)
         key = replace(key, principal=PRINCIPAL)
-        origin = replace(origin_of(call, key), actor=PRINCIPAL)
-        return await self.hand_over(call, complete(completion, call), origin, key)
+        origin = replace(origin_of(context, key), actor=PRINCIPAL)
+        return await self.submit(context, complete(completion, context), origin, key)
 
-    def render(self, outcome: Order | Refusal) -> StoredAnswer:
-        return StoredAnswer(self.status, orjson.dumps(completed(outcome)))
+    def render(self, outcome: Order | Refusal) -> StoredResponse:
+        return StoredResponse(self.status, orjson.dumps(completed(outcome)))
 
 
-def _verified(call: Call, body: bytes) -> str:
+def _verified(context: RequestContext, body: bytes) -> str:
     try:
         return verify(
-            headers=Headers(raw=call.scope["headers"]),
+            headers=Headers(raw=context.scope["headers"]),
             body=body,
-            url=call.settings.callback_url or "",
+            url=context.settings.callback_url or "",
             now=now(),
-            keys=call.scope["app"].callback_keys,
+            keys=context.scope["app"].callback_keys,
         ).message_id
     except BadSignatureError as error:
         _log.warning("A callback was refused: %s", error)

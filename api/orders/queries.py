@@ -8,7 +8,7 @@ from starlette.routing import Route
 
 from daybook.api.clock import now
 from daybook.api.endpoints.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
-from daybook.api.endpoints.query import DatabaseRead
+from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import bad_request, read_id
 from daybook.api.http.timestamps import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
@@ -151,10 +151,12 @@ def _service(request: Request) -> Service:
 
 
 reads = (
-    DatabaseRead("/api/orders", list_orders, scope=CLIENT | STAFF | AUDITOR, parameters=Listing),
-    DatabaseRead("/api/orders/{id}", get_order, scope=CLIENT | BOT | STAFF | AUDITOR),
-    DatabaseRead("/api/bots", list_bots, scope=STAFF | AUDITOR, parameters=BotListing),
-    DatabaseRead("/api/bots/{id}", get_bot, scope=BOT | STAFF | AUDITOR),
+    DatabaseQueryEndpoint(
+        "/api/orders", list_orders, scope=CLIENT | STAFF | AUDITOR, parameters=Listing
+    ),
+    DatabaseQueryEndpoint("/api/orders/{id}", get_order, scope=CLIENT | BOT | STAFF | AUDITOR),
+    DatabaseQueryEndpoint("/api/bots", list_bots, scope=STAFF | AUDITOR, parameters=BotListing),
+    DatabaseQueryEndpoint("/api/bots/{id}", get_bot, scope=BOT | STAFF | AUDITOR),
 )
 
 routes: list[Route] = [read.route for read in reads]

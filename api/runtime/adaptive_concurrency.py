@@ -8,22 +8,22 @@ machine.
 
 import asyncio
 
-FIRST = 32.0
-LEAST = 4.0
-MOST = 1000.0
-FALL = 0.9
+INITIAL = 32.0
+MINIMUM = 4.0
+MAXIMUM = 1000.0
+DECREASE = 0.9
 # Who uses less than this part of the bound says nothing about it.
-USED = 0.5
+UTILISATION_MIN = 0.5
 LAST_WEIGHT = 0.1
 """How much the last answer counts in the average."""
 
 
-class UnderWay:
+class AdaptiveConcurrencyLimit:
     def __init__(self, seconds_max: float) -> None:
         """`seconds_max` is what good time is."""
         self._seconds_max = seconds_max
         self._count = 0
-        self._bound = FIRST
+        self._bound = INITIAL
         self._average_seconds = 0.0
         self._fell_at = 0.0
 
@@ -42,8 +42,8 @@ class UnderWay:
         if self._average_seconds > self._seconds_max:
             # Whoever was under way already when it fell is late for the same reason.
             if began_at > self._fell_at:
-                self._bound = max(LEAST, self._bound * FALL)
+                self._bound = max(MINIMUM, self._bound * DECREASE)
                 self._fell_at = ended_at
-        elif self._count >= USED * self._bound:
-            self._bound = min(MOST, self._bound + 1 / self._bound)
+        elif self._count >= UTILISATION_MIN * self._bound:
+            self._bound = min(MAXIMUM, self._bound + 1 / self._bound)
         self._count -= 1

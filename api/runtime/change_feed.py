@@ -19,7 +19,7 @@ from daybook.domain.orders.order import ORDER
 from daybook.domain.tickets.restaurant import RESTAURANT
 from daybook.domain.tickets.ticket import TICKET, Ticket, TicketStatus
 from daybook.eventlog.codec import EventMapper, RecordedEvent, UnreadableEvent
-from daybook.eventlog.notifier import Wakeups
+from daybook.eventlog.notifier import Notifier
 from daybook.eventlog.reading.epochs import Place, epoch_of
 from daybook.eventlog.reading.tail import Tail
 from daybook.projections.jobs.job_labels import JobLabel, read_labels
@@ -58,12 +58,12 @@ def open_change_feed(
     conninfo: str,
     *,
     mapper: EventMapper,
-    wakeups: Wakeups,
+    notifier: Notifier,
     readers: AsyncConnectionPool[AsyncConnection[TupleRow]],
 ) -> Tail:
     """The tail of the log that all streams of a process share."""
     return Tail(
-        conninfo, mapper=mapper, kinds=_NAMES, render=render, wakeups=wakeups, readers=readers
+        conninfo, mapper=mapper, kinds=_NAMES, render=render, notifier=notifier, readers=readers
     )
 
 

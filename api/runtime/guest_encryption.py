@@ -48,7 +48,7 @@ UNWANTED = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 T = TypeVar("T")
 
 
-class Note(Protocol):
+class WriteUnlogged(Protocol):
     """Lets a statement work on the database; raises UnavailableError if that is away."""
 
     async def __call__(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T: ...
@@ -88,8 +88,8 @@ def _name(text: str) -> str:
     return name
 
 
-class GuestBook:
-    def __init__(self, key: ServiceKey | None, note: Note) -> None:
+class GuestVault:
+    def __init__(self, key: ServiceKey | None, note: WriteUnlogged) -> None:
         """Without a key it can only be asked which subjects there are."""
         self._given = key
         self._note = note
@@ -128,13 +128,13 @@ class GuestBook:
             pseudonym=_code(secret, guest.mobile_number),
         )
 
-    async def open_many(self, sealed: Mapping[UUID, str]) -> dict[UUID, GuestDetails | None]:
+    async def decrypt_many(self, sealed: Mapping[UUID, str]) -> dict[UUID, GuestDetails | None]:
         """By subject; None for those that were erased. A subject with several tickets has a sealed
-        text in each: `open_each` takes them all."""
-        opened = await self.open_each([*sealed.items()])
+        text in each: `decrypt_each` takes them all."""
+        opened = await self.decrypt_each([*sealed.items()])
         return dict(zip(sealed, opened, strict=True))
 
-    async def open_each(self, sealed: Sequence[tuple[UUID, str]]) -> list[GuestDetails | None]:
+    async def decrypt_each(self, sealed: Sequence[tuple[UUID, str]]) -> list[GuestDetails | None]:
         """The same for any number of texts, in their order: each with its subject."""
         if not sealed:
             return []

@@ -12,9 +12,9 @@ from typing import Self
 
 import psycopg
 
-from daybook.domain.jobs.work import Selector
-from daybook.eventlog.async_tasks import end
-from daybook.eventlog.notifier import Wakeups
+from daybook.domain.jobs.work import JobSelector
+from daybook.eventlog.async_tasks import cancel_and_wait
+from daybook.eventlog.notifier import Notifier
 from daybook.eventlog.reading.tail import Readers
 from daybook.projections.jobs.claim_sql import Ready, find_ready
 
@@ -26,19 +26,19 @@ PAUSE_SECONDS = 0.002
 AWAY_SECONDS = 0.2
 
 
-class Waiter:
-    def __init__(self, selector: Selector, limit: int) -> None:
+class JobWaiter:
+    def __init__(self, selector: JobSelector, limit: int) -> None:
         self.selector = selector
         self.limit = limit
         self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
 
-class JobBell:
-    def __init__(self, readers: Readers, wakeups: Wakeups) -> None:
+class JobWaiters:
+    def __init__(self, readers: Readers, notifier: Notifier) -> None:
         self._readers = readers
-        self._wakeups = wakeups
+        self._notifier = notifier
         # In the order in which they came.
-        self._waiters: dict[Waiter, None] = {}
+        self._waiters: dict[JobWaiter, None] = {}
         self._arrived = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
@@ -50,7 +50,7 @@ class JobBell:
     async def __aexit__(self, *_: object) -> None:
         self._closing = True
         self.end()
-        await end(self._tasks)
+        await cancel_and_wait(self._tasks)
 
     def end(self) -> None:
         """Nobody waits any longer: the service stops."""
@@ -58,11 +58,11 @@ class JobBell:
         for waiter in [*self._waiters]:
             self._wake(waiter)
 
-    async def wait(self, selector: Selector, limit: int, seconds: float) -> bool:
+    async def wait(self, selector: JobSelector, limit: int, seconds: float) -> bool:
         """Returns whether there may be jobs, before the time is over."""
         if self._closing:
             return False
-        waiter = Waiter(selector, limit)
+        waiter = JobWaiter(selector, limit)
         self._waiters[waiter] = None
         self._arrived.set()
         try:
@@ -72,7 +72,7 @@ class JobBell:
             self._waiters.pop(waiter, None)
 
     async def _run(self) -> None:
-        with self._wakeups.listener() as wake:
+        with self._notifier.listener() as wake:
             while not self._closing:
                 await self._arrived.wait()
                 if not self._waiters:
@@ -93,11 +93,11 @@ class JobBell:
         except Exception:
             _log.exception("Jobs could not be looked for.")
             return POLL_SECONDS
-        self._hand_out(ready)
+        self._wake_waiters(ready)
         coming = [one.next_seconds for one in ready if one.next_seconds is not None]
         return min([POLL_SECONDS, *coming])
 
-    def _hand_out(self, ready: Iterable[Ready]) -> None:
+    def _wake_waiters(self, ready: Iterable[Ready]) -> None:
         left = {(one.queue, one.type, one.partition): one.count for one in ready}
         for waiter in [*self._waiters]:
             wanted = [source for source in left if _wants(waiter.selector, source)]
@@ -109,13 +109,13 @@ class JobBell:
             if room < waiter.limit:
                 self._wake(waiter)
 
-    def _wake(self, waiter: Waiter) -> None:
+    def _wake(self, waiter: JobWaiter) -> None:
         self._waiters.pop(waiter, None)
         if not waiter.woken.done():
             waiter.woken.set_result(None)
 
 
-def _wants(selector: Selector, source: tuple[str, str, str | None]) -> bool:
+def _wants(selector: JobSelector, source: tuple[str, str, str | None]) -> bool:
     queue, type_, partition = source
     is_of_type = selector.types is None or type_ in selector.types
     return queue in selector.queues and is_of_type and partition == selector.partition

@@ -17,10 +17,10 @@ import psycopg
 from msgspec import Struct
 
 from daybook.api.clock import now
-from daybook.api.runtime.adaptive_concurrency import UnderWay
-from daybook.domain.messages.commands import LANE_DEPTH_MAX, Standing
+from daybook.api.runtime.adaptive_concurrency import AdaptiveConcurrencyLimit
+from daybook.domain.messages.commands import LANE_DEPTH_MAX, Backlog
 from daybook.domain.messages.operation import ATTEMPTS_MAX
-from daybook.eventlog.async_tasks import end
+from daybook.eventlog.async_tasks import cancel_and_wait
 from daybook.eventlog.reading.tail import Readers
 from daybook.eventlog.writing.committer import Committer
 from daybook.projections.messages.operations import Numbers, read_numbers
@@ -30,13 +30,13 @@ _log = logging.getLogger("daybook")
 LOOK_SECONDS = 0.25
 # Who was busy is no longer when half of what made it so is left: else it would change its mind with
 # every batch.
-CALM = 0.5
+HYSTERESIS = 0.5
 TOGETHER_MIN = 32
 # Pushes are answered in good time while that takes this part of what makes the service busy.
-GOOD_PART = 0.52
+TARGET_SHARE = 0.52
 RETRY_SECONDS_MAX = 60
 # Of the places for operations, so many are taken when others are accepted again.
-DRAINED = 0.05
+DRAINED_SHARE = 0.05
 # When nobody was turned away for so long, what comes next is a new burst.
 SHED_SECONDS = 5.0
 RATE_WEIGHT = 0.3
@@ -46,7 +46,7 @@ RATE_FIRST = 100.0
 """How many operations a second are thought to be carried out before that was measured."""
 
 
-class Verdict(StrEnum):
+class Decision(StrEnum):
     EXECUTE = "execute"
     QUEUE = "queue"
     REJECT = "reject"
@@ -75,12 +75,12 @@ class Thresholds(Struct, frozen=True, kw_only=True):
     """Above it pops are turned away: hardly ever, since what is popped comes to its end."""
 
 
-def in_bounds(seconds: float) -> int:
+def clamp_retry_after(seconds: float) -> int:
     """As a Retry-After says it."""
     return min(RETRY_SECONDS_MAX, max(1, ceil(seconds)))
 
 
-class Admission:
+class LoadShedder:
     def __init__(self, committer: Committer, readers: Readers, thresholds: Thresholds) -> None:
         self._committer = committer
         self._readers = readers
@@ -89,7 +89,9 @@ class Admission:
         self._numbers = Numbers(None, 0, None, None)
         self._looked_at: float | None = None
         self._queued_since = 0
-        self.pushes = UnderWay(GOOD_PART * thresholds.push_load_max * thresholds.busy_seconds)
+        self.pushes = AdaptiveConcurrencyLimit(
+            TARGET_SHARE * thresholds.push_load_max * thresholds.busy_seconds
+        )
         self._is_draining = False
         self._shed_until = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -101,7 +103,7 @@ class Admission:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await end(self._tasks)
+        await cancel_and_wait(self._tasks)
 
     @property
     def waiting_seconds(self) -> float:
@@ -121,12 +123,12 @@ class Admission:
         return self._numbers
 
     @property
-    def standing(self) -> Standing:
+    def standing(self) -> Backlog:
         numbers = self._numbers
         if numbers.oldest is None and self._looked_at is not None:
             # The backlog was empty at the last look: its operations were accepted since.
-            return Standing(numbers.last_drawn + 1, self.per_second)
-        return Standing(numbers.oldest, self.per_second)
+            return Backlog(numbers.last_drawn + 1, self.per_second)
+        return Backlog(numbers.oldest, self.per_second)
 
     @property
     def lane_depth_max(self) -> int:
@@ -136,7 +138,7 @@ class Admission:
     def operation_attempts_max(self) -> int:
         return self._thresholds.operation_attempts_max
 
-    def of_push(self) -> Verdict:
+    def decide_push(self) -> Decision:
         """Turned away first: else a busy lane would grow for ever.
 
         Places for operations are there for bursts. What is accepted for later is written twice, and
@@ -145,19 +147,19 @@ class Admission:
         turned away."""
         self._look_at_places()
         verdict = self._verdict()
-        if self._is_draining or (verdict is Verdict.REJECT and self._is_shedding):
+        if self._is_draining or (verdict is Decision.REJECT and self._is_shedding):
             self._shed_until = asyncio.get_running_loop().time() + SHED_SECONDS
         return verdict
 
-    def _verdict(self) -> Verdict:
+    def _verdict(self) -> Decision:
         if self._is_draining:
-            return Verdict.REJECT
+            return Decision.REJECT
         if self._is_shedding:
             # Not by the load: however slow everything is, a few are always let in.
-            return Verdict.REJECT if self.pushes.is_full else Verdict.EXECUTE
+            return Decision.REJECT if self.pushes.is_full else Decision.EXECUTE
         if self._is_overloaded:
-            return Verdict.REJECT
-        return Verdict.QUEUE if self._is_busy else Verdict.EXECUTE
+            return Decision.REJECT
+        return Decision.QUEUE if self._is_busy else Decision.EXECUTE
 
     @property
     def _is_busy(self) -> bool:
@@ -172,7 +174,7 @@ class Admission:
     def _look_at_places(self) -> None:
         """From when all are taken until nearly all are free again, no others are given."""
         if self._is_draining:
-            self._is_draining = self.depth > DRAINED * self._places
+            self._is_draining = self.depth > DRAINED_SHARE * self._places
         else:
             self._is_draining = self.depth >= self._places
 
@@ -192,11 +194,11 @@ class Admission:
         in_time = self._committer.last_count * busy_seconds / seconds
         return self._committer.patient_count > max(TOGETHER_MIN, in_time)
 
-    def of_pop(self) -> Verdict:
+    def decide_pop(self) -> Decision:
         """They go before all pushes, so only what is as urgent counts."""
         load = self._committer.urgent_seconds / self._thresholds.busy_seconds
         is_above = self._is_above(self._thresholds.pop_load_max, load)
-        return Verdict.REJECT if is_above else Verdict.EXECUTE
+        return Decision.REJECT if is_above else Decision.EXECUTE
 
     def note_queued(self) -> None:
         self._queued_since += 1
@@ -204,13 +206,13 @@ class Admission:
     @property
     def retry_seconds(self) -> int:
         """When it is worth the while to come again: once there is room."""
-        excess = self.depth - DRAINED * self._places if self._is_draining else 0.0
-        return in_bounds(max(excess / self.per_second, self.waiting_seconds))
+        excess = self.depth - DRAINED_SHARE * self._places if self._is_draining else 0.0
+        return clamp_retry_after(max(excess / self.per_second, self.waiting_seconds))
 
     def _is_above(self, threshold: float, load: float) -> bool:
         if load > threshold:
             self._busy.add(threshold)
-        elif load < CALM * threshold:
+        elif load < HYSTERESIS * threshold:
             self._busy.discard(threshold)
         return threshold in self._busy
 

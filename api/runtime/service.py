@@ -26,18 +26,18 @@ from daybook.api.http.read_position import (
     PositionNotReachedError,
     is_there,
 )
-from daybook.api.keys.key_cache import Keyring
-from daybook.api.runtime.background.task import Errands
+from daybook.api.keys.key_cache import ApiKeyCache
+from daybook.api.runtime.background.task import BackgroundTasks
 from daybook.api.runtime.change_feed import open_change_feed
-from daybook.api.runtime.guest_encryption import GuestBook
+from daybook.api.runtime.guest_encryption import GuestVault
 from daybook.api.runtime.guest_master_key import ServiceKey
-from daybook.api.runtime.job_waiters import JobBell
-from daybook.api.runtime.load_shedding import Admission, Thresholds
+from daybook.api.runtime.job_waiters import JobWaiters
+from daybook.api.runtime.load_shedding import LoadShedder, Thresholds
 from daybook.domain.deciders import DECIDERS
-from daybook.eventlog.async_tasks import end
+from daybook.eventlog.async_tasks import cancel_and_wait
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import StorageFullError, UnavailableError
-from daybook.eventlog.notifier import Wakeups
+from daybook.eventlog.notifier import Notifier
 from daybook.eventlog.postgres.connections import (
     configure,
     noting_conninfo,
@@ -49,8 +49,8 @@ from daybook.eventlog.reading.horizon import READ_NEWEST_POSITION
 from daybook.eventlog.reading.tail import Readers
 from daybook.eventlog.writing.committer import Committer
 from daybook.eventlog.writing.unreadable_rows import is_unloadable
-from daybook.processors.leader import Duty
-from daybook.processors.processor import STANDARD_KITCHEN, Kitchen, Processor, Runtime
+from daybook.processors.leader import LeaderRunner
+from daybook.processors.processor import STANDARD_KITCHEN, OrderRules, Processor, Runtime
 from daybook.processors.qstash.client import QStash
 from daybook.processors.qstash.publisher import GRACE_SECONDS
 from daybook.processors.registry import all_processors
@@ -114,7 +114,7 @@ class Service:
         self,
         conninfo: str,
         *,
-        kitchen: Kitchen = STANDARD_KITCHEN,
+        kitchen: OrderRules = STANDARD_KITCHEN,
         qstash: QStash | None = None,
         upstreams: Upstreams | None = None,
         guest_key: ServiceKey | None = None,
@@ -129,38 +129,38 @@ class Service:
         a `guest_key` no guest can be taken in."""
         mapper = EventMapper(DECIDERS)
         self.kitchen = kitchen
-        self.wakeups = Wakeups(conninfo)
+        self.notifier = Notifier(conninfo)
         self.committer = Committer(
-            conninfo, tables=LIVE_TABLES, mapper=mapper, on_commit=self.wakeups.announce
+            conninfo, tables=LIVE_TABLES, mapper=mapper, on_commit=self.notifier.announce
         )
-        self.keyring = Keyring(conninfo) if with_keys else None
+        self.key_cache = ApiKeyCache(conninfo) if with_keys else None
         # Reads have a limit of their own; one more is for looking at what was accepted.
         self.readers = _pool("readers", reader_conninfo(conninfo), size_max=READERS_MAX + 1)
         self._reading = asyncio.Semaphore(READERS_MAX)
         self._noters = _pool("noters", noting_conninfo(conninfo), size_max=NOTERS_MAX)
         self._noting = asyncio.Semaphore(NOTERS_MAX)
-        self.guests = GuestBook(guest_key, self.note)
+        self.guests = GuestVault(guest_key, self.note)
         self.tail = open_change_feed(
-            conninfo, mapper=mapper, wakeups=self.wakeups, readers=self.readers
+            conninfo, mapper=mapper, notifier=self.notifier, readers=self.readers
         )
-        self.bell = JobBell(self.readers, self.wakeups)
+        self.job_waiters = JobWaiters(self.readers, self.notifier)
         self.followers_off = () if webhook else (NOTIFICATIONS,)
-        self.errands = Errands(conninfo, followers_off=self.followers_off)
-        self.admission = Admission(self.committer, self.readers, thresholds)
+        self.background_tasks = BackgroundTasks(conninfo, followers_off=self.followers_off)
+        self.admission = LoadShedder(self.committer, self.readers, thresholds)
         runtime = Runtime(
             instance=uuid7(),
             conninfo=conninfo,
             committer=self.committer,
-            wakeups=self.wakeups,
+            notifier=self.notifier,
             kitchen=kitchen,
         )
-        deliveries = Deliveries(webhook, self.guests.open_each) if webhook else None
+        deliveries = Deliveries(webhook, self.guests.decrypt_each) if webhook else None
         chosen = processors
         if chosen is None:
             chosen = all_processors(
                 qstash, upstreams, deliveries, callback_grace_seconds=callback_grace_seconds
             )
-        self._duty = Duty(conninfo, runtime, chosen)
+        self._duty = LeaderRunner(conninfo, runtime, chosen)
         self._followers = {model.name: Follower(conninfo, model, mapper) for model in read_models}
         self._following: dict[str, asyncio.Task[None]] = {}
         self._probe: asyncio.Task[Readiness] | None = None
@@ -168,14 +168,14 @@ class Service:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as starting:
-            if self.keyring is not None:
-                await starting.enter_async_context(self.keyring)
+            if self.key_cache is not None:
+                await starting.enter_async_context(self.key_cache)
             await starting.enter_async_context(self.readers)
             await starting.enter_async_context(self._noters)
-            await starting.enter_async_context(self.wakeups)
+            await starting.enter_async_context(self.notifier)
             await starting.enter_async_context(self.tail)
-            await starting.enter_async_context(self.bell)
-            starting.push_async_callback(self.errands.end)
+            await starting.enter_async_context(self.job_waiters)
+            starting.push_async_callback(self.background_tasks.end)
             await starting.enter_async_context(self.admission)
             starting.push_async_callback(self._stop_following)
             for name, follower in self._followers.items():
@@ -217,7 +217,7 @@ class Service:
     ) -> T:
         """Nobody keeps a connection while waiting: there are only a few."""
         until = asyncio.get_running_loop().time() + WAIT_SECONDS_MAX
-        with self.wakeups.listener() as wake:
+        with self.notifier.listener() as wake:
             while True:
                 async with self._reading, self.readers.connection() as reader:
                     if await is_there(reader, wanted):
@@ -269,7 +269,7 @@ class Service:
 
     async def _follow(self, name: str, follower: Follower) -> None:
         try:
-            await follower.run(self.wakeups)
+            await follower.run(self.notifier)
         except Exception:
             _log.exception("The read model %s has stopped following the log.", name)
             raise
@@ -277,7 +277,7 @@ class Service:
     async def _stop_following(self) -> None:
         for follower in self._followers.values():
             follower.stop()
-        await end(self._following.values())
+        await cancel_and_wait(self._following.values())
         for follower in self._followers.values():
             await follower.close()
 

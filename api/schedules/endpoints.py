@@ -8,13 +8,13 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, Call, Stated, Write, stored
-from daybook.api.endpoints.query import DatabaseRead
+from daybook.api.endpoints.command import Body, CommandEndpoint, RequestContext, WithReason, stored
+from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.problems import problem_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import bad_request, read_name_of
 from daybook.api.jobs.queries import PageCursor
-from daybook.api.jobs.requests import checked
+from daybook.api.jobs.requests import check_payload_size
 from daybook.api.keys.access import ADMIN, AUDITOR
 from daybook.api.runtime.service import Service
 from daybook.api.schedules.responses import ScheduleJSON, schedule_json
@@ -25,7 +25,7 @@ from daybook.domain.jobs.template import JobTemplate
 from daybook.domain.schedules.commands import ChangeSchedule, DeleteSchedule, PutResult, PutSchedule
 from daybook.domain.schedules.schedule import MissedRuns, Plan, Schedule
 from daybook.domain.values import Attempts, LeaseSeconds, Name, Priority, Text
-from daybook.eventlog.origin import StoredAnswer
+from daybook.eventlog.origin import StoredResponse
 from daybook.projections.page_cursor import BadCursorError, read_cursor, write_cursor
 from daybook.projections.schedules.schedules import one_schedule, read_schedules
 
@@ -53,7 +53,7 @@ class ScheduledJob(Body, frozen=True):
     subject: Text | None = None
 
 
-class NewSchedule(Stated, frozen=True, kw_only=True):
+class NewSchedule(WithReason, frozen=True, kw_only=True):
     name: Name
     cron: CronText
     job: ScheduledJob
@@ -63,7 +63,7 @@ class NewSchedule(Stated, frozen=True, kw_only=True):
     paused: bool | UnsetType = UNSET
 
 
-class ScheduleChange(Stated, frozen=True, kw_only=True):
+class ScheduleChange(WithReason, frozen=True, kw_only=True):
     """What is left out stays as it is."""
 
     cron: CronText | UnsetType = UNSET
@@ -96,7 +96,7 @@ class Place(Struct, frozen=True):
     schedule: str
 
 
-def put(body: NewSchedule, _call: Call) -> PutSchedule:
+def put(body: NewSchedule, _call: RequestContext) -> PutSchedule:
     """Create a schedule, or make the one of that name so."""
     plan = Plan(
         cron=body.cron,
@@ -108,10 +108,10 @@ def put(body: NewSchedule, _call: Call) -> PutSchedule:
     return PutSchedule(name=body.name, plan=plan, paused=body.paused, because=body.reason)
 
 
-def change(body: ScheduleChange, call: Call) -> ChangeSchedule:
+def change(body: ScheduleChange, context: RequestContext) -> ChangeSchedule:
     """Change a schedule."""
     return ChangeSchedule(
-        name=_named(call),
+        name=_named(context),
         cron=body.cron,
         time_zone=body.time_zone,
         missed_runs=body.missed_runs,
@@ -122,19 +122,19 @@ def change(body: ScheduleChange, call: Call) -> ChangeSchedule:
     )
 
 
-def pause(asked: Stated, call: Call) -> ChangeSchedule:
+def pause(asked: WithReason, context: RequestContext) -> ChangeSchedule:
     """Pause a schedule: it is not due until it is resumed, and misses nothing."""
-    return ChangeSchedule(name=_named(call), paused=True, because=asked.reason)
+    return ChangeSchedule(name=_named(context), paused=True, because=asked.reason)
 
 
-def resume(asked: Stated, call: Call) -> ChangeSchedule:
+def resume(asked: WithReason, context: RequestContext) -> ChangeSchedule:
     """Resume a schedule."""
-    return ChangeSchedule(name=_named(call), paused=False, because=asked.reason)
+    return ChangeSchedule(name=_named(context), paused=False, because=asked.reason)
 
 
-def delete(asked: Stated, call: Call) -> DeleteSchedule:
+def delete(asked: WithReason, context: RequestContext) -> DeleteSchedule:
     """Delete a schedule. The jobs it has created stay."""
-    return DeleteSchedule(_named(call), asked.reason)
+    return DeleteSchedule(_named(context), asked.reason)
 
 
 def changed(schedule: Schedule) -> ScheduleAnswer:
@@ -145,16 +145,16 @@ def was_put(result: PutResult) -> ScheduleAnswer:
     return changed(result.schedule)
 
 
-class PutEndpoint(Write[NewSchedule, PutResult]):
+class PutEndpoint(CommandEndpoint[NewSchedule, PutResult]):
     """Answers 200 when there was such a schedule before."""
 
     also = (HTTPStatus.OK,)
 
-    def render(self, outcome: PutResult | Refusal) -> StoredAnswer:
+    def render(self, outcome: PutResult | Refusal) -> StoredResponse:
         if isinstance(outcome, Refusal):
             return stored(problem_of(outcome))
         status = HTTPStatus.CREATED if outcome.is_new else HTTPStatus.OK
-        return StoredAnswer(status, orjson.dumps(was_put(outcome)))
+        return StoredResponse(status, orjson.dumps(was_put(outcome)))
 
 
 async def list_schedules(asked: ScheduleListing, request: Request) -> SchedulePageAnswer:
@@ -186,8 +186,8 @@ def read_schedule_name(text: str) -> str:
     return read_name_of("a schedule", text)
 
 
-def _named(call: Call) -> str:
-    return read_schedule_name(call.scope["path_params"]["name"])
+def _named(context: RequestContext) -> str:
+    return read_schedule_name(context.scope["path_params"]["name"])
 
 
 def _after(cursor: str | None) -> str:
@@ -201,7 +201,7 @@ def _template(body: ScheduledJob) -> JobTemplate:
     return JobTemplate(
         queue=body.queue,
         type=body.type,
-        payload=Raw(bytes(checked(body.payload))),
+        payload=Raw(bytes(check_payload_size(body.payload))),
         priority=body.priority,
         attempts_max=body.attempts_max,
         lease_seconds=body.lease_seconds,
@@ -218,7 +218,7 @@ PUT = PutEndpoint(
     shape=was_put,
     status=HTTPStatus.CREATED,
 )
-CHANGE = Write(
+CHANGE = CommandEndpoint(
     "PATCH",
     "/api/schedules/{name}",
     takes=ScheduleChange,
@@ -226,23 +226,30 @@ CHANGE = Write(
     command=change,
     shape=changed,
 )
-PAUSE = Write(
-    "POST", "/api/schedules/{name}/pause", takes=Stated, scope=ADMIN, command=pause, shape=changed
+PAUSE = CommandEndpoint(
+    "POST",
+    "/api/schedules/{name}/pause",
+    takes=WithReason,
+    scope=ADMIN,
+    command=pause,
+    shape=changed,
 )
-RESUME = Write(
+RESUME = CommandEndpoint(
     "POST",
     "/api/schedules/{name}/resume",
-    takes=Stated,
+    takes=WithReason,
     scope=ADMIN,
     command=resume,
     shape=changed,
 )
-DELETE = Write(
-    "DELETE", "/api/schedules/{name}", takes=Stated, scope=ADMIN, command=delete, shape=changed
+DELETE = CommandEndpoint(
+    "DELETE", "/api/schedules/{name}", takes=WithReason, scope=ADMIN, command=delete, shape=changed
 )
 
 routes: list[Route] = [
     *(write.route for write in (PUT, CHANGE, PAUSE, RESUME, DELETE)),
-    DatabaseRead("/api/schedules", list_schedules, scope=AUDITOR, parameters=ScheduleListing).route,
-    DatabaseRead("/api/schedules/{name}", get_schedule, scope=AUDITOR).route,
+    DatabaseQueryEndpoint(
+        "/api/schedules", list_schedules, scope=AUDITOR, parameters=ScheduleListing
+    ).route,
+    DatabaseQueryEndpoint("/api/schedules/{name}", get_schedule, scope=AUDITOR).route,
 ]

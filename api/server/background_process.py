@@ -15,17 +15,17 @@ from collections.abc import Sequence
 from msgspec.json import Encoder, decode
 
 from daybook.api.runtime.background.protocol import (
-    Began,
-    Compared,
-    Found,
-    Reached,
-    Task,
-    Troubled,
-    Word,
+    Failed,
+    FindingReported,
+    Progress,
+    Started,
+    TableCompared,
+    TaskMessage,
+    TaskRequest,
 )
 from daybook.api.server.database import clear_sentences
 from daybook.eventlog.errors import SetupError, UnknownTopicError
-from daybook.eventlog.gc_tuning import spare_the_collector
+from daybook.eventlog.gc_tuning import tune_gc
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.projections.doctor.doctor import examine
 from daybook.projections.rebuild.audit_log import Operator
@@ -41,7 +41,7 @@ NOBODY_ASKS = 3
 _encoder = Encoder()
 
 
-def tell(word: Word) -> None:
+def tell(word: TaskMessage) -> None:
     sys.stdout.buffer.write(_encoder.encode(word) + b"\n")
     sys.stdout.buffer.flush()
 
@@ -53,16 +53,16 @@ class Teller:
         self._told_at = 0.0
 
     def begin(self, what: str) -> None:
-        tell(Began(what))
+        tell(Started(what))
 
     def reach(self, position: int, goal: int) -> None:
         now = time.monotonic()
         if now - self._told_at > TELL_SECONDS:
             self._told_at = now
-            tell(Reached(position, goal))
+            tell(Progress(position, goal))
 
 
-async def rebuild(task: Task) -> None:
+async def rebuild(task: TaskRequest) -> None:
     targets = _targets(task.names)
     operator = Operator(task.actor, task.reason)
     async with rebuilding(task.conninfo, Teller(), operator) as work:
@@ -79,9 +79,9 @@ def _targets(names: Sequence[str]) -> list[Target]:
     return [target for target in TARGETS if target.name in names]
 
 
-def _compared(comparison: Comparison) -> Compared:
+def _compared(comparison: Comparison) -> TableCompared:
     differences = tuple(map(str, comparison.differences))
-    return Compared(
+    return TableCompared(
         comparison.name,
         comparison.rows_count,
         comparison.differences_count,
@@ -90,24 +90,24 @@ def _compared(comparison: Comparison) -> Compared:
     )
 
 
-async def look_around(task: Task) -> None:
+async def run_doctor(task: TaskRequest) -> None:
     async with await connect(reader_conninfo(task.conninfo)) as connection:
         async for one in examine(connection, followers_off=task.followers_off):
-            tell(Found(one.what, one.health, one.sentence, one.next_step))
+            tell(FindingReported(one.what, one.health, one.sentence, one.next_step))
 
 
 def main() -> None:
-    task = decode(sys.stdin.buffer.readline(), type=Task)
+    task = decode(sys.stdin.buffer.readline(), type=TaskRequest)
     threading.Thread(target=_end_with_input, daemon=True).start()
-    spare_the_collector()
-    work = look_around if task.work == "examine" else rebuild
+    tune_gc()
+    work = run_doctor if task.work == "examine" else rebuild
     try:
         with clear_sentences(task.conninfo):
             asyncio.run(work(task))
     except (RebuildError, SetupError) as error:
-        tell(Troubled(str(error)))
+        tell(Failed(str(error)))
     except UnknownTopicError as error:
-        tell(Troubled(f"{error} A newer Daybook has written it: use that version."))
+        tell(Failed(f"{error} A newer Daybook has written it: use that version."))
 
 
 def _end_with_input() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 HELD_BYTES_MAX = 64 * 1024
 
 
-class CorkedTransport:
+class CoalescingTransport:
     """Holds what is written until the event loop comes round, and has the rest done by another."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:

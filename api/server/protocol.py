@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from daybook.api.server.buffered_transport import CorkedTransport
+from daybook.api.server.buffered_transport import CoalescingTransport
 from daybook.api.server.connections import Connections
 from daybook.api.server.rejections import (
     BAD_ENCODING,
@@ -57,7 +57,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         # Only what uvicorn calls is needed of it, which its type does not say.
-        corked = cast(asyncio.Transport, CorkedTransport(transport, self.loop))
+        corked = cast(asyncio.Transport, CoalescingTransport(transport, self.loop))
         super().connection_made(corked)
         if (limit := self.guard.admit(self, self.client)) is not None:
             counters.LIMIT_HITS.labels(limit).inc()

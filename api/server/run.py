@@ -28,15 +28,15 @@ from daybook.api.server.protocol import protocol_of
 from daybook.api.server.signals import StopSignals
 from daybook.api.settings.settings import Settings
 from daybook.api.settings.validation import refuse_open_house
-from daybook.api.telemetry.structured_log import written
+from daybook.api.telemetry.structured_log import json_logging
 from daybook.api.telemetry.tracing import Traced, exporting
 from daybook.eventlog.errors import DiskFullSetupError
-from daybook.eventlog.gc_tuning import spare_the_collector
+from daybook.eventlog.gc_tuning import tune_gc
 from daybook.eventlog.transfer.import_log import refuse_unfinished_import
 from daybook.eventlog.writing.committer import DEADLINE_SECONDS
 from daybook.processors.outbound.http import Outbound
 from daybook.processors.outbound.ssrf_guard import read_private
-from daybook.processors.processor import Kitchen
+from daybook.processors.processor import OrderRules
 from daybook.processors.qstash.client import QStash
 from daybook.processors.upstreams.feeds import read_feeds
 from daybook.processors.upstreams.poller import Upstreams
@@ -99,7 +99,7 @@ def _serve_once(settings: Settings, signals: StopSignals, *, say: Say, announce:
             key = guest_key(settings, conninfo)
         with (
             exporting(settings.otel_endpoint) as tracer,
-            written(),
+            json_logging(),
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
             runner.run(
@@ -127,8 +127,8 @@ def thresholds_of(settings: Settings) -> Thresholds:
     )
 
 
-def kitchen_of(settings: Settings) -> Kitchen:
-    return Kitchen(
+def kitchen_of(settings: Settings) -> OrderRules:
+    return OrderRules(
         delay_seconds=settings.processing_delay_seconds,
         aging_seconds=settings.vip_aging_seconds,
         attempts_max=settings.attempts_max,
@@ -205,12 +205,12 @@ async def _serve(
     def stop() -> None:
         # Streams have no end of their own, and the server waits for every answer to end.
         service.tail.end()
-        service.bell.end()
+        service.job_waiters.end()
         server.stop()
 
     signals.hand_to(stop)
     async with service:
-        spare_the_collector()
+        tune_gc()
         await server.serve(sockets=[listener])
 
 

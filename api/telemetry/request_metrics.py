@@ -24,7 +24,7 @@ PROBLEMS_FROM = int(HTTPStatus.BAD_REQUEST)
 ALWAYS_NAMES = frozenset(name for name, _ in ALWAYS)
 
 
-class Traffic:
+class RequestMetrics:
     def __init__(self) -> None:
         self.answers: Counter[tuple[str, int]] = Counter()
         self.seconds: dict[str, Meter] = {}
@@ -41,7 +41,7 @@ class Traffic:
         self.seconds[route].observe(seconds)
 
 
-class Noted:
+class TimedSend:
     """Hands an answer on with the headers that every answer has, and remembers how it began."""
 
     __slots__ = ("_scope", "_send", "began_at", "status")

@@ -1,7 +1,7 @@
 """What happens, as lines of JSON: `{timestamp, level, event, context}`.
 
 They go through the standard library's logging: a program that has set it up gets the records, and
-for the service itself `written` prints them, with whatever else anybody logs in this process. A
+for the service itself `json_logging` prints them, with whatever else anybody logs in this process. A
 line says which request it belongs to. None carries a name, a number or a key, whatever is said.
 """
 
@@ -43,13 +43,13 @@ PERSONAL = re.compile(r"name|mobile|phone|guest|sealed|address", re.IGNORECASE)
 NUMBER = re.compile(r"(?<![\w.:-])\+?\(?\d(?:[ ()./-]{0,2}\d){6,}(?![\w:-])")
 
 
-def happened(event: str, **context: object) -> None:
+def log_event(event: str, **context: object) -> None:
     """Counts and tells it: `happened("queue.created", restaurantId=…, tokenNumber=…)`."""
     if counter := COUNTERS.get(event):
         counter.inc()
     level = LEVELS.get(event, logging.INFO)
     if logger.isEnabledFor(level) and (event not in LIMITS or LIMITS[event].lets_through()):
-        logger.log(level, event, extra={"context": masked(context)})
+        logger.log(level, event, extra={"context": redact(context)})
 
 
 def tell_left_out(event: str, count: int) -> None:
@@ -65,15 +65,15 @@ def tell_left_out(event: str, count: int) -> None:
 LIMITS = {event: LineLimit(event, tell_left_out) for event in LEVELS}
 
 
-def masked(value: Any) -> Any:
+def redact(value: Any) -> Any:
     """The same without names and numbers: nothing under their field names, and no text that could
     be a telephone number."""
     if isinstance(value, Mapping):
         return {
-            key: MASKED if PERSONAL.search(str(key)) else masked(one) for key, one in value.items()
+            key: MASKED if PERSONAL.search(str(key)) else redact(one) for key, one in value.items()
         }
     if isinstance(value, list | tuple | set):
-        return [masked(one) for one in value]
+        return [redact(one) for one in value]
     if isinstance(value, str) and not CANONICAL_UUID.fullmatch(value):
         return NUMBER.sub(MASKED, KEY.sub(MASKED, value))
     return value
@@ -91,8 +91,8 @@ def _line(_logger: object, _name: str, told: EventDict) -> EventDict:
     return {
         "timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "level": record.levelname.lower(),
-        "event": masked(told["event"]),
-        "context": masked(context),
+        "event": redact(told["event"]),
+        "context": redact(context),
     }
 
 
@@ -100,18 +100,18 @@ def _json(line: EventDict, **_: Any) -> str:
     return printable_json(encode(line, enc_hook=repr).decode(errors="replace"))
 
 
-def lines() -> logging.Formatter:
+def json_formatter() -> logging.Formatter:
     return ProcessorFormatter(processors=[_line, JSONRenderer(serializer=_json)])
 
 
 @contextmanager
-def written() -> Iterator[None]:
+def json_logging() -> Iterator[None]:
     """Lines go to stderr for as long as this lasts, unless the program has seen to it."""
     if logger.hasHandlers():
         yield
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(lines())
+    handler.setFormatter(json_formatter())
     level, everybody = logger.level, logging.getLogger()
     everybody.addHandler(handler)
     logger.setLevel(logging.INFO)

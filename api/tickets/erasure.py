@@ -10,7 +10,13 @@ from msgspec import Meta
 from msgspec.structs import replace
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, Call, Endpoint, RawHeaders, Write
+from daybook.api.endpoints.command import (
+    Body,
+    CommandEndpoint,
+    RawHeaders,
+    RequestContext,
+    WriteEndpoint,
+)
 from daybook.api.http.phone_numbers import WRITTEN_CHARACTERS_MAX, normalised
 from daybook.api.http.request_reader import unprocessable
 from daybook.api.http.timestamps import moment
@@ -21,7 +27,7 @@ from daybook.domain.command import Command
 from daybook.domain.errors import NotFoundError
 from daybook.domain.tickets.data_subject import EraseSubject, Subject
 from daybook.domain.tickets.restaurant import restaurant_id
-from daybook.eventlog.origin import Origin, StoredAnswer
+from daybook.eventlog.origin import Origin, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 
 REASON_CHARACTERS_MAX = 200
@@ -43,13 +49,13 @@ class SubjectAnswer(TypedDict):
     subject: SubjectJSON
 
 
-def erase(body: EraseBody, call: Call) -> EraseSubject:
+def erase(body: EraseBody, context: RequestContext) -> EraseSubject:
     """Destroy the key of a guest, so that nobody can read their name and number again."""
     if NUMBER.search(body.reason):
         raise unprocessable(
             "schema", "The reason stays in the log for ever: write it without a telephone number."
         )
-    return EraseSubject(subject_id=call.id, reason=body.reason, has_key=False)
+    return EraseSubject(subject_id=context.id, reason=body.reason, has_key=False)
 
 
 def erased(subject: Subject) -> SubjectAnswer:
@@ -63,15 +69,19 @@ def erased(subject: Subject) -> SubjectAnswer:
     }
 
 
-class Erasure(Write[EraseBody, Subject]):
+class Erasure(CommandEndpoint[EraseBody, Subject]):
     """Whether there ever was such a guest is known where the keys are kept, and not in the log."""
 
-    async def hand_over(
-        self, call: Call, command: Command[Subject], origin: Origin, key: IdempotencyKey | None
-    ) -> tuple[StoredAnswer, RawHeaders]:
+    async def submit(
+        self,
+        context: RequestContext,
+        command: Command[Subject],
+        origin: Origin,
+        key: IdempotencyKey | None,
+    ) -> tuple[StoredResponse, RawHeaders]:
         assert isinstance(command, EraseSubject)
-        has_key = await call.service.guests.has_key(command.subject_id)
-        return await super().hand_over(call, replace(command, has_key=has_key), origin, key)
+        has_key = await context.service.guests.has_key(command.subject_id)
+        return await super().submit(context, replace(command, has_key=has_key), origin, key)
 
 
 class FindBody(Body, frozen=True):
@@ -89,7 +99,7 @@ def found(subject_id: UUID) -> FoundAnswer:
     return {"subjectId": subject_id}
 
 
-class Finding(Endpoint[FindBody]):
+class Finding(WriteEndpoint[FindBody]):
     """A guest who wants to be erased has a number to give, and no id."""
 
     summary = "Find the guest of a restaurant with that mobile number."
@@ -97,13 +107,15 @@ class Finding(Endpoint[FindBody]):
     headers: ClassVar[Mapping[str, Any]] = {}
     problems = (HTTPStatus.NOT_FOUND,)
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        asked = self.read(call, body)
-        number = normalised(asked.mobile_number, calling_code=call.settings.calling_code)
-        subject_id = await call.service.guests.find(restaurant_id(asked.restaurant), number)
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
+        asked = self.read(context, body)
+        number = normalised(asked.mobile_number, calling_code=context.settings.calling_code)
+        subject_id = await context.service.guests.find(restaurant_id(asked.restaurant), number)
         if subject_id is None:
             raise NotFoundError("guest with that number at", asked.restaurant)
-        return StoredAnswer(HTTPStatus.OK, orjson.dumps(found(subject_id))), []
+        return StoredResponse(HTTPStatus.OK, orjson.dumps(found(subject_id))), []
 
 
 FIND = Finding("POST", "/api/subjects/find", takes=FindBody, scope=ADMIN)

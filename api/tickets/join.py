@@ -20,30 +20,30 @@ from uuid_utils.compat import uuid7
 
 from daybook.api.endpoints.command import (
     Body,
-    Call,
-    Endpoint,
     RawHeaders,
+    RequestContext,
+    WriteEndpoint,
     keyed,
     origin_of,
+    receipt_headers,
     retry_after,
     stored,
-    told_by,
 )
 from daybook.api.http.problems import KNOWN_ERRORS, problem_of
 from daybook.api.http.request_reader import KeyText, read_idempotency_key, unprocessable
 from daybook.api.keys.access import PUBLIC
-from daybook.api.limits.rate_limits import Admission, RateLimits
+from daybook.api.limits.rate_limits import RateLimitDecision, RateLimits
 from daybook.api.runtime.guest_encryption import GuestDetails, guest_details
-from daybook.api.telemetry.structured_log import happened
+from daybook.api.telemetry.structured_log import log_event
 from daybook.api.tickets.queries import TicketAnswer
 from daybook.api.tickets.responses import served_json
 from daybook.api.tickets.restaurants import PLAIN_PATTERN, slug_of
 from daybook.domain.errors import Refusal
-from daybook.domain.tickets.commands import Join, Served
+from daybook.domain.tickets.commands import JoinLine, TicketResult
 from daybook.domain.tickets.restaurant import restaurant_id
 from daybook.domain.tickets.ticket import Guest
-from daybook.eventlog.errors import KeyReusedError, OutcomeUnknownError
-from daybook.eventlog.origin import Origin, Receipt, StoredAnswer
+from daybook.eventlog.errors import IdempotencyKeyReusedError, OutcomeUnknownError
+from daybook.eventlog.origin import Origin, Receipt, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey, Scope, find_key
 
 PARTY_MAX = 50
@@ -76,15 +76,15 @@ class Wish(Body, frozen=True):
     seating_type: str | None
 
 
-def joined(served: Served) -> TicketAnswer:
+def joined(served: TicketResult) -> TicketAnswer:
     return {"ticket": served_json(served)}
 
 
-class JoinEndpoint(Endpoint[NewTicket]):
+class JoinEndpoint(WriteEndpoint[NewTicket]):
     summary = "Join a restaurant's line."
     answers = staticmethod(joined)
     problems = (HTTPStatus.TOO_MANY_REQUESTS,)
-    headers: ClassVar[Mapping[str, Any]] = {**Endpoint.headers, "Daybook-Kiosk-Key": KioskKey}
+    headers: ClassVar[Mapping[str, Any]] = {**WriteEndpoint.headers, "Daybook-Kiosk-Key": KioskKey}
 
     def __init__(self) -> None:
         super().__init__(
@@ -97,52 +97,56 @@ class JoinEndpoint(Endpoint[NewTicket]):
         self._turns: WeakValueDictionary[Scope, asyncio.Lock] = WeakValueDictionary()
         """One at a time of those that show the same key: only the first asks the limits."""
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        new = self.read(call, body)
-        line = restaurant_id(slug_of(call))
-        guest = guest_details(new.name, new.mobile_number, calling_code=call.settings.calling_code)
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
+        new = self.read(context, body)
+        line = restaurant_id(slug_of(context))
+        guest = guest_details(
+            new.name, new.mobile_number, calling_code=context.settings.calling_code
+        )
         try:
-            key = self._key(call, new, guest, line)
+            key = self._key(context, new, guest, line)
             if key is None:
-                return await self._join(call, new, guest, line, None)
+                return await self._join(context, new, guest, line, None)
             async with self._turns.setdefault(key.scope, asyncio.Lock()):
-                return await self._join(call, new, guest, line, key)
+                return await self._join(context, new, guest, line, key)
         except KNOWN_ERRORS as error:
             problem = problem_of(error)
             return stored(problem), retry_after(problem)
 
     async def _join(
         self,
-        call: Call,
+        context: RequestContext,
         new: NewTicket,
         guest: GuestDetails,
         line: UUID,
         key: IdempotencyKey | None,
-    ) -> tuple[StoredAnswer, RawHeaders]:
+    ) -> tuple[StoredResponse, RawHeaders]:
         began = time.monotonic()
-        if known := await _known(call, key):
+        if known := await _known(context, key):
             return _replayed(known, line)
-        origin = origin_of(call, key, call.correlation)
-        admitted = await self._admit(call, guest, line, key, origin.command_id)
+        origin = origin_of(context, key, context.correlation)
+        admitted = await self._admit(context, guest, line, key, origin.command_id)
         if isinstance(admitted, Receipt):
             return _replayed(admitted, line)
         try:
-            receipt = await self._submit(call, new, guest, line, origin=origin, key=key)
+            receipt = await self._submit(context, new, guest, line, origin=origin, key=key)
         except OutcomeUnknownError:
             # It may have taken effect, and then it counts.
             raise
         except KNOWN_ERRORS as error:
-            await _give_back(call, admitted, error)
+            await _give_back(context, admitted, error)
             raise
         if receipt.replayed is not None:
             answer, headers = _replayed(receipt, line)
             return answer, headers + admitted.raw_headers
         _tell(receipt.answer, time.monotonic() - began)
-        return self._render(receipt.answer), told_by(receipt) + admitted.raw_headers
+        return self._render(receipt.answer), receipt_headers(receipt) + admitted.raw_headers
 
     async def _submit(
         self,
-        call: Call,
+        context: RequestContext,
         new: NewTicket,
         guest: GuestDetails,
         line: UUID,
@@ -150,93 +154,95 @@ class JoinEndpoint(Endpoint[NewTicket]):
         origin: Origin,
         key: IdempotencyKey | None,
     ) -> Receipt:
-        sealed = await call.service.guests.seal(line, guest)
-        join = Join(
-            slug=slug_of(call),
+        sealed = await context.service.guests.seal(line, guest)
+        join = JoinLine(
+            slug=slug_of(context),
             ticket_id=uuid7(),
             guest=Guest(
                 subject_id=sealed.subject_id, sealed=sealed.sealed, pseudonym=sealed.pseudonym
             ),
             party_size=new.party_size,
             seating_type=new.seating_type,
-            hourly_max=call.settings.tickets_per_mobile_max,
+            hourly_max=context.settings.tickets_per_mobile_max,
         )
-        return await call.submit(join, origin, key)
+        return await context.submit(join, origin, key)
 
     async def _admit(
         self,
-        call: Call,
+        context: RequestContext,
         guest: GuestDetails,
         line: UUID,
         key: IdempotencyKey | None,
         command_id: UUID,
-    ) -> Admission | Receipt:
+    ) -> RateLimitDecision | Receipt:
         """The admission; or, if a limit refuses, the answer of a twin that was let in before."""
-        limits: RateLimits = call.scope["app"].rate_limits
+        limits: RateLimits = context.scope["app"].rate_limits
         admission = await limits.admit(
             line,
-            pseudonym=call.service.guests.pseudonym(line, guest.mobile_number),
-            address=limits.address_of(call.scope),
+            pseudonym=context.service.guests.pseudonym(line, guest.mobile_number),
+            address=limits.address_of(context.scope),
             route=self.operation,
-            is_exempt=limits.is_kiosk(call.headers),
+            is_exempt=limits.is_kiosk(context.headers),
             command_id=command_id,
             may_be_repeated=key is not None,
         )
         if not admission.is_allowed and key is not None:
             await asyncio.sleep(TWIN_SECONDS)
-            if known := await _known(call, key):
+            if known := await _known(context, key):
                 return known
         admission.check()
         return admission
 
     def _key(
-        self, call: Call, new: NewTicket, guest: GuestDetails, line: UUID
+        self, context: RequestContext, new: NewTicket, guest: GuestDetails, line: UUID
     ) -> IdempotencyKey | None:
         """Of this restaurant alone: another's key leads nowhere, whatever it is."""
-        header = read_idempotency_key(call.scope)
+        header = read_idempotency_key(context.scope)
         if header and new.idempotency_key and header != new.idempotency_key:
             raise unprocessable("schema", "The header and the body name two idempotency keys.")
         text = header or new.idempotency_key
         if text is None:
             return None
-        who = call.service.guests.pseudonym(line, f"{guest.mobile_number}\0{guest.name}")
+        who = context.service.guests.pseudonym(line, f"{guest.mobile_number}\0{guest.name}")
         wish = Wish(guest=who, party_size=new.party_size, seating_type=new.seating_type)
         # With the space, it is a key that no client can send.
-        return keyed(call, wish, self.operation, f"{text} {line}", self._render)
+        return keyed(context, wish, self.operation, f"{text} {line}", self._render)
 
-    def _render(self, outcome: Served | Refusal) -> StoredAnswer:
+    def _render(self, outcome: TicketResult | Refusal) -> StoredResponse:
         if isinstance(outcome, Refusal):
             return stored(problem_of(outcome))
-        return StoredAnswer(self.status, orjson.dumps(joined(outcome)))
+        return StoredResponse(self.status, orjson.dumps(joined(outcome)))
 
 
-async def _give_back(call: Call, admitted: Admission, error: Exception) -> None:
+async def _give_back(
+    context: RequestContext, admitted: RateLimitDecision, error: Exception
+) -> None:
     assert admitted.charge is not None
-    limits: RateLimits = call.scope["app"].rate_limits
+    limits: RateLimits = context.scope["app"].rate_limits
     await limits.give_back(admitted.charge, all_limits=not isinstance(error, Refusal))
 
 
-async def _known(call: Call, key: IdempotencyKey | None) -> Receipt | None:
+async def _known(context: RequestContext, key: IdempotencyKey | None) -> Receipt | None:
     """What was answered to this key before. Raises KeyReusedError if that was another request."""
     if key is None:
         return None
-    known = await call.service.note(lambda reader: find_key(reader, key.scope))
+    known = await context.service.note(lambda reader: find_key(reader, key.scope))
     if known is None:
         return None
     if known.fingerprint != key.fingerprint:
-        raise KeyReusedError(key.key)
+        raise IdempotencyKeyReusedError(key.key)
     return Receipt(None, known.command_id, known.position, known.answer)
 
 
-def _replayed(receipt: Receipt, line: UUID) -> tuple[StoredAnswer, RawHeaders]:
+def _replayed(receipt: Receipt, line: UUID) -> tuple[StoredResponse, RawHeaders]:
     assert receipt.replayed is not None
-    happened("queue.idempotency_reuse", restaurantId=line, commandId=receipt.command_id)
-    return receipt.replayed, told_by(receipt)
+    log_event("queue.idempotency_reuse", restaurantId=line, commandId=receipt.command_id)
+    return receipt.replayed, receipt_headers(receipt)
 
 
-def _tell(served: Served, seconds: float) -> None:
+def _tell(served: TicketResult, seconds: float) -> None:
     ticket = served.ticket
-    happened(
+    log_event(
         "queue.created",
         restaurantId=ticket.restaurant_id,
         entryId=ticket.id,

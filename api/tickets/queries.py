@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from daybook.api.endpoints.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
-from daybook.api.endpoints.query import DatabaseRead
+from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import bad_request, read_id
 from daybook.api.jobs.queries import PageCursor
@@ -115,7 +115,7 @@ async def with_guests(
     if not caller.scope & (STAFF | ADMIN):
         return [unnamed_json(standing_json(one), one.ticket.guest.subject_id) for one in standings]
     guests = [one.ticket.guest for one in standings]
-    opened = await service.guests.open_each([(one.subject_id, one.sealed) for one in guests])
+    opened = await service.guests.decrypt_each([(one.subject_id, one.sealed) for one in guests])
     return [
         staff_json(standing_json(one), one.ticket.guest.subject_id, guest)
         for one, guest in zip(standings, opened, strict=True)
@@ -139,11 +139,11 @@ def _was_at(slug: str, ticket: Ticket) -> bool:
 
 
 routes: list[Route] = [
-    DatabaseRead(
+    DatabaseQueryEndpoint(
         "/api/restaurants/{slug}/tickets",
         list_tickets,
         scope=STAFF | AUDITOR,
         parameters=TicketListing,
     ).route,
-    DatabaseRead("/api/restaurants/{slug}/tickets/{id}", get_ticket, scope=PUBLIC).route,
+    DatabaseQueryEndpoint("/api/restaurants/{slug}/tickets/{id}", get_ticket, scope=PUBLIC).route,
 ]

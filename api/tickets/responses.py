@@ -10,7 +10,7 @@ from uuid import UUID
 
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.runtime.guest_encryption import GuestDetails
-from daybook.domain.tickets.commands import Served
+from daybook.domain.tickets.commands import TicketResult
 from daybook.domain.tickets.restaurant import Call, Reset, Restaurant, Wait, wait_at
 from daybook.domain.tickets.ticket import Ticket, TicketStatus
 from daybook.projections.tickets.ticket_list import Standing
@@ -141,7 +141,7 @@ def wait_json(wait: Wait) -> WaitJSON:
     return {"minutesLow": wait.minutes_low, "minutesHigh": wait.minutes_high}
 
 
-def served_json(served: Served) -> TicketJSON:
+def served_json(served: TicketResult) -> TicketJSON:
     """Who has just come to the end of a line stands where they joined it; where somebody stands
     who came back, only the line itself knows."""
     ticket = served.ticket

@@ -9,8 +9,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, Call, Write, stored
-from daybook.api.endpoints.query import DatabaseRead
+from daybook.api.endpoints.command import Body, CommandEndpoint, RequestContext, stored
+from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.problems import problem_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import bad_request
@@ -22,7 +22,7 @@ from daybook.domain.errors import NotFoundError, Refusal
 from daybook.domain.patterns import whole
 from daybook.domain.tickets.commands import ChangeRestaurant, OpenedRestaurant, OpenRestaurant
 from daybook.domain.tickets.restaurant import Profile, Reset, Restaurant
-from daybook.eventlog.origin import StoredAnswer
+from daybook.eventlog.origin import StoredResponse
 from daybook.projections.page_cursor import BadCursorError, read_cursor, write_cursor
 from daybook.projections.tickets.restaurants import one_restaurant, read_restaurants
 from daybook.projections.tickets.ticket_list import next_tokens
@@ -102,7 +102,7 @@ class Place(Struct, frozen=True):
     restaurant: str
 
 
-def open_(body: NewRestaurant, _call: Call) -> OpenRestaurant:
+def open_(body: NewRestaurant, _call: RequestContext) -> OpenRestaurant:
     """Open a restaurant."""
     profile = Profile(
         name=body.name,
@@ -115,10 +115,10 @@ def open_(body: NewRestaurant, _call: Call) -> OpenRestaurant:
     return OpenRestaurant(slug=body.slug, profile=profile)
 
 
-def change(body: RestaurantChange, call: Call) -> ChangeRestaurant:
+def change(body: RestaurantChange, context: RequestContext) -> ChangeRestaurant:
     """Change how a restaurant runs its line. Tickets that were given stay as they are."""
     return ChangeRestaurant(
-        slug=slug_of(call),
+        slug=slug_of(context),
         name=body.name,
         token_prefix=body.token_prefix,
         minutes_per_party=body.average_minutes_per_party,
@@ -140,16 +140,16 @@ def was_opened(opened: OpenedRestaurant) -> RestaurantAnswer:
     return changed(opened.restaurant)
 
 
-class OpenEndpoint(Write[NewRestaurant, OpenedRestaurant]):
+class OpenEndpoint(CommandEndpoint[NewRestaurant, OpenedRestaurant]):
     """Answers 200 when there was that very restaurant before."""
 
     also = (HTTPStatus.OK,)
 
-    def render(self, outcome: OpenedRestaurant | Refusal) -> StoredAnswer:
+    def render(self, outcome: OpenedRestaurant | Refusal) -> StoredResponse:
         if isinstance(outcome, Refusal):
             return stored(problem_of(outcome))
         status = HTTPStatus.CREATED if outcome.is_new else HTTPStatus.OK
-        return StoredAnswer(status, orjson.dumps(was_opened(outcome)))
+        return StoredResponse(status, orjson.dumps(was_opened(outcome)))
 
 
 async def list_restaurants(asked: RestaurantListing, request: Request) -> RestaurantPageAnswer:
@@ -194,8 +194,8 @@ async def read_restaurant(request: Request) -> Restaurant:
     return restaurant
 
 
-def slug_of(call: Call) -> str:
-    return read_slug(call.scope["path_params"]["slug"])
+def slug_of(context: RequestContext) -> str:
+    return read_slug(context.scope["path_params"]["slug"])
 
 
 def read_slug(text: str) -> str:
@@ -224,7 +224,7 @@ OPEN = OpenEndpoint(
     shape=was_opened,
     status=HTTPStatus.CREATED,
 )
-CHANGE = Write(
+CHANGE = CommandEndpoint(
     "PATCH",
     "/api/restaurants/{slug}",
     takes=RestaurantChange,
@@ -236,9 +236,9 @@ CHANGE = Write(
 routes: list[Route] = [
     OPEN.route,
     CHANGE.route,
-    DatabaseRead(
+    DatabaseQueryEndpoint(
         "/api/restaurants", list_restaurants, scope=STAFF | AUDITOR, parameters=RestaurantListing
     ).route,
-    DatabaseRead("/api/restaurants/{slug}", get_restaurant, scope=PUBLIC).route,
-    DatabaseRead("/api/restaurants/{slug}/board", board, scope=PUBLIC).route,
+    DatabaseQueryEndpoint("/api/restaurants/{slug}", get_restaurant, scope=PUBLIC).route,
+    DatabaseQueryEndpoint("/api/restaurants/{slug}/board", board, scope=PUBLIC).route,
 ]

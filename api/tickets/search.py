@@ -9,7 +9,7 @@ import orjson
 from msgspec import Meta
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, Call, Endpoint, RawHeaders
+from daybook.api.endpoints.command import Body, RawHeaders, RequestContext, WriteEndpoint
 from daybook.api.http.phone_numbers import WRITTEN_CHARACTERS_MAX, normalised
 from daybook.api.keys.access import STAFF
 from daybook.api.tickets.queries import with_guests
@@ -17,7 +17,7 @@ from daybook.api.tickets.responses import StaffTicketJSON
 from daybook.api.tickets.restaurants import PAGE_MAX, PAGE_USUAL, slug_of
 from daybook.domain.errors import NotFoundError
 from daybook.domain.tickets.restaurant import Restaurant
-from daybook.eventlog.origin import StoredAnswer
+from daybook.eventlog.origin import StoredResponse
 from daybook.projections.tickets.restaurants import one_restaurant
 from daybook.projections.tickets.ticket_list import Standing, tickets_of_guest
 
@@ -37,7 +37,7 @@ def found(tickets: list[StaffTicketJSON]) -> FoundTicketsAnswer:
     return {"tickets": tickets}
 
 
-class TicketSearch(Endpoint[SearchBody]):
+class TicketSearch(WriteEndpoint[SearchBody]):
     """A number that is not known here, or whose guest was erased, has no tickets."""
 
     summary = "Find a guest's tickets by mobile number: all there ever were, newest first."
@@ -45,28 +45,30 @@ class TicketSearch(Endpoint[SearchBody]):
     headers: ClassVar[Mapping[str, Any]] = {}
     problems = (HTTPStatus.NOT_FOUND,)
 
-    async def answer(self, call: Call, body: bytes) -> tuple[StoredAnswer, RawHeaders]:
-        asked = self.read(call, body)
-        restaurant = await self._restaurant(call)
-        number = normalised(asked.mobile_number, calling_code=call.settings.calling_code)
-        subject_id = await call.service.guests.find(restaurant.id, number)
-        standings = await self._tickets(call, restaurant, subject_id, asked.limit)
-        tickets = await with_guests(call.service, standings, call.caller)
-        return StoredAnswer(HTTPStatus.OK, orjson.dumps(found(tickets))), []
+    async def answer(
+        self, context: RequestContext, body: bytes
+    ) -> tuple[StoredResponse, RawHeaders]:
+        asked = self.read(context, body)
+        restaurant = await self._restaurant(context)
+        number = normalised(asked.mobile_number, calling_code=context.settings.calling_code)
+        subject_id = await context.service.guests.find(restaurant.id, number)
+        standings = await self._tickets(context, restaurant, subject_id, asked.limit)
+        tickets = await with_guests(context.service, standings, context.caller)
+        return StoredResponse(HTTPStatus.OK, orjson.dumps(found(tickets))), []
 
-    async def _restaurant(self, call: Call) -> Restaurant:
-        slug = slug_of(call)
-        restaurant = await call.service.read(lambda reader: one_restaurant(reader, slug))
-        if restaurant is None or not call.caller.bounds.sees(restaurant):
+    async def _restaurant(self, context: RequestContext) -> Restaurant:
+        slug = slug_of(context)
+        restaurant = await context.service.read(lambda reader: one_restaurant(reader, slug))
+        if restaurant is None or not context.caller.bounds.sees(restaurant):
             raise NotFoundError("restaurant", slug)
         return restaurant
 
     async def _tickets(
-        self, call: Call, restaurant: Restaurant, subject_id: UUID | None, limit: int
+        self, context: RequestContext, restaurant: Restaurant, subject_id: UUID | None, limit: int
     ) -> Sequence[Standing]:
         if subject_id is None:
             return []
-        return await call.service.read(
+        return await context.service.read(
             lambda reader: tickets_of_guest(reader, restaurant, subject_id, limit=limit)
         )
 

@@ -16,11 +16,19 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, Call, Nothing, RawHeaders, Write, stored, told_by
+from daybook.api.endpoints.command import (
+    Body,
+    CommandEndpoint,
+    EmptyBody,
+    RawHeaders,
+    RequestContext,
+    receipt_headers,
+    stored,
+)
 from daybook.api.http.problems import KNOWN_ERRORS, BadInputError, problem_of
 from daybook.api.keys.access import PUBLIC, STAFF
 from daybook.api.runtime.service import Service
-from daybook.api.telemetry.structured_log import happened
+from daybook.api.telemetry.structured_log import log_event
 from daybook.api.tickets.queries import TicketAnswer
 from daybook.api.tickets.responses import StaffTicketJSON, served_json, staff_json, wait_json
 from daybook.api.tickets.restaurants import PLAIN_PATTERN, Slug, slug_of
@@ -30,17 +38,17 @@ from daybook.domain.tickets.commands import (
     CallNext,
     CallTicket,
     CancelTicket,
-    MissTicket,
+    MarkNoShow,
     RecallTicket,
     ReturnTicket,
     SeatTicket,
-    Served,
+    TicketResult,
     TransferTicket,
 )
 from daybook.domain.tickets.restaurant import restaurant_id
 from daybook.domain.tickets.ticket import ID_VERSION, TicketStatus
 from daybook.eventlog.errors import NoGuestKeyError, UnavailableError
-from daybook.eventlog.origin import Origin, StoredAnswer
+from daybook.eventlog.origin import Origin, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 from daybook.projections.tickets.ticket_list import one_ticket
 
@@ -75,50 +83,50 @@ class StaffTicketAnswer(TypedDict):
     ticket: StaffTicketJSON
 
 
-def call_next(body: NextCall, call: Call) -> CallNext:
+def call_next(body: NextCall, context: RequestContext) -> CallNext:
     """Call whoever is first in the line; 204 when nobody waits."""
-    return CallNext(slug=slug_of(call), desk=body.desk, after_token=body.after_token)
+    return CallNext(slug=slug_of(context), desk=body.desk, after_token=body.after_token)
 
 
-def call_one(body: CallOf, call: Call) -> CallTicket:
+def call_one(body: CallOf, context: RequestContext) -> CallTicket:
     """Call this guest, out of turn."""
-    return CallTicket(slug=slug_of(call), ticket_id=ticket_id_of(call), desk=body.desk)
+    return CallTicket(slug=slug_of(context), ticket_id=ticket_id_of(context), desk=body.desk)
 
 
-def recall(body: CallOf, call: Call) -> RecallTicket:
+def recall(body: CallOf, context: RequestContext) -> RecallTicket:
     """Call a guest once more who was called and has not come."""
-    return RecallTicket(slug=slug_of(call), ticket_id=ticket_id_of(call), desk=body.desk)
+    return RecallTicket(slug=slug_of(context), ticket_id=ticket_id_of(context), desk=body.desk)
 
 
-def seat(_: Nothing, call: Call) -> SeatTicket:
+def seat(_: EmptyBody, context: RequestContext) -> SeatTicket:
     """The guest has a table."""
-    return SeatTicket(slug=slug_of(call), ticket_id=ticket_id_of(call))
+    return SeatTicket(slug=slug_of(context), ticket_id=ticket_id_of(context))
 
 
-def miss(_: Nothing, call: Call) -> MissTicket:
+def miss(_: EmptyBody, context: RequestContext) -> MarkNoShow:
     """The guest was called and did not show up."""
-    return MissTicket(slug=slug_of(call), ticket_id=ticket_id_of(call))
+    return MarkNoShow(slug=slug_of(context), ticket_id=ticket_id_of(context))
 
 
-def return_(_: Nothing, call: Call) -> ReturnTicket:
+def return_(_: EmptyBody, context: RequestContext) -> ReturnTicket:
     """Back into the line, to the guest's old place."""
-    return ReturnTicket(slug=slug_of(call), ticket_id=ticket_id_of(call))
+    return ReturnTicket(slug=slug_of(context), ticket_id=ticket_id_of(context))
 
 
-def cancel(body: Cancellation, call: Call) -> CancelTicket:
+def cancel(body: Cancellation, context: RequestContext) -> CancelTicket:
     """The guest does not want to wait any longer."""
-    return CancelTicket(slug=slug_of(call), ticket_id=ticket_id_of(call), reason=body.reason)
+    return CancelTicket(slug=slug_of(context), ticket_id=ticket_id_of(context), reason=body.reason)
 
 
-def transfer(body: Transfer, call: Call) -> TransferTicket:
+def transfer(body: Transfer, context: RequestContext) -> TransferTicket:
     """To the end of another restaurant's line, under a token of that one."""
     return TransferTicket(
-        slug=slug_of(call), ticket_id=ticket_id_of(call), to_slug=body.to_restaurant
+        slug=slug_of(context), ticket_id=ticket_id_of(context), to_slug=body.to_restaurant
     )
 
 
-def ticket_id_of(call: Call) -> UUID:
-    ticket_id = call.id
+def ticket_id_of(context: RequestContext) -> UUID:
+    ticket_id = context.id
     if ticket_id.version != ID_VERSION:
         raise BadInputError(
             HTTPStatus.NOT_FOUND, NotFoundError.code, str(NotFoundError("ticket", ticket_id))
@@ -126,60 +134,66 @@ def ticket_id_of(call: Call) -> UUID:
     return ticket_id
 
 
-def shown(served: Served) -> StaffTicketAnswer:
+def shown(served: TicketResult) -> StaffTicketAnswer:
     """As it is kept, without the guest: who that is, is added when it is sent."""
     return {"ticket": staff_json(served_json(served), served.ticket.guest.subject_id, None)}
 
 
-def shown_to_all(served: Served) -> TicketAnswer:
+def shown_to_all(served: TicketResult) -> TicketAnswer:
     """For guests, who cancel by themselves."""
     return {"ticket": served_json(served)}
 
 
-class DeskWrite(Write[B, Any], Generic[B]):
+class DeskWrite(CommandEndpoint[B, Any], Generic[B]):
     """One command about a restaurant's line."""
 
     @property
     def is_for_staff(self) -> bool:
         return self.answers is shown
 
-    def key(self, call: Call, value: B) -> IdempotencyKey | None:
+    def key(self, context: RequestContext, value: B) -> IdempotencyKey | None:
         """Of this restaurant alone: another's key leads nowhere, whatever it is."""
-        key = super().key(call, value)
+        key = super().key(context, value)
         if key is None:
             return None
         # With the space, it is a key that no client can send.
-        return replace(key, key=f"{key.key} {restaurant_id(slug_of(call))}")
+        return replace(key, key=f"{key.key} {restaurant_id(slug_of(context))}")
 
-    async def hand_over(
-        self, call: Call, command: Command[Any], origin: Origin, key: IdempotencyKey | None
-    ) -> tuple[StoredAnswer, RawHeaders]:
+    async def submit(
+        self,
+        context: RequestContext,
+        command: Command[Any],
+        origin: Origin,
+        key: IdempotencyKey | None,
+    ) -> tuple[StoredResponse, RawHeaders]:
         began = time.monotonic()
         try:
-            receipt = await call.submit(command, origin, key)
+            receipt = await context.submit(command, origin, key)
             if receipt.replayed is None and receipt.answer is not None:
                 _tell(receipt.answer, time.monotonic() - began)
             answer = receipt.replayed or self.render(receipt.answer)
             if self.is_for_staff:
-                answer = await _with_guest(call.service, answer, receipt.answer)
-            return answer, told_by(receipt)
+                answer = await _with_guest(context.service, answer, receipt.answer)
+            return answer, receipt_headers(receipt)
         except KNOWN_ERRORS as error:
             headers = [(b"daybook-command-id", str(origin.command_id).encode())]
             return self.refused(error, headers)
 
-    def render(self, outcome: Served | Refusal | None) -> StoredAnswer:
+    def render(self, outcome: TicketResult | Refusal | None) -> StoredResponse:
         if isinstance(outcome, Refusal):
             return stored(problem_of(outcome))
         if outcome is None:
-            return StoredAnswer(HTTPStatus.NO_CONTENT, b"")
-        return StoredAnswer(self.status, orjson.dumps(self.answers(outcome)))
+            return StoredResponse(HTTPStatus.NO_CONTENT, b"")
+        return StoredResponse(self.status, orjson.dumps(self.answers(outcome)))
 
 
 class NextWrite(DeskWrite[NextCall]):
     also = (HTTPStatus.NO_CONTENT,)
 
 
-async def _with_guest(service: Service, answer: StoredAnswer, fresh: Served | None) -> StoredAnswer:
+async def _with_guest(
+    service: Service, answer: StoredResponse, fresh: TicketResult | None
+) -> StoredResponse:
     """What only the staff may see, and what only the line knows: where a guest stands who came
     back. What was decided is told even if that cannot be read: whoever is told of a failure
     instead would call the next guest."""
@@ -195,12 +209,12 @@ async def _with_guest(service: Service, answer: StoredAnswer, fresh: Served | No
             if standing.wait is not None and told["status"] == TicketStatus.WAITING:
                 told |= {"position": standing.position, "estimatedWait": wait_json(standing.wait)}
             guest = standing.ticket.guest
-        (opened,) = await service.guests.open_each([(guest.subject_id, guest.sealed)])
+        (opened,) = await service.guests.decrypt_each([(guest.subject_id, guest.sealed)])
         told["guest"] = opened and {"name": opened.name, "mobileNumber": opened.mobile_number}
-    return StoredAnswer(answer.status, orjson.dumps({"ticket": told}))
+    return StoredResponse(answer.status, orjson.dumps({"ticket": told}))
 
 
-def _tell(served: Served, seconds: float) -> None:
+def _tell(served: TicketResult, seconds: float) -> None:
     ticket, was = served.ticket, served.was
     about = {
         "restaurantId": ticket.restaurant_id,
@@ -209,9 +223,9 @@ def _tell(served: Served, seconds: float) -> None:
     }
     if ticket.status is TicketStatus.CALLED:
         duration = round(seconds * 1000, 1)
-        happened("queue.called", **about, desk=ticket.desk, duration=duration)
+        log_event("queue.called", **about, desk=ticket.desk, duration=duration)
     if was is not ticket.status:
-        happened("queue.status_changed", **about, **{"from": was, "to": ticket.status})
+        log_event("queue.status_changed", **about, **{"from": was, "to": ticket.status})
 
 
 LINE = "/api/restaurants/{slug}"
@@ -224,12 +238,12 @@ CALL = DeskWrite("POST", f"{TICKET}/call", takes=CallOf, scope=STAFF, command=ca
 RECALL = DeskWrite(
     "POST", f"{TICKET}/recall", takes=CallOf, scope=STAFF, command=recall, shape=shown
 )
-SEAT = DeskWrite("POST", f"{TICKET}/seat", takes=Nothing, scope=STAFF, command=seat, shape=shown)
+SEAT = DeskWrite("POST", f"{TICKET}/seat", takes=EmptyBody, scope=STAFF, command=seat, shape=shown)
 NO_SHOW = DeskWrite(
-    "POST", f"{TICKET}/no-show", takes=Nothing, scope=STAFF, command=miss, shape=shown
+    "POST", f"{TICKET}/no-show", takes=EmptyBody, scope=STAFF, command=miss, shape=shown
 )
 RETURN = DeskWrite(
-    "POST", f"{TICKET}/return", takes=Nothing, scope=STAFF, command=return_, shape=shown
+    "POST", f"{TICKET}/return", takes=EmptyBody, scope=STAFF, command=return_, shape=shown
 )
 CANCEL = DeskWrite(
     "POST", f"{TICKET}/cancel", takes=Cancellation, scope=PUBLIC, command=cancel, shape=shown_to_all

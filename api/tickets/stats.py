@@ -7,7 +7,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseRead
+from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import bad_request
 from daybook.api.keys.access import AUDITOR, STAFF, sees
@@ -100,7 +100,7 @@ def _minutes(seconds: float) -> float:
 
 
 routes: list[Route] = [
-    DatabaseRead(
+    DatabaseQueryEndpoint(
         "/api/restaurants/{slug}/figures",
         get_figures,
         scope=STAFF | AUDITOR,

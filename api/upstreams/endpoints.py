@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseRead
+from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import bad_request, read_name_of
 from daybook.api.http.timestamps import Moment, moment
@@ -171,9 +171,9 @@ def _after(cursor: str | None) -> UUID:
 
 
 routes: list[Route] = [
-    DatabaseRead("/api/upstreams", list_upstreams, scope=AUDITOR).route,
-    DatabaseRead("/api/upstreams/{name}", get_upstream, scope=AUDITOR).route,
-    DatabaseRead(
+    DatabaseQueryEndpoint("/api/upstreams", list_upstreams, scope=AUDITOR).route,
+    DatabaseQueryEndpoint("/api/upstreams/{name}", get_upstream, scope=AUDITOR).route,
+    DatabaseQueryEndpoint(
         "/api/upstreams/{name}/records", list_records, scope=AUDITOR, parameters=RecordListing
     ).route,
 ]

@@ -136,7 +136,7 @@ class Page:
         return declare(route, PUBLIC)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        token = scope["app"].door.form_token(scope)
+        token = scope["app"].authenticator.form_token(scope)
         caching = FOR_ONE_BROWSER if token else ASK_EACH_TIME
         response = answer(Request(scope), web().page(self.name, token), caching)
         response.headers["vary"] = "Cookie"

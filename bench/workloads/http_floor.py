@@ -15,7 +15,12 @@ from starlette.routing import Route
 
 from daybook.api.app import App
 from daybook.api.clock import now
-from daybook.api.endpoints.command import Call, RawHeaders, Write, told_by
+from daybook.api.endpoints.command import (
+    CommandEndpoint,
+    RawHeaders,
+    RequestContext,
+    receipt_headers,
+)
 from daybook.api.http.problems import JSONAnswer
 from daybook.api.keys.access import PUBLIC, declare
 from daybook.api.orders.commands import NewOrder, create, created
@@ -26,14 +31,18 @@ from daybook.api.settings.settings import Settings
 from daybook.domain.command import Command
 from daybook.domain.orders.commands import CreateOrder
 from daybook.domain.orders.order import Order, OrderStatus
-from daybook.eventlog.origin import Origin, Receipt, StoredAnswer
+from daybook.eventlog.origin import Origin, Receipt, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 
 
-class Floor(Write[NewOrder, Order]):
-    async def hand_over(
-        self, _call: Call, command: Command[Order], origin: Origin, _key: IdempotencyKey | None
-    ) -> tuple[StoredAnswer, RawHeaders]:
+class Floor(CommandEndpoint[NewOrder, Order]):
+    async def submit(
+        self,
+        _call: RequestContext,
+        command: Command[Order],
+        origin: Origin,
+        _key: IdempotencyKey | None,
+    ) -> tuple[StoredResponse, RawHeaders]:
         assert isinstance(command, CreateOrder)
         at = now()
         order = Order(
@@ -47,7 +56,7 @@ class Floor(Write[NewOrder, Order]):
             created_at=at,
             updated_at=at,
         )
-        return self.render(order), told_by(Receipt(order, origin.command_id, 1))
+        return self.render(order), receipt_headers(Receipt(order, origin.command_id, 1))
 
 
 async def plain(request: Request) -> Response:

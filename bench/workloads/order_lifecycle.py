@@ -11,18 +11,18 @@ import uvloop
 from uuid_utils.compat import uuid7
 
 from bench.harness.rounds import Round
-from daybook.domain.command import Command, Together
+from daybook.domain.command import AllOrNothing, Command
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.orders.claim import CompletedVia
 from daybook.domain.orders.commands import ClaimOrder, CompleteOrder, CreateBot, CreateOrder
 from daybook.domain.orders.order import Order, OrderKind
 from daybook.eventlog.codec import EventMapper
-from daybook.eventlog.gc_tuning import spare_the_collector
+from daybook.eventlog.gc_tuning import tune_gc
 from daybook.eventlog.origin import Origin, Receipt
 from daybook.eventlog.postgres.connections import writer_conninfo
-from daybook.eventlog.postgres.pipeline import Link
+from daybook.eventlog.postgres.pipeline import Pipeline
 from daybook.eventlog.writing.batch import Batch
-from daybook.eventlog.writing.batch_needs import Submission
+from daybook.eventlog.writing.batch_needs import SubmittedCommand
 from daybook.eventlog.writing.committer import Committer
 from daybook.projections.registry import LIVE_TABLES
 
@@ -47,13 +47,13 @@ async def committer(conninfo: str, lanes: int) -> AsyncIterator[Submit]:
 async def transaction_per_command(conninfo: str) -> AsyncIterator[Submit]:
     """The same code without the committer: a pool, and a transaction for every command."""
 
-    links = [await Link.open(writer_conninfo(conninfo)) for _ in range(POOL_SIZE)]
-    pool: asyncio.LifoQueue[Link] = asyncio.LifoQueue()
+    links = [await Pipeline.open(writer_conninfo(conninfo)) for _ in range(POOL_SIZE)]
+    pool: asyncio.LifoQueue[Pipeline] = asyncio.LifoQueue()
     for link in links:
         pool.put_nowait(link)
 
     async def submit(command: Command[Any], asked: Origin) -> Receipt:
-        batch = Batch([Submission(command, asked)], LIVE_TABLES, MAPPER)
+        batch = Batch([SubmittedCommand(command, asked)], LIVE_TABLES, MAPPER)
         link = await pool.get()
         try:
             await batch.run(link)
@@ -101,7 +101,7 @@ async def batched_life_cycles(submit: Submit, size: int, seconds: float) -> Roun
     """One caller that creates, claims and completes `size` orders at a time."""
 
     async def together(commands: Sequence[Command[Any]]) -> list[Any]:
-        answers: list[Any] = (await submit(Together(commands), origin())).answer
+        answers: list[Any] = (await submit(AllOrNothing(commands), origin())).answer
         return answers
 
     bots: list[UUID] = [uuid7() for _ in range(size)]
@@ -126,5 +126,5 @@ def _completion(order: Order) -> CompleteOrder:
 
 
 def run(round_: Coroutine[Any, Any, Round]) -> Round:
-    spare_the_collector()  # As the service does when it has started.
+    tune_gc()  # As the service does when it has started.
     return uvloop.run(round_)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from daybook.audit.entries import Source
     from daybook.audit.invariant import Case
     from daybook.audit.service_database import Derivation, Service
-    from daybook.cli.main import Choice
+    from daybook.cli.main import CliContext
 
 FILE = click.Path(dir_okay=False, path_type=Path)
 INSTANT = click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%dT%H:%M:%S.%f%z"])
@@ -51,7 +51,7 @@ def audit_group() -> None:
 @click.option("--strict", is_flag=True, help="What could not be judged counts as broken.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each invariant.")
 @click.pass_obj
-def check_command(choice: "Choice", /, export: Path | None, **options: Any) -> None:
+def check_command(context: "CliContext", /, export: Path | None, **options: Any) -> None:
     """Each invariant is valid, invalid, or unknown where nothing was seen that it is about.
 
     Exit code 0 when none is invalid, 1 when one is, 2 when nothing could be checked.
@@ -63,7 +63,7 @@ def check_command(choice: "Choice", /, export: Path | None, **options: Any) -> N
     try:
         if export is not None:
             sys.exit(_check(ExportFile(export), None, **options))
-        with _open_service(choice) as service:
+        with _open_service(context) as service:
             sys.exit(_check(service, service, **options))
     except (UnreadableError, OperationalError) as error:
         say(str(error))
@@ -99,28 +99,28 @@ def _case(
     faults_until: datetime | None,
     **_others: Any,
 ) -> "Case":
-    from daybook.audit.client_records import Witnesses
+    from daybook.audit.client_records import ClientRecords
     from daybook.audit.entries import Earlier, ExportFile
     from daybook.audit.invariant import Case
-    from daybook.audit.replayed_state import LONG_AGO, World
+    from daybook.audit.replayed_state import LONG_AGO, ReplayedState
 
-    world = World()
+    world = ReplayedState()
     return Case(
         world=world,
         service=service,
         earlier=Earlier(ExportFile(earlier)) if earlier else None,
-        witnesses=Witnesses(world.memory, receipts, history) if receipts or history else None,
+        witnesses=ClientRecords(world.memory, receipts, history) if receipts or history else None,
         calm_since=faults_until or LONG_AGO,
     )
 
 
 @contextmanager
-def _open_service(choice: "Choice") -> "Iterator[Service]":
+def _open_service(context: "CliContext") -> "Iterator[Service]":
     from daybook.audit.service_database import Kept, Service
     from daybook.eventlog.postgres.connections import reader_conninfo
     from daybook.projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 
-    with choice.conninfo(say) as database:
+    with context.conninfo(say) as database:
         conninfo = reader_conninfo(database)
         derive = partial(derive_anew, conninfo)
         kept = Kept(

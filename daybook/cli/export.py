@@ -15,7 +15,7 @@ from daybook.eventlog.postgres.connections import connect_in_thread, reader_conn
 from daybook.eventlog.transfer.export import Sink, export_file, export_to, settled_upto
 
 if TYPE_CHECKING:
-    from daybook.cli.main import Choice
+    from daybook.cli.main import CliContext
 
 STOPPED = 2
 
@@ -27,10 +27,10 @@ class Screen(Sink):
         write_lines(lines)
 
 
-def export(choice: "Choice", path: Path, *, after: int, upto: int | None) -> None:
+def export(context: "CliContext", path: Path, *, after: int, upto: int | None) -> None:
     to_output = str(path) == "-"
     try:
-        with choice.conninfo(say) as conninfo, log_sentences(conninfo), quiet_end():
+        with context.conninfo(say) as conninfo, log_sentences(conninfo), quiet_end():
             _export(conninfo, None if to_output else path, after, upto)
     except Stop:
         how = "" if to_output else ": the same command goes on from here"

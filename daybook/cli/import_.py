@@ -23,7 +23,7 @@ from daybook.projections.rebuild.errors import RebuildError
 from daybook.projections.rebuild.refill import DERIVED_TABLES, refill
 
 if TYPE_CHECKING:
-    from daybook.cli.main import Choice
+    from daybook.cli.main import CliContext
 
 BAD_FILE = 1
 STOPPED = 2
@@ -35,8 +35,8 @@ HOW_TO_GO_ON = (
 _MAPPER = EventMapper(DECIDERS)
 
 
-def import_file(choice: "Choice", path: Path) -> None:
-    with _database(choice) as conninfo, _reading(path):
+def import_file(context: "CliContext", path: Path) -> None:
+    with _database(context) as conninfo, _reading(path):
         try:
             with closing(connect_in_thread(owner_conninfo(conninfo))) as connection:
                 progress = _import_lines(Import(connection, _MAPPER), path)
@@ -48,9 +48,9 @@ def import_file(choice: "Choice", path: Path) -> None:
     say(f"{path}: {progress.lines_count:,} events, up to position {progress.position}.")
 
 
-def discard_import(choice: "Choice") -> None:
+def discard_import(context: "CliContext") -> None:
     with (
-        _database(choice) as conninfo,
+        _database(context) as conninfo,
         closing(connect_in_thread(owner_conninfo(conninfo))) as connection,
     ):
         is_dropped = Import(connection, _MAPPER).discard(DERIVED_TABLES)
@@ -77,9 +77,9 @@ async def _derive(conninfo: str, position: int) -> None:
 
 
 @contextmanager
-def _database(choice: "Choice") -> Iterator[str]:
+def _database(context: "CliContext") -> Iterator[str]:
     try:
-        with choice.conninfo(say) as conninfo, clear_sentences(conninfo):
+        with context.conninfo(say) as conninfo, clear_sentences(conninfo):
             prepare(conninfo)
             yield conninfo
     except psycopg.errors.InsufficientPrivilege as error:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from psycopg import AsyncConnection
     from psycopg.rows import TupleRow
 
-    from daybook.cli.main import Choice
+    from daybook.cli.main import CliContext
 
 T = TypeVar("T")
 Look = Callable[["AsyncConnection[TupleRow]"], Awaitable[T]]
@@ -24,7 +24,7 @@ DISK_FREE_PART_MIN = 0.1
 CLOCK_SECONDS_MAX = 1.0
 
 
-def _look(choice: "Choice", query: Look[T]) -> T:
+def _look(context: "CliContext", query: Look[T]) -> T:
     """Lets a query look at the database of the choice."""
     from daybook.api.http.problems import BadInputError
     from daybook.eventlog.errors import SetupError
@@ -34,7 +34,7 @@ def _look(choice: "Choice", query: Look[T]) -> T:
         async with await connect(reader_conninfo(conninfo)) as connection:
             return await query(connection)
 
-    with choice.conninfo(say) as conninfo:
+    with context.conninfo(say) as conninfo:
         try:
             return asyncio.run(look(conninfo))
         except BadInputError as error:
@@ -45,11 +45,11 @@ def _look(choice: "Choice", query: Look[T]) -> T:
 @click.argument("wanted", metavar="ID", type=click.UUID)
 @click.option("--json", "as_json", is_flag=True, help="As the API answers.")
 @click.pass_obj
-def explain_command(choice: "Choice", wanted: Any, as_json: bool) -> None:
+def explain_command(context: "CliContext", wanted: Any, as_json: bool) -> None:
     """Why an order, a bot, a job or a ticket is where it is, and what comes next."""
     from daybook.projections.explain.explain import explain
 
-    told = _look(choice, lambda connection: explain(connection, wanted))
+    told = _look(context, lambda connection: explain(connection, wanted))
     if told is None:
         say(f"There is nothing with the id {wanted}.")
         sys.exit(1)
@@ -76,11 +76,11 @@ def explain_command(choice: "Choice", wanted: Any, as_json: bool) -> None:
 @click.option("--limit", default=500, show_default=True, type=click.IntRange(1, 5000))
 @click.option("--json", "as_json", is_flag=True, help="As the API answers.")
 @click.pass_obj
-def as_of_command(choice: "Choice", when: str, kind: str, limit: int, as_json: bool) -> None:
+def as_of_command(context: "CliContext", when: str, kind: str, limit: int, as_json: bool) -> None:
     """Orders, jobs, tickets … as they were at WHEN: an instant or a position."""
     from daybook.cli.inspect_views import is_future, listed
 
-    then, rows = _look(choice, lambda connection: listed(connection, when, kind, limit))
+    then, rows = _look(context, lambda connection: listed(connection, when, kind, limit))
     if is_future(when):
         say(f"{when} is in the future: this is the present, the end of the log.")
     if as_json:
@@ -108,11 +108,11 @@ SHOWN = {
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(0))
 @click.option("--json", "as_json", is_flag=True)
 @click.pass_obj
-def diff_command(choice: "Choice", first: str, second: str, limit: int, as_json: bool) -> None:
+def diff_command(context: "CliContext", first: str, second: str, limit: int, as_json: bool) -> None:
     """What changed between two moments, each an instant or a position."""
     from daybook.cli.inspect_views import difference, is_future
 
-    told = _look(choice, lambda connection: difference(connection, first, second, limit))
+    told = _look(context, lambda connection: difference(connection, first, second, limit))
     for when in filter(is_future, (first, second)):
         say(f"{when} is in the future: the end of the log was compared.")
     if as_json:
@@ -130,14 +130,14 @@ def diff_command(choice: "Choice", first: str, second: str, limit: int, as_json:
 @click.command("doctor")
 @click.option("--json", "as_json", is_flag=True, help="As the API answers.")
 @click.pass_obj
-def doctor_command(choice: "Choice", as_json: bool) -> None:
+def doctor_command(context: "CliContext", as_json: bool) -> None:
     """Look for what may be wrong, and say what to do. Exit code 1 when something is."""
     from daybook.api.admin.doctor import finding_json
     from daybook.cli.doctor_report import examination_lines
 
-    is_notifying = choice.settings().notify_url is not None
-    findings = _look(choice, lambda connection: _findings(connection, is_notifying))
-    findings += _local_findings(choice)
+    is_notifying = context.settings().notify_url is not None
+    findings = _look(context, lambda connection: _findings(connection, is_notifying))
+    findings += _local_findings(context)
     if as_json:
         _print_json({"findings": [finding_json(finding) for finding in findings]})
     else:
@@ -169,10 +169,10 @@ async def _clock(connection: "AsyncConnection[TupleRow]") -> Any:
     return Finding("clocks", Health.GOOD, "This machine and the database agree on the time.")
 
 
-def _local_findings(choice: "Choice") -> list[Any]:
+def _local_findings(context: "CliContext") -> list[Any]:
     from daybook.projections.doctor.finding import Finding, Health
 
-    settings = choice.settings()
+    settings = context.settings()
     if settings.database_url is not None or not settings.data_dir.exists():
         return []
     usage = shutil.disk_usage(settings.data_dir)

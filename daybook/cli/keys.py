@@ -13,8 +13,8 @@ from daybook.cli.terminal import echo, echo_json, say
 
 # What a command needs is imported when it runs, so that help and mistakes are answered at once.
 if TYPE_CHECKING:
-    from daybook.api.keys.key_admin import Keysmith
-    from daybook.cli.main import Choice
+    from daybook.api.keys.key_admin import ApiKeyAdmin
+    from daybook.cli.main import CliContext
     from daybook.domain.api_keys.key import Key
 
 SCOPE_NAMES = ("client", "client:vip", "bot", "worker", "staff", "auditor", "admin", "cron")
@@ -38,7 +38,7 @@ def keys_group() -> None:
 @click.option("--reason", type=REASON, help="Why; recorded in the log with who did it.")
 @click.pass_obj
 def create_command(
-    choice: "Choice",
+    context: "CliContext",
     /,
     scopes: tuple[str, ...],
     restaurant: str | None,
@@ -64,16 +64,16 @@ def create_command(
         holder=holder,
         reason=reason,
     )
-    _keep(choice, lambda smith: smith.submit(issue))
+    _keep(context, lambda smith: smith.submit(issue))
     _show(text.write())
 
 
 @keys_group.command("list")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each key.")
 @click.pass_obj
-def list_command(choice: "Choice", as_json: bool) -> None:
+def list_command(context: "CliContext", as_json: bool) -> None:
     """List all keys, those that are revoked too."""
-    for key in _keep(choice, lambda smith: smith.keys()):
+    for key in _keep(context, lambda smith: smith.keys()):
         if as_json:
             echo_json(_json(key))
         else:
@@ -93,7 +93,11 @@ def list_command(choice: "Choice", as_json: bool) -> None:
 @click.option("--reason", type=REASON, help="Why; recorded in the log with who did it.")
 @click.pass_obj
 def rotate_command(
-    choice: "Choice", name: str, overlap_hours: float, expires: datetime | None, reason: str | None
+    context: "CliContext",
+    name: str,
+    overlap_hours: float,
+    expires: datetime | None,
+    reason: str | None,
 ) -> None:
     """Give a key another secret, and show it this once. The one before is good for a while."""
     from msgspec import UNSET
@@ -101,8 +105,8 @@ def rotate_command(
     from daybook.api.keys.key_format import new_key_text
     from daybook.domain.api_keys.commands import RotateKey
 
-    async def rotate(smith: "Keysmith") -> str:
-        known = {key.name: key for key in await smith.keys()}
+    async def rotate(admin: "ApiKeyAdmin") -> str:
+        known = {key.name: key for key in await admin.keys()}
         first_scope = known[name].scopes[0] if name in known else SCOPE_NAMES[0]
         text = new_key_text(first_scope, name)
         rotation = RotateKey(
@@ -112,10 +116,10 @@ def rotate_command(
             expires_at=UNSET if expires is None else _utc(expires),
             reason=reason,
         )
-        await smith.submit(rotation)
+        await admin.submit(rotation)
         return text.write()
 
-    _show(_keep(choice, rotate))
+    _show(_keep(context, rotate))
 
 
 @keys_group.command("revoke")
@@ -124,26 +128,26 @@ def rotate_command(
     "--reason", required=True, type=REASON, help="Why; recorded in the log with who did it."
 )
 @click.pass_obj
-def revoke_command(choice: "Choice", name: str, reason: str) -> None:
+def revoke_command(context: "CliContext", name: str, reason: str) -> None:
     """End a key: within a second it opens nothing, anywhere."""
     from daybook.domain.api_keys.commands import RevokeKey
 
-    _keep(choice, lambda smith: smith.submit(RevokeKey(name=name, reason=reason)))
+    _keep(context, lambda smith: smith.submit(RevokeKey(name=name, reason=reason)))
     echo(f"Key {name} is revoked.")
 
 
-def _keep(choice: "Choice", deed: Callable[["Keysmith"], Coroutine[Any, Any, Any]]) -> Any:
+def _keep(context: "CliContext", deed: Callable[["ApiKeyAdmin"], Coroutine[Any, Any, Any]]) -> Any:
     """Does something with the keys of the choice's database."""
-    from daybook.api.keys.key_admin import Keysmith, operator
+    from daybook.api.keys.key_admin import ApiKeyAdmin, operator
     from daybook.api.server.database import prepare
     from daybook.domain.errors import Refusal
     from daybook.eventlog.errors import SetupError, UnavailableError
 
     async def keep(conninfo: str) -> Any:
-        async with Keysmith(conninfo, actor=operator()) as smith:
+        async with ApiKeyAdmin(conninfo, actor=operator()) as smith:
             return await deed(smith)
 
-    with choice.conninfo(say) as conninfo:
+    with context.conninfo(say) as conninfo:
         prepare(conninfo)
         try:
             return asyncio.run(keep(conninfo))

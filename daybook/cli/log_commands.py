@@ -8,7 +8,7 @@ from uuid import UUID
 import click
 
 if TYPE_CHECKING:
-    from daybook.cli.main import Choice
+    from daybook.cli.main import CliContext
 
 POSITION = click.IntRange(0, 2**63 - 1)
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -31,7 +31,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--json", "as_json", is_flag=True, help="As NDJSON, in the form of an export.")
 @click.pass_obj
 def log_command(
-    choice: "Choice",
+    context: "CliContext",
     /,
     topic: str | None,
     aggregate: UUID | None,
@@ -59,7 +59,7 @@ def log_command(
         )
     except BadSearchError as error:
         raise SetupError(str(error)) from error
-    show_log(choice, wanted, **options)
+    show_log(context, wanted, **options)
 
 
 @click.command("export")
@@ -67,21 +67,21 @@ def log_command(
 @click.option("--after", type=POSITION, default=0, help="Only events behind this position.")
 @click.option("--upto", type=POSITION, help="Only events up to this position.")
 @click.pass_obj
-def export_command(choice: "Choice", file: Path, after: int, upto: int | None) -> None:
+def export_command(context: "CliContext", file: Path, after: int, upto: int | None) -> None:
     """Write the log to FILE as NDJSON, compressed if its name ends in .gz; - is the output.
 
     A file that is there already is continued: after an interruption, or with what happened since.
     """
     from daybook.cli.export import export
 
-    export(choice, file, after=after, upto=upto)
+    export(context, file, after=after, upto=upto)
 
 
 @click.command("import")
 @click.argument("file", metavar="FILE", type=FILE, required=False)
 @click.option("--discard", is_flag=True, help="Drop what an interrupted import has brought in.")
 @click.pass_obj
-def import_command(choice: "Choice", file: Path | None, discard: bool) -> None:
+def import_command(context: "CliContext", file: Path | None, discard: bool) -> None:
     """Read an export into an empty log, and derive everything else from it.
 
     After an interruption, the same command goes on from there. The service does not start before
@@ -92,9 +92,9 @@ def import_command(choice: "Choice", file: Path | None, discard: bool) -> None:
     if discard == (file is not None):
         raise click.UsageError("Name a FILE, or say --discard.")
     if file is None:
-        discard_import(choice)
+        discard_import(context)
     else:
-        import_file(choice, file)
+        import_file(context, file)
 
 
 COMMANDS = (log_command, export_command, import_command)

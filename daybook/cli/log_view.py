@@ -17,7 +17,7 @@ from daybook.api.server.signals import Stop
 from daybook.cli.event_table import Pretty
 from daybook.cli.terminal import say, write_lines
 from daybook.eventlog.errors import SetupError, StandbyError
-from daybook.eventlog.notifier import Wake, Wakeups
+from daybook.eventlog.notifier import Listener, Notifier
 from daybook.eventlog.postgres.connections import connect, cut_off, reader_conninfo
 from daybook.eventlog.reading.epochs import Place, common_position, enter_epoch
 from daybook.eventlog.reading.follower import POLL_SECONDS, SETTLING_SECONDS
@@ -26,7 +26,7 @@ from daybook.eventlog.transfer.ndjson import PAGE_ROWS_MAX, Walk, Wanted, read_p
 from daybook.projections.time_travel.log_search import find_span
 
 if TYPE_CHECKING:
-    from daybook.cli.main import Choice
+    from daybook.cli.main import CliContext
 
 # Under load every commit rings; this makes larger pages of them.
 PAUSE_SECONDS = 0.05
@@ -41,7 +41,7 @@ Show = Callable[[Sequence[bytes]], None]
 
 
 def show_log(
-    choice: "Choice",
+    context: "CliContext",
     wanted: Wanted,
     *,
     after: int | None,
@@ -58,10 +58,10 @@ def show_log(
             walk = Walk(wanted, after=span.horizon if from_now else span.after, upto=span.upto)
             left = await _show_pages(connection, walk, show, limit)
         if follow and left != 0:
-            await _follow(choice, conninfo, walk, show, left)
+            await _follow(context, conninfo, walk, show, left)
 
     try:
-        with choice.conninfo(say) as conninfo, log_sentences(conninfo), quiet_end():
+        with context.conninfo(say) as conninfo, log_sentences(conninfo), quiet_end():
             asyncio.run(work(conninfo))
     except Stop:
         # Told to stop before it had begun to follow, which is no less orderly.
@@ -93,17 +93,17 @@ async def _show_pages(
 
 
 async def _follow(
-    choice: "Choice", conninfo: str, walk: Walk, show: Show, left: int | None
+    context: "CliContext", conninfo: str, walk: Walk, show: Show, left: int | None
 ) -> None:
-    async with Wakeups(conninfo) as wakeups:
-        with wakeups.listener() as wake:
+    async with Notifier(conninfo) as notifier:
+        with notifier.listener() as wake:
             following = Following(conninfo, walk, show, left)
             loop = asyncio.get_running_loop()
-            choice.signals.hand_to(lambda: _soon(loop, following.stop, wake))
+            context.signals.hand_to(lambda: _soon(loop, following.stop, wake))
             await following.run(wake)
 
 
-def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[Wake], None], wake: Wake) -> None:
+def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[Listener], None], wake: Listener) -> None:
     loop.call_soon_threadsafe(act, wake)
 
 
@@ -121,7 +121,7 @@ class Following:
         self._is_away = False
         self._stopping = False
 
-    def stop(self, wake: Wake) -> None:
+    def stop(self, wake: Listener) -> None:
         self._stopping = True
         wake.ring()
         asyncio.get_running_loop().call_later(LEAVE_SECONDS, self._leave)
@@ -130,7 +130,7 @@ class Following:
         if self._connection is not None:
             cut_off(self._connection)
 
-    async def run(self, wake: Wake) -> None:
+    async def run(self, wake: Listener) -> None:
         while not self._stopping and self._left != 0:
             try:
                 await self._advance()

@@ -33,7 +33,7 @@ CHECKOUT = Path(__file__).parents[2]
 TARGET = re.compile(r"\w+(\.\w+)*:\w+")
 
 
-class Choice:
+class CliContext:
     """What a command's flags say, over the environment. It is the `ctx.obj` of every command."""
 
     def __init__(self, signals: StopSignals) -> None:
@@ -55,7 +55,7 @@ def setting_option(name: str) -> click.Option:
 
     def choose(ctx: click.Context, _parameter: click.Parameter, value: str | None) -> None:
         if value is not None:
-            choice: Choice = ctx.obj
+            choice: CliContext = ctx.obj
             choice.flags[name] = value
 
     return click.Option([flag_of(name)], help=help_of(name), expose_value=False, callback=choose)
@@ -91,15 +91,15 @@ def cli() -> None:
 
 @cli.command(params=[*ADDRESS_OPTIONS, *DATABASE_OPTIONS])
 @click.pass_obj
-def serve(choice: Choice) -> None:
+def serve(context: CliContext) -> None:
     """Run the service, with a PostgreSQL of its own unless DATABASE_URL names one."""
-    settings = choice.settings()
+    settings = context.settings()
     try:
         from daybook.api.server.run import serve
 
         serve(
             settings,
-            choice.signals,
+            context.signals,
             say=say,
             announce=lambda url: echo(f"Daybook is running on {url} (Ctrl-C stops it)"),
         )
@@ -118,13 +118,13 @@ def serve(choice: Choice) -> None:
     help="How many jobs are done at once, instead of the worker's own number.",
 )
 @click.pass_obj
-def work(choice: Choice, target: str, url: str | None, concurrency: int | None) -> None:
+def work(context: CliContext, target: str, url: str | None, concurrency: int | None) -> None:
     """Do jobs: run the worker that a module defines, until Ctrl-C.
 
     DAYBOOK_URL and DAYBOOK_KEY go before the worker's own address and key, and --url before
     DAYBOOK_URL.
     """
-    settings = choice.settings()
+    settings = context.settings()
     try:
         worker = _load(target)
         worker.run(url=url or settings.url, key=settings.key, concurrency=concurrency)
@@ -156,20 +156,20 @@ def _load(target: str) -> Worker:
 
 @cli.command(params=[setting_option("port"), setting_option("data_dir")])
 @click.pass_obj
-def demo(choice: Choice) -> None:
+def demo(context: CliContext) -> None:
     """Open a restaurant with guests, VIPs and bots that come and go, until Ctrl-C.
 
     Its data is gone afterwards, unless a --data-dir is given.
     """
-    settings = choice.settings()
+    settings = context.settings()
     try:
         from daybook.cli.demo import run, shown
 
         with shown() as show:
             run(
                 settings,
-                choice.signals,
-                data_dir=settings.data_dir if "data_dir" in choice.flags else None,
+                context.signals,
+                data_dir=settings.data_dir if "data_dir" in context.flags else None,
                 say=say,
                 announce=lambda url: echo(
                     f"The restaurant is open on {url}/api/orders (Ctrl-C closes it)"
@@ -184,11 +184,11 @@ def demo(choice: Choice) -> None:
 
 @cli.command(params=DATABASE_OPTIONS)
 @click.pass_obj
-def migrate(choice: Choice) -> None:
+def migrate(context: CliContext) -> None:
     """Bring the tables of the database up to date."""
     from daybook.api.server.database import prepare
 
-    with choice.conninfo(say) as conninfo:
+    with context.conninfo(say) as conninfo:
         applied = prepare(conninfo)
     for name in applied:
         echo(f"Applied {name}.")
@@ -245,7 +245,7 @@ def main() -> None:
     """What cannot be set up is said in one sentence; a traceback means a defect."""
     try:
         with stop_signals() as signals:
-            cli(prog_name="daybook", obj=Choice(signals))
+            cli(prog_name="daybook", obj=CliContext(signals))
     except SetupError as error:
         say(str(error))
         sys.exit(2)

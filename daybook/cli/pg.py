@@ -14,7 +14,7 @@ import click
 from daybook.cli.terminal import say
 
 if TYPE_CHECKING:
-    from daybook.cli.main import Choice
+    from daybook.cli.main import CliContext
 
 # libpq's names for the parts of a connection string, as variables: arguments can be seen by others.
 VARIABLES = {
@@ -43,7 +43,7 @@ VARIABLES = {
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
-def pg_command(choice: "Choice", program: str, arguments: tuple[str, ...]) -> None:
+def pg_command(context: "CliContext", program: str, arguments: tuple[str, ...]) -> None:
     """Run PROGRAM of PostgreSQL (psql, pg_dump, pg_restore …) on the database of the service.
 
     It gets the address of the database from the environment; its exit code is that of the command.
@@ -53,10 +53,10 @@ def pg_command(choice: "Choice", program: str, arguments: tuple[str, ...]) -> No
     from daybook.api.settings.environment import environment_with
     from daybook.eventlog.errors import SetupError
 
-    path = programs_directory(choice) / program
+    path = programs_directory(context) / program
     if Path(program).name != program or not path.exists():
         raise SetupError(f"There is no program {program!r} beside {path.parent / 'postgres'}.")
-    with choice.conninfo(say) as conninfo:
+    with context.conninfo(say) as conninfo:
         given = conninfo_to_dict(conninfo)
         variables = {
             VARIABLES[name]: str(value) for name, value in given.items() if name in VARIABLES
@@ -65,10 +65,10 @@ def pg_command(choice: "Choice", program: str, arguments: tuple[str, ...]) -> No
     sys.exit(ended.returncode)
 
 
-def programs_directory(choice: "Choice") -> Path:
+def programs_directory(context: "CliContext") -> Path:
     from daybook.eventlog.postgres.embedded.binaries import choose_binaries
 
-    settings = choice.settings()
+    settings = context.settings()
     is_ours = settings.database_url is None
     pgdata = settings.data_dir / "pgdata" if is_ours else Path("there is none")
     return choose_binaries(pgdata, settings.pg_bindir).bindir

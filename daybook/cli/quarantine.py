@@ -11,7 +11,7 @@ from daybook.cli.terminal import echo, echo_json, say
 
 # Each command imports its modules when it runs, so that help and mistakes are answered at once.
 if TYPE_CHECKING:
-    from daybook.cli.main import Choice
+    from daybook.cli.main import CliContext
     from daybook.domain.quarantine import Quarantine
 
 
@@ -23,7 +23,7 @@ def quarantine_group() -> None:
 @quarantine_group.command("list")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each.")
 @click.pass_obj
-def list_command(choice: "Choice", as_json: bool) -> None:
+def list_command(context: "CliContext", as_json: bool) -> None:
     """List every order, job, ticket … with an event that cannot be read."""
     from daybook.projections.quarantine.quarantines import all_quarantines
 
@@ -33,7 +33,7 @@ def list_command(choice: "Choice", as_json: bool) -> None:
         async with await connect(reader_conninfo(conninfo)) as connection:
             return await all_quarantines(connection)
 
-    quarantines = _on_database(choice, ask)
+    quarantines = _on_database(context, ask)
     if not quarantines:
         say("Nothing is in quarantine.")
     for quarantine in quarantines:
@@ -49,7 +49,7 @@ def list_command(choice: "Choice", as_json: bool) -> None:
     "--reason", required=True, type=REASON, help="Why; recorded in the log with who did it."
 )
 @click.pass_obj
-def set_aside_command(choice: "Choice", aggregate_id: UUID, reason: str) -> None:
+def set_aside_command(context: "CliContext", aggregate_id: UUID, reason: str) -> None:
     """Take an aggregate that cannot be read out of the live tables. Its events stay in the log."""
     if not reason.strip():
         raise click.UsageError("Say why: --reason must not be empty.")
@@ -60,15 +60,15 @@ def set_aside_command(choice: "Choice", aggregate_id: UUID, reason: str) -> None
 
         return await set_aside(conninfo, aggregate_id, reason=reason, actor=operator())
 
-    echo(_line(_on_database(choice, ask)))
+    echo(_line(_on_database(context, ask)))
 
 
-def _on_database(choice: "Choice", ask: Any) -> Any:
+def _on_database(context: "CliContext", ask: Any) -> Any:
     from daybook.api.server.database import prepare
     from daybook.domain.errors import Refusal
     from daybook.eventlog.errors import SetupError, UnavailableError
 
-    with choice.conninfo(say) as conninfo:
+    with context.conninfo(say) as conninfo:
         prepare(conninfo)
         try:
             return asyncio.run(ask(conninfo))

@@ -15,7 +15,7 @@ from daybook.cli.terminal import echo, say
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from daybook.cli.main import Choice
+    from daybook.cli.main import CliContext
     from daybook.projections.rebuild.comparison import Comparison
     from daybook.projections.rebuild.rebuild import Rebuild, Rebuilt
     from daybook.projections.rebuild.targets import Target
@@ -34,7 +34,7 @@ COULD_NOT = 2
 @click.option("--reason", type=REASON, help="Why; recorded in the log with who did it.")
 @click.pass_obj
 def rebuild_command(
-    choice: "Choice",
+    context: "CliContext",
     names: tuple[str, ...],
     *,
     wants_all: bool,
@@ -53,12 +53,12 @@ def rebuild_command(
         raise click.UsageError("--verify-only changes nothing, so there is no --reason to record.")
     targets = _chosen(names, wants_all=wants_all or (rollback and not names))
     if rollback:
-        _tell_back(_run(choice, reason, lambda rebuild: rebuild.roll_back(targets)))
+        _tell_back(_run(context, reason, lambda rebuild: rebuild.roll_back(targets)))
     elif verify_only:
-        _tell_verified(_run(choice, None, lambda rebuild: rebuild.verify(targets)))
+        _tell_verified(_run(context, None, lambda rebuild: rebuild.verify(targets)))
     else:
         began = time.monotonic()
-        rebuilt = _run(choice, reason, lambda rebuild: rebuild.rebuild(targets))
+        rebuilt = _run(context, reason, lambda rebuild: rebuild.rebuild(targets))
         _tell_rebuilt(rebuilt, time.monotonic() - began)
 
 
@@ -110,26 +110,26 @@ def _tell(comparison: "Comparison", *, right: str, wrong: str) -> None:
         echo(f"  … and {more:,} more")
 
 
-def _run(choice: "Choice", reason: str | None, act: "Callable[[Rebuild], Awaitable[T]]") -> T:
+def _run(context: "CliContext", reason: str | None, act: "Callable[[Rebuild], Awaitable[T]]") -> T:
     """Everything that keeps it from its end is said in a sentence, with exit code 2."""
     from daybook.api.server.database import clear_sentences, prepare
     from daybook.eventlog.errors import SetupError
-    from daybook.eventlog.gc_tuning import spare_the_collector
+    from daybook.eventlog.gc_tuning import tune_gc
     from daybook.projections.rebuild.audit_log import Operator
     from daybook.projections.rebuild.errors import RebuildError
     from daybook.projections.rebuild.rebuild import rebuilding
 
     async def work(conninfo: str) -> T:
-        _stop_when_asked(choice)
+        _stop_when_asked(context)
         with _progress() as progress:
             operator = Operator(f"operator:{getuser()}", reason)
             async with rebuilding(conninfo, Bar(progress), operator) as rebuild:
                 return await act(rebuild)
 
     try:
-        with choice.conninfo(say) as conninfo:
+        with context.conninfo(say) as conninfo:
             prepare(conninfo)
-            spare_the_collector()
+            tune_gc()
             with clear_sentences(conninfo):
                 return asyncio.run(work(conninfo))
     except RebuildError as error:
@@ -139,14 +139,14 @@ def _run(choice: "Choice", reason: str | None, act: "Callable[[Rebuild], Awaitab
         sys.exit(COULD_NOT)
 
 
-def _stop_when_asked(choice: "Choice") -> None:
+def _stop_when_asked(context: "CliContext") -> None:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
 
     def ask() -> None:
         loop.call_soon_threadsafe(task.cancel)
 
-    choice.signals.hand_to(ask)
+    context.signals.hand_to(ask)
 
 
 class Bar:

@@ -127,9 +127,9 @@ class Client(Calls):
     ) -> None:
         """`queued` says what `push` does when the service accepts it for later: `return` that, or
         `poll` until it is carried out."""
-        from daybook.client.transport import Patience, Transport
+        from daybook.client.transport import RetryPolicy, Transport
 
-        patience = Patience(
+        patience = RetryPolicy(
             retry_seconds_max=retry_seconds_max,
             retry_on_429=retry_on_429,
             honor_retry_after=honor_retry_after,
@@ -190,9 +190,9 @@ class AsyncClient(Calls):
         queued: QueuedBehavior = "return",
         chance: random.Random | None = None,
     ) -> None:
-        from daybook.client.transport import AsyncTransport, Patience
+        from daybook.client.transport import AsyncTransport, RetryPolicy
 
-        patience = Patience(
+        patience = RetryPolicy(
             retry_seconds_max=retry_seconds_max,
             retry_on_429=retry_on_429,
             honor_retry_after=honor_retry_after,

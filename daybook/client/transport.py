@@ -36,7 +36,7 @@ FAILURES = (Unavailable, ServerFault)
 PASSING = (httpx2.TimeoutException, httpx2.NetworkError, httpx2.RemoteProtocolError)
 
 
-class Patience(Struct, frozen=True, kw_only=True):
+class RetryPolicy(Struct, frozen=True, kw_only=True):
     """How a client takes it that the service cannot do what it is asked at the moment."""
 
     retry_seconds_max: float = 10.0
@@ -52,15 +52,15 @@ class Patience(Struct, frozen=True, kw_only=True):
     """How long it is waited between two tries, whatever the service says."""
 
 
-class Tries:
+class RetryState:
     """The tries of one call."""
 
     def __init__(
-        self, seconds_max: float, chance: random.Random, patience: Patience | None = None
+        self, seconds_max: float, chance: random.Random, patience: RetryPolicy | None = None
     ) -> None:
         self._until = time.monotonic() + seconds_max
         self._chance = chance
-        self._patience = patience or Patience()
+        self._patience = patience or RetryPolicy()
         self._failures_count = 0
 
     def rest_seconds(self, failure: Unavailable | ServerFault) -> float:
@@ -90,7 +90,7 @@ class _Sender:
     """What does not depend on who waits."""
 
     def __init__(
-        self, url: str, key: str | None, patience: Patience, chance: random.Random
+        self, url: str, key: str | None, patience: RetryPolicy, chance: random.Random
     ) -> None:
         if not ADDRESS.fullmatch(url):
             raise BadAddress(f"{url!r} is not an address such as http://127.0.0.1:8000.")
@@ -101,9 +101,9 @@ class _Sender:
         self._patience = patience
         self._chance = chance
 
-    def _tries(self, seconds_max: float | None) -> Tries:
+    def _tries(self, seconds_max: float | None) -> RetryState:
         seconds = self._patience.retry_seconds_max if seconds_max is None else seconds_max
-        return Tries(seconds, self._chance, self._patience)
+        return RetryState(seconds, self._chance, self._patience)
 
     def _options(self) -> dict[str, Any]:
         # A proxy or a .netrc of the environment is not for a service on the inside.
@@ -147,7 +147,7 @@ class _Sender:
 
 class Transport(_Sender):
     def __init__(
-        self, url: str, key: str | None, patience: Patience, chance: random.Random
+        self, url: str, key: str | None, patience: RetryPolicy, chance: random.Random
     ) -> None:
         super().__init__(url, key, patience, chance)
         self._client = httpx2.Client(**self._options())
@@ -169,7 +169,7 @@ class Transport(_Sender):
 
 class AsyncTransport(_Sender):
     def __init__(
-        self, url: str, key: str | None, patience: Patience, chance: random.Random
+        self, url: str, key: str | None, patience: RetryPolicy, chance: random.Random
     ) -> None:
         super().__init__(url, key, patience, chance)
         self._client = httpx2.AsyncClient(**self._options())

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from daybook.client import job_requests
 from daybook.client.client import AsyncClient
 from daybook.errors import DaybookError
-from daybook.worker.held_claims import Held, Lease
+from daybook.worker.held_claims import HeldClaim, Lease
 from daybook.worker.worker_log import logger
 
 BATCH_MAX = 1000
@@ -24,14 +24,14 @@ BATCH_MAX = 1000
 TRIES_PER_LEASE = 10
 
 
-class Heart:
+class HeartbeatSender:
     def __init__(
         self,
         client: AsyncClient,
         *,
-        held: Mapping[UUID, Held],
+        held: Mapping[UUID, HeldClaim],
         lease: Lease | None,
-        on_lost: Callable[[Held], None],
+        on_lost: Callable[[HeldClaim], None],
     ) -> None:
         """`held` changes as claims come and go; without a `lease` each has its job's own."""
         self._client = client
@@ -56,7 +56,7 @@ class Heart:
             except TimeoutError:
                 await self._beat_all()
 
-    def _alive(self) -> Iterator[Held]:
+    def _alive(self) -> Iterator[HeldClaim]:
         return (held for held in list(self._held.values()) if not held.is_lost)
 
     async def _beat_all(self) -> None:
@@ -68,7 +68,7 @@ class Heart:
         while batch := list(islice(alive, BATCH_MAX)):
             await self._beat(batch)
 
-    async def _beat(self, batch: Sequence[Held]) -> None:
+    async def _beat(self, batch: Sequence[HeldClaim]) -> None:
         shortest_seconds = min(held.lease.seconds for held in batch)
         request = job_requests.heartbeat_many(
             (held.job for held in batch), lease_seconds=self._lease_seconds
@@ -89,7 +89,7 @@ class Heart:
             if claim_id in self._held:
                 self._on_lost(self._held[claim_id])
 
-    def _try_again(self, batch: Sequence[Held]) -> None:
+    def _try_again(self, batch: Sequence[HeldClaim]) -> None:
         now = time.monotonic()
         for held in batch:
             again_at = now + held.lease.seconds / TRIES_PER_LEASE

@@ -25,7 +25,7 @@ class Lease(Struct, frozen=True, kw_only=True):
 FIVE_MINUTE_LEASE = Lease(seconds=300, heartbeat_seconds=30)
 
 
-class Held:
+class HeldClaim:
     __slots__ = (
         "_received_at",
         "beat_at",

@@ -17,7 +17,7 @@ from daybook.client.client import AsyncClient
 from daybook.client.jobs import Reported, Result
 from daybook.errors import DaybookError, Unavailable
 from daybook.worker.handlers import failed
-from daybook.worker.held_claims import Held
+from daybook.worker.held_claims import HeldClaim
 from daybook.worker.worker_log import JobLog
 
 BATCH_MAX = 1000
@@ -26,7 +26,7 @@ RETRY_SECONDS_MIN = 1.0
 
 
 class Report(Struct, frozen=True, eq=False, kw_only=True):
-    held: Held
+    held: HeldClaim
     result: Result
     content: bytes
     seconds: float
@@ -35,7 +35,7 @@ class Report(Struct, frozen=True, eq=False, kw_only=True):
 
 class Reporter:
     def __init__(
-        self, client: AsyncClient, log: JobLog, on_reported: Callable[[Held], None]
+        self, client: AsyncClient, log: JobLog, on_reported: Callable[[HeldClaim], None]
     ) -> None:
         """`on_reported` is told of every claim about which there is no more to say."""
         self._client = client
@@ -46,7 +46,7 @@ class Reporter:
         self._is_empty = asyncio.Event()
         self._is_empty.set()
 
-    def add(self, held: Held, result: Result, cause: BaseException | None = None) -> None:
+    def add(self, held: HeldClaim, result: Result, cause: BaseException | None = None) -> None:
         """`cause` is the exception behind a failure, where it is worth a trace."""
         report = Report(
             held=held,

@@ -19,8 +19,8 @@ from daybook.client.jobs import ClaimedJob, Result
 from daybook.client.request import Request
 from daybook.errors import ServerFault, Unavailable
 from daybook.worker.handlers import Handler, released, retried
-from daybook.worker.heartbeats import Heart
-from daybook.worker.held_claims import Held, Lease
+from daybook.worker.heartbeats import HeartbeatSender
+from daybook.worker.held_claims import HeldClaim, Lease
 from daybook.worker.outcomes import Fail, Retry, Snooze
 from daybook.worker.reporter import Reporter
 from daybook.worker.worker_log import JobLog, logger
@@ -38,7 +38,7 @@ HURRY_SECONDS_MAX = 1.0
 T = TypeVar("T")
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class WorkerConfig(Struct, frozen=True, kw_only=True):
     """What a shift has to know."""
 
     url: str
@@ -53,14 +53,14 @@ class Plan(Struct, frozen=True, kw_only=True):
     chance: random.Random
 
 
-class Shift:
-    def __init__(self, plan: Plan, client: AsyncClient) -> None:
+class WorkerRun:
+    def __init__(self, plan: WorkerConfig, client: AsyncClient) -> None:
         self._plan = plan
         self._client = client
         self._log = JobLog(plan.subject_name)
-        self._held: dict[UUID, Held] = {}
-        self._running: set[Held] = set()
-        self._heart = Heart(client, held=self._held, lease=plan.lease, on_lost=self._lose)
+        self._held: dict[UUID, HeldClaim] = {}
+        self._running: set[HeldClaim] = set()
+        self._heart = HeartbeatSender(client, held=self._held, lease=plan.lease, on_lost=self._lose)
         self._reporter = Reporter(client, self._log, self._forget)
         self._asked_at = 0.0
         self._changed = asyncio.Event()
@@ -76,9 +76,9 @@ class Shift:
         self._is_stopping.set()
 
     async def work(self) -> None:
-        await self._work(self._claim_on())
+        await self._work(self._claim_forever())
 
-    async def work_off(self, jobs_max: int) -> int:
+    async def drain(self, jobs_max: int) -> int:
         """Only what is ready, at most so many jobs; returns how many there were."""
         return await self._work(self._claim_some(jobs_max)) or 0
 
@@ -101,16 +101,16 @@ class Shift:
             await _end([stopping, claiming, *others])
         return None if claiming.cancelled() else claiming.result()
 
-    async def _claim_on(self) -> None:
+    async def _claim_forever(self) -> None:
         while not self._is_stopping.is_set():
-            room = await self._some_room()
+            room = await self._wait_for_capacity()
             if await self._take_some(room, WAIT_SECONDS) is None:
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _claim_some(self, jobs_max: int) -> int:
         count = 0
         while count < jobs_max and not self._is_stopping.is_set():
-            room = min(await self._some_room(), jobs_max - count)
+            room = min(await self._wait_for_capacity(), jobs_max - count)
             taken = await self._take_some(room, wait_seconds=0)
             if not taken:
                 break
@@ -133,7 +133,7 @@ class Shift:
         self._heart.look()
         return len(jobs)
 
-    async def _some_room(self) -> int:
+    async def _wait_for_capacity(self) -> int:
         """Handlers may be ahead of the reports about them, but no further than a full house."""
         concurrency = self._plan.concurrency
         while True:
@@ -157,7 +157,7 @@ class Shift:
         )
 
     def _take(self, job: ClaimedJob) -> None:
-        held = Held(job, self._plan.lease)
+        held = HeldClaim(job, self._plan.lease)
         self._held[job.claim_id] = held
         if self._is_stopping.is_set():
             self._reporter.add(held, released(job))
@@ -166,7 +166,7 @@ class Shift:
         self._is_idle.clear()
         held.task = asyncio.create_task(self._run(held))
 
-    async def _run(self, held: Held) -> None:
+    async def _run(self, held: HeldClaim) -> None:
         self._log.processing(held.job)
         result, cause = await self._outcome(held)
         if held not in self._running:
@@ -178,7 +178,7 @@ class Shift:
         else:
             self._reporter.add(held, result, cause)
 
-    async def _outcome(self, held: Held) -> tuple[Result, BaseException | None]:
+    async def _outcome(self, held: HeldClaim) -> tuple[Result, BaseException | None]:
         job = held.job
         handler = self._plan.handlers.get(job.type)
         if handler is None:
@@ -192,17 +192,17 @@ class Shift:
             is_said = isinstance(error, Retry | Fail | Snooze)
             return result, None if is_said else error
 
-    def _leave(self, held: Held) -> None:
+    def _leave(self, held: HeldClaim) -> None:
         self._running.discard(held)
         self._changed.set()
         if not self._running:
             self._is_idle.set()
 
-    def _forget(self, held: Held) -> None:
+    def _forget(self, held: HeldClaim) -> None:
         self._held.pop(held.job.claim_id, None)
         self._changed.set()
 
-    def _lose(self, held: Held) -> None:
+    def _lose(self, held: HeldClaim) -> None:
         """A thread cannot be cancelled; it is told. A result that waits is reported all the
         same: the service has the last word on it."""
         held.is_lost = True

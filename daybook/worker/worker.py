@@ -24,7 +24,7 @@ from daybook.errors import BadAddress, BadSetup, DaybookError
 from daybook.printable import printable
 from daybook.worker.handlers import Function, Handler, Then, is_async
 from daybook.worker.held_claims import Lease
-from daybook.worker.run_loop import Plan, Shift
+from daybook.worker.run_loop import WorkerConfig, WorkerRun
 from daybook.worker.signals import stopped_by_signals
 from daybook.worker.worker_log import logged, logger
 
@@ -67,7 +67,7 @@ class Worker:
         self._subject_name = subject_name
         self._chance = chance or new_chance()
         self._handlers: dict[str, Handler] = {}
-        self._shift: Shift | None = None
+        self._shift: WorkerRun | None = None
 
     def job(
         self,
@@ -119,7 +119,7 @@ class Worker:
         """The same inside an event loop, until `stop` is called; signals are left alone."""
         plan = self._plan(url, key, concurrency)
         async with AsyncClient(plan.url, key=plan.key, chance=plan.chance) as client:
-            self._shift = Shift(plan, client)
+            self._shift = WorkerRun(plan, client)
             fields = {"workerId": plan.worker_id, "queues": plan.queues}
             logger.info("worker:started", extra={**fields, "types": list(plan.handlers)})
             try:
@@ -134,7 +134,7 @@ class Worker:
         that can only call a URL: `POST /api/cron/process-jobs` has it done."""
         plan = self._plan(url, key, None)
         async with AsyncClient(plan.url, key=plan.key, chance=plan.chance) as client:
-            return await Shift(plan, client).work_off(jobs_max)
+            return await WorkerRun(plan, client).drain(jobs_max)
 
     def stop(self) -> None:
         """From within the event loop: once for an orderly end, twice for a quick one."""
@@ -145,11 +145,11 @@ class Worker:
         with stopped_by_signals(self.stop):
             await self.serve(url=url, key=key, concurrency=concurrency)
 
-    def _plan(self, url: str | None, key: str | None, concurrency: int | None) -> Plan:
+    def _plan(self, url: str | None, key: str | None, concurrency: int | None) -> WorkerConfig:
         if not self._handlers:
             raise BadSetup("A worker needs at least one handler: decorate it with @worker.job.")
         url, key = address_and_key(url or self._url, key or self._key)
-        return Plan(
+        return WorkerConfig(
             url=url,
             key=key,
             queues=self._queues,

@@ -6,8 +6,8 @@ from msgspec import UNSET, Struct, UnsetType
 
 from daybook.domain.api_keys import key as keys
 from daybook.domain.api_keys.key import KEY, Binding, Key, key_id
-from daybook.domain.command import Desk, Reads
-from daybook.domain.errors import KeyTakenError, NotFoundError
+from daybook.domain.command import Needs, UnitOfWork
+from daybook.domain.errors import ApiKeyNameTakenError, NotFoundError
 
 
 class IssueKey(Struct, frozen=True, kw_only=True, gc=False):
@@ -20,12 +20,12 @@ class IssueKey(Struct, frozen=True, kw_only=True, gc=False):
     expires_at: datetime | None = None
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads(self.name)
 
-    def decide(self, desk: Desk) -> Key:
-        if desk.get(KEY, key_id(self.name)) is not None:
-            raise KeyTakenError(self.name)
+    def decide(self, work: UnitOfWork) -> Key:
+        if work.get(KEY, key_id(self.name)) is not None:
+            raise ApiKeyNameTakenError(self.name)
         issued = keys.issue(
             name=self.name,
             holder=self.holder,
@@ -34,9 +34,9 @@ class IssueKey(Struct, frozen=True, kw_only=True, gc=False):
             digest=self.digest,
             reason=self.reason,
             expires_at=self.expires_at,
-            now=desk.now,
+            now=work.now,
         )
-        return desk.record(KEY, key_id(self.name), issued)
+        return work.record(KEY, key_id(self.name), issued)
 
 
 class RotateKey(Struct, frozen=True, kw_only=True, gc=False):
@@ -50,21 +50,21 @@ class RotateKey(Struct, frozen=True, kw_only=True, gc=False):
     """As it is when not set."""
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads(self.name)
 
-    def decide(self, desk: Desk) -> Key:
-        key = _key(desk, self.name)
+    def decide(self, work: UnitOfWork) -> Key:
+        key = _key(work, self.name)
         expires_at = key.expires_at if isinstance(self.expires_at, UnsetType) else self.expires_at
         rotated = keys.rotate(
             key,
             digest=self.digest,
-            earlier_until=keys.earlier_until(desk.now, self.overlap_seconds),
+            earlier_until=keys.earlier_until(work.now, self.overlap_seconds),
             expires_at=expires_at,
             reason=self.reason,
-            now=desk.now,
+            now=work.now,
         )
-        return desk.record(KEY, key.id, rotated)
+        return work.record(KEY, key.id, rotated)
 
 
 class RevokeKey(Struct, frozen=True, kw_only=True, gc=False):
@@ -74,22 +74,22 @@ class RevokeKey(Struct, frozen=True, kw_only=True, gc=False):
     reason: str
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads(self.name)
 
-    def decide(self, desk: Desk) -> Key:
-        key = _key(desk, self.name)
-        for event in keys.revoke(key, reason=self.reason, now=desk.now):
-            key = desk.record(KEY, key.id, event)
+    def decide(self, work: UnitOfWork) -> Key:
+        key = _key(work, self.name)
+        for event in keys.revoke(key, reason=self.reason, now=work.now):
+            key = work.record(KEY, key.id, event)
         return key
 
 
-def _reads(name: str) -> Reads:
-    return Reads(names=((KEY, key_id(name)),))
+def _reads(name: str) -> Needs:
+    return Needs(names=((KEY, key_id(name)),))
 
 
-def _key(desk: Desk, name: str) -> Key:
-    key = desk.get(KEY, key_id(name))
+def _key(work: UnitOfWork, name: str) -> Key:
+    key = work.get(KEY, key_id(name))
     if key is None:
         raise NotFoundError("key", name)
     return key

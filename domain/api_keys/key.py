@@ -15,8 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from daybook.domain.api_keys.scope import BROAD, SCOPES, Scope, names_of, scope_of
-from daybook.domain.errors import BadKeyError, KeyRevokedError
-from daybook.domain.event import Decider, Event, events_of, later
+from daybook.domain.errors import InvalidApiKeyError, KeyRevokedError
+from daybook.domain.event import Decider, Event, add_seconds, events_of
 from daybook.domain.values import (
     KEY_CHARACTERS_MAX,
     NAME_PATTERN,
@@ -24,7 +24,7 @@ from daybook.domain.values import (
     check_instant,
     check_text,
 )
-from daybook.domain.visibility import Bounds
+from daybook.domain.visibility import Visibility
 
 KEY_PREFIX = "dbk_"
 """The first characters of every key, by which scanners and redaction find it."""
@@ -103,12 +103,12 @@ class Key(Struct, frozen=True, kw_only=True, gc=False):
         return self.name if Scope.CLIENT in self.scope else None
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> Visibility:
         binding, is_broad = self.binding, bool(self.scope & BROAD)
         owners = frozenset([self.owner] if self.owner else [])
         sees_all_orders = is_broad and binding.restaurant is None
         sees_all_jobs = EVERY_QUEUE in binding.queues or (is_broad and not binding.queues)
-        return Bounds(
+        return Visibility(
             owners=None if sees_all_orders else owners,
             bot_id=binding.bot_id,
             sees_all_bots=is_broad,
@@ -175,23 +175,25 @@ def earlier_until(now: datetime, overlap_seconds: float) -> datetime:
     """For how long the secret before is good."""
     if not 0 <= overlap_seconds <= OVERLAP_SECONDS_MAX:
         days = OVERLAP_SECONDS_MAX // DAY_SECONDS
-        raise BadKeyError(f"the secret before is good for 0 to {days} days more")
-    return later(now, overlap_seconds)
+        raise InvalidApiKeyError(f"the secret before is good for 0 to {days} days more")
+    return add_seconds(now, overlap_seconds)
 
 
 def _check(scopes: Sequence[str], binding: Binding) -> None:
     if not scopes or set(scopes) - SCOPES.keys():
-        raise BadKeyError(f"name one or more of the scopes {', '.join(SCOPES)}")
+        raise InvalidApiKeyError(f"name one or more of the scopes {', '.join(SCOPES)}")
     scope = scope_of(scopes)
     if (Scope.BOT in scope) != (binding.bot_id is not None):
-        raise BadKeyError("the scope bot goes with one bot, and one bot with the scope bot")
+        raise InvalidApiKeyError("the scope bot goes with one bot, and one bot with the scope bot")
     if Scope.WORKER in scope and not binding.queues:
-        raise BadKeyError(f"the scope worker goes with queues, or with {EVERY_QUEUE} for all")
+        raise InvalidApiKeyError(
+            f"the scope worker goes with queues, or with {EVERY_QUEUE} for all"
+        )
     for queue in binding.queues:
         if queue != EVERY_QUEUE and not _NAME.match(queue):
-            raise BadKeyError(f"{queue!r} is no name of a queue")
+            raise InvalidApiKeyError(f"{queue!r} is no name of a queue")
     if scope & _FREE and binding != Binding():
-        raise BadKeyError("the scopes auditor, admin and cron cannot be bound to anything")
+        raise InvalidApiKeyError("the scopes auditor, admin and cron cannot be bound to anything")
 
 
 def _check_words(
@@ -201,17 +203,17 @@ def _check_words(
     for text in (reason, holder, restaurant):
         check_text(text)
     if holder == "" or len(holder or "") > KEY_CHARACTERS_MAX:
-        raise BadKeyError(f"whom it is for is said in 1 to {KEY_CHARACTERS_MAX} characters")
+        raise InvalidApiKeyError(f"whom it is for is said in 1 to {KEY_CHARACTERS_MAX} characters")
     if len(restaurant or "") > KEY_CHARACTERS_MAX:
-        raise BadKeyError(f"a restaurant has {KEY_CHARACTERS_MAX} characters at most")
+        raise InvalidApiKeyError(f"a restaurant has {KEY_CHARACTERS_MAX} characters at most")
     if len(reason or "") > REASON_CHARACTERS_MAX:
-        raise BadKeyError(f"a reason has {REASON_CHARACTERS_MAX} characters at most")
+        raise InvalidApiKeyError(f"a reason has {REASON_CHARACTERS_MAX} characters at most")
 
 
 def _check_expiry(expires_at: datetime | None, now: datetime) -> None:
     check_instant(expires_at)
     if expires_at is not None and expires_at <= now:
-        raise BadKeyError("it would have expired already")
+        raise InvalidApiKeyError("it would have expired already")
 
 
 def evolve(key: Key | None, event: Event) -> Key:

@@ -9,12 +9,12 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.command import Desk, Reads
-from daybook.domain.errors import JobMovedOnError, NotFoundError, Refusal
+from daybook.domain.command import Needs, UnitOfWork
+from daybook.domain.errors import JobStatusChangedError, NotFoundError, Refusal
 from daybook.domain.event import Event
 from daybook.domain.jobs import job as jobs
 from daybook.domain.jobs.job import JOB, Job, JobStatus
-from daybook.domain.jobs.work import Settled
+from daybook.domain.jobs.work import JobOutcome
 
 
 class ChangeJobs(Struct, frozen=True, kw_only=True, gc=False):
@@ -23,39 +23,39 @@ class ChangeJobs(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=tuple([(JOB, job_id) for job_id in self.job_ids]))
+    def reads(self) -> Needs:
+        return Needs(names=tuple([(JOB, job_id) for job_id in self.job_ids]))
 
-    def decide(self, desk: Desk) -> list[Settled]:
-        settled: list[Settled] = []
+    def decide(self, work: UnitOfWork) -> list[JobOutcome]:
+        settled: list[JobOutcome] = []
         for job_id in self.job_ids:
             try:
-                settled.append(Settled(job_id, self._change(desk, job_id)))
+                settled.append(JobOutcome(job_id, self._change(work, job_id)))
             except Refusal as refusal:
-                settled.append(Settled(job_id, refusal))
+                settled.append(JobOutcome(job_id, refusal))
         return settled
 
-    def _change(self, desk: Desk, job_id: UUID) -> Job:
-        job = desk.get(JOB, job_id)
+    def _change(self, work: UnitOfWork, job_id: UUID) -> Job:
+        job = work.get(JOB, job_id)
         if job is None:
             raise NotFoundError("job", job_id)
         if job.status is not self.seen:
-            raise JobMovedOnError(job_id, self.seen, job.status)
-        return desk.record(JOB, job_id, self.event(job, desk))
+            raise JobStatusChangedError(job_id, self.seen, job.status)
+        return work.record(JOB, job_id, self.event(job, work))
 
-    def event(self, job: Job, desk: Desk) -> Event:
+    def event(self, job: Job, work: UnitOfWork) -> Event:
         raise NotImplementedError
 
 
 class RestartJobs(ChangeJobs, frozen=True, kw_only=True, gc=False):
     """They begin a new life."""
 
-    def event(self, job: Job, desk: Desk) -> Job.Requeued:
-        return jobs.requeue(job, because=self.because, now=desk.now)
+    def event(self, job: Job, work: UnitOfWork) -> Job.Requeued:
+        return jobs.requeue(job, because=self.because, now=work.now)
 
 
 class CancelJobs(ChangeJobs, frozen=True, kw_only=True, gc=False):
     """They are not wanted any more."""
 
-    def event(self, job: Job, desk: Desk) -> Job.Cancelled:
-        return jobs.cancel(job, because=self.because, now=desk.now)
+    def event(self, job: Job, work: UnitOfWork) -> Job.Cancelled:
+        return jobs.cancel(job, because=self.because, now=work.now)

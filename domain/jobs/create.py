@@ -6,10 +6,10 @@ from uuid import UUID, uuid5
 
 from msgspec import Raw, Struct, json
 
-from daybook.domain.command import Desk, Haste, Reads
+from daybook.domain.command import CommandPriority, Needs, UnitOfWork
 from daybook.domain.event import Decider
 from daybook.domain.jobs.job import JOB, NULL, Job, JobStatus, OnDead, UniqueScope, requeue
-from daybook.domain.jobs.queue import QUEUE, Lanes, Queue, queue_id
+from daybook.domain.jobs.queue import QUEUE, DeadJobPolicy, Queue, queue_id
 from daybook.domain.values import (
     Attempts,
     Instant,
@@ -99,7 +99,7 @@ class JobValues(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
 
-class Enqueued(Struct, frozen=True, gc=False):
+class CreatedJob(Struct, frozen=True, gc=False):
     job: Job
     is_new: bool
     """False when the unique key stands for a job already."""
@@ -119,29 +119,29 @@ class CreateJobs(Struct, frozen=True, gc=False):
     new: Sequence[NewJob]
 
     @property
-    def reads(self) -> Reads:
-        keyed = tuple((JOB, one.job_id) for one in self.new if _may_be_known(one))
-        seen = queues_of(self.new)
+    def reads(self) -> Needs:
+        keyed = tuple((JOB, one.job_id) for one in self.new if needs_lookup(one))
+        seen = lane_queues(self.new)
         numbers = ((JOB_NUMBERS, len(self.new)),)
-        return Reads(names=keyed, seen=seen, draws=numbers, haste=Haste.PATIENT)
+        return Needs(names=keyed, seen=seen, draws=numbers, haste=CommandPriority.PATIENT)
 
-    def decide(self, desk: Desk) -> list[Enqueued]:
-        return [create_job(desk, one) for one in self.new]
+    def decide(self, work: UnitOfWork) -> list[CreatedJob]:
+        return [create_job(work, one) for one in self.new]
 
 
-def create_job(desk: Desk, new: NewJob) -> Enqueued:
+def create_job(work: UnitOfWork, new: NewJob) -> CreatedJob:
     """Unless its unique key stands for one already."""
-    if _may_be_known(new):
-        existing = desk.get(JOB, new.job_id)
+    if needs_lookup(new):
+        existing = work.get(JOB, new.job_id)
         if existing is not None and _is_restarted(existing, new):
-            event = requeue(existing, run_at=new.run_at, because=RESTARTED_BECAUSE, now=desk.now)
-            return Enqueued(desk.record(JOB, existing.id, event), is_new=False)
+            event = requeue(existing, run_at=new.run_at, because=RESTARTED_BECAUSE, now=work.now)
+            return CreatedJob(work.record(JOB, existing.id, event), is_new=False)
         if existing is not None and not _may_begin_anew(existing, new):
-            return Enqueued(existing, is_new=False)
-    return Enqueued(create_as(desk, new, new.job_id, new.queue), is_new=True)
+            return CreatedJob(existing, is_new=False)
+    return CreatedJob(record_creation(work, new, new.job_id, new.queue), is_new=True)
 
 
-def _may_be_known(new: NewJob) -> bool:
+def needs_lookup(new: NewJob) -> bool:
     return new.unique_key is not None and not new.is_fresh
 
 
@@ -153,24 +153,24 @@ def _may_begin_anew(existing: Job, new: NewJob) -> bool:
     return new.unique_scope is UniqueScope.UNFINISHED and existing.is_over
 
 
-def queues_of(new: Sequence[NewJob]) -> tuple[tuple[Decider[Queue], UUID], ...]:
+def lane_queues(new: Sequence[NewJob]) -> tuple[tuple[Decider[Queue], UUID], ...]:
     """The queues that are named, and of which it matters what they say of their lanes."""
     names = {one.queue for one in new if one.partition is not None and one.queue}
     return tuple([(QUEUE, queue_id(name)) for name in names])
 
 
-def _skips(desk: Desk, queue: str, partition: str | None) -> bool:
+def _skips(work: UnitOfWork, queue: str, partition: str | None) -> bool:
     if partition is None:
         return False
-    settings = desk.get(QUEUE, queue_id(queue))
-    return settings is not None and settings.lanes is Lanes.SKIP
+    settings = work.get(QUEUE, queue_id(queue))
+    return settings is not None and settings.lanes is DeadJobPolicy.SKIP
 
 
-def create_as(desk: Desk, new: NewJob, job_id: UUID, queue: str) -> Job:
+def record_creation(work: UnitOfWork, new: NewJob, job_id: UUID, queue: str) -> Job:
     created = Job.Created(
-        at=desk.now,
+        at=work.now,
         job_id=job_id,
-        number=desk.draw(JOB_NUMBERS),
+        number=work.draw(JOB_NUMBERS),
         queue=queue,
         type=new.type,
         payload=new.payload,
@@ -182,7 +182,7 @@ def create_as(desk: Desk, new: NewJob, job_id: UUID, queue: str) -> Job:
         unique_key=new.unique_key,
         unique_scope=new.unique_scope,
         partition=new.partition,
-        skips=_skips(desk, queue, new.partition),
+        skips=_skips(work, queue, new.partition),
         operation_id=new.operation_id,
     )
-    return desk.record(JOB, job_id, created)
+    return work.record(JOB, job_id, created)

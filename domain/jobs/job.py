@@ -14,7 +14,7 @@ from msgspec import Raw, Struct, to_builtins
 from msgspec.structs import replace
 
 from daybook.domain.errors import ClaimLostError, JobNotDeadError, JobOverError
-from daybook.domain.event import Decider, Event, Reasoned, events_of, later
+from daybook.domain.event import Decider, Event, EventWithReason, add_seconds, events_of
 
 NULL = Raw(b"null")
 
@@ -182,7 +182,7 @@ class Job(Struct, frozen=True, gc=False):
         topic: ClassVar[str] = "job.rescheduled"
         run_at: datetime
 
-    class Requeued(Reasoned, frozen=True, kw_only=True, gc=False):
+    class Requeued(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.requeued"
         run_at: datetime | None = None
 
@@ -190,7 +190,7 @@ class Job(Struct, frozen=True, gc=False):
         topic: ClassVar[str] = "job.moved_to_dlq"
         reason: str
 
-    class Cancelled(Reasoned, frozen=True, kw_only=True, gc=False):
+    class Cancelled(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.cancelled"
 
     def after(self, event: Event, **changes: Any) -> Self:
@@ -220,7 +220,7 @@ def claim(
         at=now,
         claim_id=claim_id,
         worker=worker,
-        lease_until=later(now, seconds),
+        lease_until=add_seconds(now, seconds),
         attempt=job.attempts + 1,
     )
 
@@ -228,7 +228,7 @@ def claim(
 def complete(
     job: Job, *, claim_id: UUID, result: Raw, follow_ups_count: int = 0, now: datetime
 ) -> Job.Completed:
-    held_by(job, claim_id)
+    require_claim(job, claim_id)
     return Job.Completed(
         at=now, claim_id=claim_id, result=result, follow_ups_count=follow_ups_count
     )
@@ -246,7 +246,7 @@ def fail(
     now: datetime,
 ) -> list[Event]:
     """Back for another attempt after a rest; among the dead when it may not or can no longer."""
-    held_by(job, claim_id)
+    require_claim(job, claim_id)
     again = retryable and job.attempts < job.attempts_max
     failed = Job.Failed(
         at=now,
@@ -254,7 +254,7 @@ def fail(
         error=error,
         reason=reason,
         retryable=retryable,
-        retry_at=later(now, rest_seconds) if again else None,
+        retry_at=add_seconds(now, rest_seconds) if again else None,
         lease_seconds=lease_seconds,
     )
     if again:
@@ -272,12 +272,12 @@ def _verdict(job: Job, reason: FailureReason, retryable: bool) -> str:
 
 
 def release(job: Job, *, claim_id: UUID, now: datetime) -> Job.Released:
-    held_by(job, claim_id)
+    require_claim(job, claim_id)
     return Job.Released(at=now, claim_id=claim_id)
 
 
 def snooze(job: Job, *, claim_id: UUID, until: datetime, now: datetime) -> Job.Snoozed:
-    held_by(job, claim_id)
+    require_claim(job, claim_id)
     return Job.Snoozed(at=now, claim_id=claim_id, until=until)
 
 
@@ -296,7 +296,7 @@ def cancel(job: Job, *, because: str | None = None, now: datetime) -> Job.Cancel
     return Job.Cancelled(at=now, because=because)
 
 
-def held_by(job: Job, claim_id: UUID) -> Lease:
+def require_claim(job: Job, claim_id: UUID) -> Lease:
     lease = job.lease
     # UUIDs themselves are compared by a function written in Python.
     if lease is None or lease.id.int != claim_id.int:

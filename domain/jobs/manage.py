@@ -7,12 +7,12 @@ from uuid import UUID
 
 from msgspec import UNSET, Struct, UnsetType
 
-from daybook.domain.command import Desk, Reads
+from daybook.domain.command import Needs, UnitOfWork
 from daybook.domain.errors import JobNotDeadError, Refusal
 from daybook.domain.jobs import job as jobs
 from daybook.domain.jobs.job import JOB, Job, JobStatus
-from daybook.domain.jobs.queue import QUEUE, Lanes, Limits, Queue, Rate, queue_id
-from daybook.domain.jobs.work import Settled, job_on
+from daybook.domain.jobs.queue import QUEUE, DeadJobPolicy, Limits, Queue, Rate, queue_id
+from daybook.domain.jobs.work import JobOutcome, job_on
 
 T = TypeVar("T")
 
@@ -31,25 +31,25 @@ class RetryJobs(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=tuple([(JOB, job_id) for job_id in self.job_ids]))
+    def reads(self) -> Needs:
+        return Needs(names=tuple([(JOB, job_id) for job_id in self.job_ids]))
 
-    def decide(self, desk: Desk) -> list[Settled]:
+    def decide(self, work: UnitOfWork) -> list[JobOutcome]:
         times: Sequence[datetime | None] = self.run_at or [None] * len(self.job_ids)
-        settled: list[Settled] = []
+        settled: list[JobOutcome] = []
         for job_id, run_at in zip(self.job_ids, times, strict=True):
             try:
-                settled.append(Settled(job_id, self._retry(desk, job_id, run_at)))
+                settled.append(JobOutcome(job_id, self._retry(work, job_id, run_at)))
             except Refusal as refusal:
-                settled.append(Settled(job_id, refusal))
+                settled.append(JobOutcome(job_id, refusal))
         return settled
 
-    def _retry(self, desk: Desk, job_id: UUID, run_at: datetime | None) -> Job:
-        job = job_on(desk, job_id)
+    def _retry(self, work: UnitOfWork, job_id: UUID, run_at: datetime | None) -> Job:
+        job = job_on(work, job_id)
         if job.status is not JobStatus.DEAD:
             raise JobNotDeadError(job.id, job.status)
-        requeued = jobs.requeue(job, run_at=run_at, because=self.because, now=desk.now)
-        return desk.record(JOB, job_id, requeued)
+        requeued = jobs.requeue(job, run_at=run_at, because=self.because, now=work.now)
+        return work.record(JOB, job_id, requeued)
 
 
 class RetryJob(Struct, frozen=True, gc=False):
@@ -57,13 +57,13 @@ class RetryJob(Struct, frozen=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((JOB, self.job_id),))
+    def reads(self) -> Needs:
+        return Needs(names=((JOB, self.job_id),))
 
-    def decide(self, desk: Desk) -> Job:
-        job = job_on(desk, self.job_id)
-        requeued = jobs.requeue(job, because=self.because, now=desk.now)
-        return desk.record(JOB, job.id, requeued)
+    def decide(self, work: UnitOfWork) -> Job:
+        job = job_on(work, self.job_id)
+        requeued = jobs.requeue(job, because=self.because, now=work.now)
+        return work.record(JOB, job.id, requeued)
 
 
 class CancelJob(Struct, frozen=True, gc=False):
@@ -71,13 +71,13 @@ class CancelJob(Struct, frozen=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((JOB, self.job_id),))
+    def reads(self) -> Needs:
+        return Needs(names=((JOB, self.job_id),))
 
-    def decide(self, desk: Desk) -> Job:
-        job = job_on(desk, self.job_id)
-        cancelled = jobs.cancel(job, because=self.because, now=desk.now)
-        return desk.record(JOB, job.id, cancelled)
+    def decide(self, work: UnitOfWork) -> Job:
+        job = job_on(work, self.job_id)
+        cancelled = jobs.cancel(job, because=self.because, now=work.now)
+        return work.record(JOB, job.id, cancelled)
 
 
 class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
@@ -88,20 +88,20 @@ class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
     concurrency: int | UnsetType | None = UNSET
     rate: Rate | UnsetType | None = UNSET
     per_subject: Limits | UnsetType = UNSET
-    lanes: Lanes | UnsetType = UNSET
+    lanes: DeadJobPolicy | UnsetType = UNSET
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((QUEUE, queue_id(self.name)),))
+    def reads(self) -> Needs:
+        return Needs(names=((QUEUE, queue_id(self.name)),))
 
-    def decide(self, desk: Desk) -> Queue:
-        queue = desk.get(QUEUE, queue_id(self.name))
+    def decide(self, work: UnitOfWork) -> Queue:
+        queue = work.get(QUEUE, queue_id(self.name))
         paused = queue.paused if queue else False
         limits, per_subject = (queue.limits, queue.per_subject) if queue else (Limits(), Limits())
-        lanes = queue.lanes if queue else Lanes.BLOCK
+        lanes = queue.lanes if queue else DeadJobPolicy.BLOCK
         configured = Queue.Configured(
-            at=desk.now,
+            at=work.now,
             name=self.name,
             paused=_chosen(self.paused, paused),
             limits=Limits(
@@ -111,7 +111,7 @@ class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
             lanes=_chosen(self.lanes, lanes),
             because=self.because,
         )
-        return desk.record(QUEUE, queue_id(self.name), configured)
+        return work.record(QUEUE, queue_id(self.name), configured)
 
 
 def _chosen(given: T | UnsetType, otherwise: T) -> T:

@@ -13,7 +13,7 @@ from uuid import UUID, uuid5
 
 from msgspec import Struct
 
-from daybook.domain.event import Decider, Event, Reasoned, events_of
+from daybook.domain.event import Decider, Event, EventWithReason, events_of
 
 _QUEUES = UUID("0c6a3f1e-52b5-5a56-9a44-6a7f0d3c9b11")
 
@@ -32,7 +32,7 @@ class Limits(Struct, frozen=True, gc=False, omit_defaults=True):
     rate: Rate | None = None
 
 
-class Lanes(StrEnum):
+class DeadJobPolicy(StrEnum):
     """What becomes of a lane whose first job is dead."""
 
     BLOCK = "block"
@@ -49,17 +49,17 @@ class Queue(Struct, frozen=True, kw_only=True, gc=False):
     paused: bool
     limits: Limits
     per_subject: Limits
-    lanes: Lanes = Lanes.BLOCK
+    lanes: DeadJobPolicy = DeadJobPolicy.BLOCK
     created_at: datetime
     updated_at: datetime
 
-    class Configured(Reasoned, frozen=True, kw_only=True, gc=False):
+    class Configured(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "queue.configured"
         name: str
         paused: bool
         limits: Limits
         per_subject: Limits
-        lanes: Lanes = Lanes.BLOCK
+        lanes: DeadJobPolicy = DeadJobPolicy.BLOCK
 
 
 # Asked for with every message.

@@ -11,19 +11,25 @@ from uuid import UUID
 
 from msgspec import Raw, Struct
 
-from daybook.domain.command import Desk, Reads
+from daybook.domain.command import Needs, UnitOfWork
 from daybook.domain.errors import ClaimLostError, LeaseHeldError, NotFoundError, Refusal
-from daybook.domain.event import Event, later
+from daybook.domain.event import Event, add_seconds
 from daybook.domain.ids import id_of
 from daybook.domain.jobs import job as jobs
-from daybook.domain.jobs.create import JOB_NUMBERS, NewJob, create_as, follow_up_id, queues_of
+from daybook.domain.jobs.create import (
+    JOB_NUMBERS,
+    NewJob,
+    follow_up_id,
+    lane_queues,
+    record_creation,
+)
 from daybook.domain.jobs.job import JOB, NULL, Backoff, FailureReason, Job
 from daybook.domain.jobs.queue import QUEUE
 
 BACKOFF = Backoff()
 
 
-class Selector(Struct, frozen=True, gc=False):
+class JobSelector(Struct, frozen=True, gc=False):
     """Which jobs a worker takes: of these queues, of these types; of any type when None."""
 
     queues: tuple[str, ...]
@@ -40,7 +46,7 @@ class Outcome(StrEnum):
     RELEASE = "release"
 
 
-class Result(Struct, frozen=True, kw_only=True, gc=False):
+class JobResult(Struct, frozen=True, kw_only=True, gc=False):
     """What became of one claim, in the worker's words."""
 
     job_id: UUID
@@ -59,7 +65,7 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     """Who is to hold the claim; whoever it is when None."""
 
 
-class Settled(Struct, frozen=True, gc=False):
+class JobOutcome(Struct, frozen=True, gc=False):
     """What one of many was told."""
 
     job_id: UUID
@@ -69,7 +75,7 @@ class Settled(Struct, frozen=True, gc=False):
 class ClaimJobs(Struct, frozen=True, kw_only=True, gc=False):
     """A worker takes the most urgent jobs it can do."""
 
-    selector: Selector
+    selector: JobSelector
     worker: str
     limit: int
     claim_id: UUID
@@ -78,13 +84,13 @@ class ClaimJobs(Struct, frozen=True, kw_only=True, gc=False):
     lease_seconds: float | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(ready=JOB, ready_count=self.limit, among=self.selector)
+    def reads(self) -> Needs:
+        return Needs(ready=JOB, ready_count=self.limit, among=self.selector)
 
-    def decide(self, desk: Desk) -> list[Job]:
+    def decide(self, work: UnitOfWork) -> list[Job]:
         claimed: list[Job] = []
-        first, now = self.claim_id.int, desk.now
-        for place, job in enumerate(desk.take_all_ready(JOB, self.selector, limit=self.limit)):
+        first, now = self.claim_id.int, work.now
+        for place, job in enumerate(work.pick(JOB, self.selector, limit=self.limit)):
             event = jobs.claim(
                 job,
                 claim_id=id_of(first + place),
@@ -92,44 +98,44 @@ class ClaimJobs(Struct, frozen=True, kw_only=True, gc=False):
                 lease_seconds=self.lease_seconds,
                 now=now,
             )
-            claimed.append(desk.record(JOB, job.id, event))
+            claimed.append(work.record(JOB, job.id, event))
         return claimed
 
 
 class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
-    results: Sequence[Result]
+    results: Sequence[JobResult]
     jitter: float
     """Which part of the backoff is rested, from 0 to 1."""
 
     backoff: Backoff = BACKOFF
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         names = tuple([(JOB, one.job_id) for one in self.results])
         follow_ups = [new for one in self.results for new in one.then]
         if not follow_ups:
-            return Reads(names=names, from_memory=True)
+            return Needs(names=names, from_memory=True)
         # Which queue it is that is not named shows only once the job before it is there.
         unnamed = any(new.partition is not None and not new.queue for new in follow_ups)
-        return Reads(
+        return Needs(
             names=names,
             from_memory=True,
-            seen=queues_of(follow_ups),
+            seen=lane_queues(follow_ups),
             seen_all=(QUEUE,) if unnamed else (),
             draws=((JOB_NUMBERS, len(follow_ups)),),
         )
 
-    def decide(self, desk: Desk) -> list[Settled]:
-        settled: list[Settled] = []
+    def decide(self, work: UnitOfWork) -> list[JobOutcome]:
+        settled: list[JobOutcome] = []
         for result in self.results:
             try:
-                settled.append(Settled(result.job_id, self._finish(desk, result)))
+                settled.append(JobOutcome(result.job_id, self._finish(work, result)))
             except Refusal as refusal:
-                settled.append(Settled(result.job_id, refusal))
+                settled.append(JobOutcome(result.job_id, refusal))
         return settled
 
-    def _finish(self, desk: Desk, result: Result) -> Job:
-        job = job_on(desk, result.job_id)
+    def _finish(self, work: UnitOfWork, result: JobResult) -> Job:
+        job = job_on(work, result.job_id)
         if result.worker not in (None, job.lease and job.lease.worker):
             raise ClaimLostError("job", job.id, result.claim_id)
         if result.outcome is Outcome.DONE:
@@ -138,16 +144,16 @@ class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
                 claim_id=result.claim_id,
                 result=result.result,
                 follow_ups_count=len(result.then),
-                now=desk.now,
+                now=work.now,
             )
-            job = desk.record(JOB, job.id, event)
+            job = work.record(JOB, job.id, event)
             for place, new in enumerate(result.then):
-                create_as(desk, new, follow_up_id(job, place), new.queue or job.queue)
+                record_creation(work, new, follow_up_id(job, place), new.queue or job.queue)
             return job
-        return _record(desk, job, self._not_done(desk, job, result))
+        return _record(work, job, self._not_done(work, job, result))
 
-    def _not_done(self, desk: Desk, job: Job, result: Result) -> Sequence[Event]:
-        claim_id, now = result.claim_id, desk.now
+    def _not_done(self, work: UnitOfWork, job: Job, result: JobResult) -> Sequence[Event]:
+        claim_id, now = result.claim_id, work.now
         if result.outcome is Outcome.RELEASE:
             return [jobs.release(job, claim_id=claim_id, now=now)]
         if result.outcome is Outcome.SNOOZE:
@@ -172,11 +178,11 @@ class FinishJob(Struct, frozen=True, gc=False):
     finish: FinishJobs
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return self.finish.reads
 
-    def decide(self, desk: Desk) -> Job:
-        (settled,) = self.finish.decide(desk)
+    def decide(self, work: UnitOfWork) -> Job:
+        (settled,) = self.finish.decide(work)
         if isinstance(settled.answer, Refusal):
             raise settled.answer
         return settled.answer
@@ -197,13 +203,13 @@ class ExpireLease(Struct, frozen=True, kw_only=True, gc=False):
     """The length of that lease."""
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((JOB, self.job_id),))
+    def reads(self) -> Needs:
+        return Needs(names=((JOB, self.job_id),))
 
-    def decide(self, desk: Desk) -> Job:
-        job = job_on(desk, self.job_id)
-        lease = jobs.held_by(job, self.claim_id)
-        is_over = desk.now >= lease.until
+    def decide(self, work: UnitOfWork) -> Job:
+        job = job_on(work, self.job_id)
+        lease = jobs.require_claim(job, self.claim_id)
+        is_over = work.now >= lease.until
         if self.lease_until is not None:
             is_over = self.lease_until == lease.until
         if not is_over:
@@ -216,9 +222,9 @@ class ExpireLease(Struct, frozen=True, kw_only=True, gc=False):
             retryable=True,
             rest_seconds=self.backoff.seconds(job.failures + job.crashes + 1, self.jitter),
             lease_seconds=self.lease_seconds,
-            now=desk.now,
+            now=work.now,
         )
-        return _record(desk, job, failed)
+        return _record(work, job, failed)
 
 
 class RescheduleRetry(Struct, frozen=True, kw_only=True, gc=False):
@@ -232,25 +238,25 @@ class RescheduleRetry(Struct, frozen=True, kw_only=True, gc=False):
     rest_seconds: float
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((JOB, self.job_id),))
+    def reads(self) -> Needs:
+        return Needs(names=((JOB, self.job_id),))
 
-    def decide(self, desk: Desk) -> Job:
-        job = job_on(desk, self.job_id)
+    def decide(self, work: UnitOfWork) -> Job:
+        job = job_on(work, self.job_id)
         if job.version != self.version or job.run_at is None:
             return job
-        run_at = later(desk.now, self.rest_seconds)
-        return desk.record(JOB, job.id, Job.Rescheduled(at=desk.now, run_at=run_at))
+        run_at = add_seconds(work.now, self.rest_seconds)
+        return work.record(JOB, job.id, Job.Rescheduled(at=work.now, run_at=run_at))
 
 
-def job_on(desk: Desk, job_id: UUID) -> Job:
-    job = desk.get(JOB, job_id)
+def job_on(work: UnitOfWork, job_id: UUID) -> Job:
+    job = work.get(JOB, job_id)
     if job is None:
         raise NotFoundError("job", job_id)
     return job
 
 
-def _record(desk: Desk, job: Job, events: Sequence[Event]) -> Job:
+def _record(work: UnitOfWork, job: Job, events: Sequence[Event]) -> Job:
     for event in events:
-        job = desk.record(JOB, job.id, event)
+        job = work.record(JOB, job.id, event)
     return job

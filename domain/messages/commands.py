@@ -7,12 +7,12 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybook.domain.command import Desk, Haste, Reads
+from daybook.domain.command import CommandPriority, Needs, UnitOfWork
 from daybook.domain.errors import LaneFullError, NotFoundError
-from daybook.domain.jobs.create import CreateJobs, Enqueued, NewJob, create_job
+from daybook.domain.jobs.create import CreatedJob, CreateJobs, NewJob, create_job
 from daybook.domain.jobs.job import Backoff, UniqueScope
 from daybook.domain.jobs.lane import lane_id
-from daybook.domain.jobs.queue import QUEUE, Lanes, queue_id
+from daybook.domain.jobs.queue import QUEUE, DeadJobPolicy, queue_id
 from daybook.domain.messages import operation as operations
 from daybook.domain.messages.message import MESSAGE_TYPE
 from daybook.domain.messages.operation import (
@@ -28,12 +28,12 @@ BACKOFF = Backoff(base_seconds=0.2, cap_seconds=60)
 LANE_DEPTH_MAX = 1_000
 
 
-class QueuedBecause(StrEnum):
+class DeferReason(StrEnum):
     MAINTAINING_ORDER = "maintaining_order"
     SYSTEM_BUSY = "system_busy"
 
 
-class Standing(Struct, frozen=True, gc=False):
+class Backlog(Struct, frozen=True, gc=False):
     """How the accepted operations stand, as far as this process knows."""
 
     oldest: int | None = None
@@ -43,13 +43,13 @@ class Standing(Struct, frozen=True, gc=False):
     """How many are carried out, as measured."""
 
 
-class Queued(Struct, frozen=True, gc=False):
+class PushDeferred(Struct, frozen=True, gc=False):
     operation: Operation
     position: int
     """How many are to be carried out before it, at most."""
 
     wait_seconds: float
-    because: QueuedBecause
+    because: DeferReason
 
 
 class Push(Struct, frozen=True, kw_only=True, gc=False):
@@ -59,17 +59,17 @@ class Push(Struct, frozen=True, kw_only=True, gc=False):
     new: Sequence[NewJob]
     operation_id: UUID
     is_busy: bool
-    standing: Standing
+    standing: Backlog
     attempts_max: int = ATTEMPTS_MAX
     lane_depth_max: int = LANE_DEPTH_MAX
     """With so many accepted for a lane, further ones are turned away."""
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         tied = tuple([(OPERATION, lane) for lane in self._lanes])
         number = (OPERATION_NUMBERS, 1)
         if self.is_busy:
-            return Reads(draws=(number,), seen_tied=tied, haste=Haste.PATIENT)
+            return Needs(draws=(number,), seen_tied=tied, haste=CommandPriority.PATIENT)
         create = CreateJobs(self.new).reads
         return replace(create, draws=(*create.draws, number), seen_tied=tied)
 
@@ -78,15 +78,15 @@ class Push(Struct, frozen=True, kw_only=True, gc=False):
         lanes = {(one.queue, _partition(one)) for one in self.new}
         return {lane_id(*lane): lane for lane in lanes}
 
-    def decide(self, desk: Desk) -> list[Enqueued] | Queued:
+    def decide(self, work: UnitOfWork) -> list[CreatedJob] | PushDeferred:
         """Turned away first: else a busy lane would grow for ever."""
-        depths = {lane: desk.tied_count(OPERATION, one) for one, lane in self._lanes.items()}
+        depths = {lane: work.count_related(OPERATION, one) for one, lane in self._lanes.items()}
         self._refuse_full(depths)
         if self.is_busy:
-            return self._queue(desk, QueuedBecause.SYSTEM_BUSY)
+            return self._queue(work, DeferReason.SYSTEM_BUSY)
         if any(depths.values()):
-            return self._queue(desk, QueuedBecause.MAINTAINING_ORDER)
-        return CreateJobs(self.new).decide(desk)
+            return self._queue(work, DeferReason.MAINTAINING_ORDER)
+        return CreateJobs(self.new).decide(work)
 
     def _refuse_full(self, depths: Mapping[tuple[str, str], int]) -> None:
         for lane, depth in depths.items():
@@ -94,23 +94,23 @@ class Push(Struct, frozen=True, kw_only=True, gc=False):
                 wait_seconds = depth / self.standing.per_second
                 raise LaneFullError(*lane, depth=depth, wait_seconds=wait_seconds)
 
-    def _queue(self, desk: Desk, because: QueuedBecause) -> Queued:
+    def _queue(self, work: UnitOfWork, because: DeferReason) -> PushDeferred:
         created = Operation.Created(
-            at=desk.now,
+            at=work.now,
             operation_id=self.operation_id,
-            number=desk.draw(OPERATION_NUMBERS),
+            number=work.draw(OPERATION_NUMBERS),
             kind=OperationKind.PUSH,
             items=tuple([_message(one) for one in self.new]),
             attempts_max=self.attempts_max,
         )
-        operation = desk.record(OPERATION, self.operation_id, created)
+        operation = work.record(OPERATION, self.operation_id, created)
         oldest = operation.number if self.standing.oldest is None else self.standing.oldest
         position = max(0, operation.number - oldest)
         wait_seconds = round((position + 1) / self.standing.per_second, 3)
-        return Queued(operation, position, wait_seconds, because)
+        return PushDeferred(operation, position, wait_seconds, because)
 
 
-class CarryOut(Struct, frozen=True, kw_only=True, gc=False):
+class ExecuteOperation(Struct, frozen=True, kw_only=True, gc=False):
     """What an operation asks for is done, and that is its end: in one transaction, so that whoever
     dies over it leaves nothing behind."""
 
@@ -119,19 +119,19 @@ class CarryOut(Struct, frozen=True, kw_only=True, gc=False):
     """The operation's own, which never change."""
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         # Nobody waits for it but whoever waits for the messages: all else goes before it.
         create = CreateJobs([_new_job(item, None) for item in self.items]).reads
         names = ((OPERATION, self.operation_id), *create.names)
-        return replace(create, names=names, haste=Haste.LAST)
+        return replace(create, names=names, haste=CommandPriority.LAST)
 
-    def decide(self, desk: Desk) -> Operation:
-        operation = _operation(desk, self.operation_id)
+    def decide(self, work: UnitOfWork) -> Operation:
+        operation = _operation(work, self.operation_id)
         operations.refuse_not_pending(operation)
-        enqueued = [create_job(desk, _of_operation(item, operation)) for item in self.items]
+        enqueued = [create_job(work, _of_operation(item, operation)) for item in self.items]
         duplicates = tuple([place for place, one in enumerate(enqueued) if not one.is_new])
-        completed = operations.complete(operation, duplicates=duplicates, now=desk.now)
-        return desk.record(OPERATION, operation.id, completed)
+        completed = operations.complete(operation, duplicates=duplicates, now=work.now)
+        return work.record(OPERATION, operation.id, completed)
 
 
 class FailOperation(Struct, frozen=True, kw_only=True, gc=False):
@@ -145,21 +145,21 @@ class FailOperation(Struct, frozen=True, kw_only=True, gc=False):
     jitter: float
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         queues = tuple([(QUEUE, queue_id(name)) for name in self.queues])
-        return Reads(names=((OPERATION, self.operation_id),), seen=queues)
+        return Needs(names=((OPERATION, self.operation_id),), seen=queues)
 
-    def decide(self, desk: Desk) -> Operation:
-        operation = _operation(desk, self.operation_id)
+    def decide(self, work: UnitOfWork) -> Operation:
+        operation = _operation(work, self.operation_id)
         failed = operations.fail(
             operation,
             error=self.error,
-            skipped=tuple([name for name in sorted(self.queues) if _skips(desk, name)]),
+            skipped=tuple([name for name in sorted(self.queues) if _skips(work, name)]),
             jitter=self.jitter,
             backoff=BACKOFF,
-            now=desk.now,
+            now=work.now,
         )
-        return desk.record(OPERATION, operation.id, failed)
+        return work.record(OPERATION, operation.id, failed)
 
 
 class RetryOperation(Struct, frozen=True, gc=False):
@@ -167,13 +167,13 @@ class RetryOperation(Struct, frozen=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((OPERATION, self.operation_id),), draws=((OPERATION_NUMBERS, 1),))
+    def reads(self) -> Needs:
+        return Needs(names=((OPERATION, self.operation_id),), draws=((OPERATION_NUMBERS, 1),))
 
-    def decide(self, desk: Desk) -> Operation:
-        operation, number = _operation(desk, self.operation_id), desk.draw(OPERATION_NUMBERS)
-        requeued = operations.retry(operation, number=number, because=self.because, now=desk.now)
-        return desk.record(OPERATION, operation.id, requeued)
+    def decide(self, work: UnitOfWork) -> Operation:
+        operation, number = _operation(work, self.operation_id), work.draw(OPERATION_NUMBERS)
+        requeued = operations.retry(operation, number=number, because=self.because, now=work.now)
+        return work.record(OPERATION, operation.id, requeued)
 
 
 class CancelOperation(Struct, frozen=True, gc=False):
@@ -183,25 +183,25 @@ class CancelOperation(Struct, frozen=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((OPERATION, self.operation_id),))
+    def reads(self) -> Needs:
+        return Needs(names=((OPERATION, self.operation_id),))
 
-    def decide(self, desk: Desk) -> Operation:
-        operation = _operation(desk, self.operation_id)
-        cancelled = operations.cancel(operation, because=self.because, now=desk.now)
-        return desk.record(OPERATION, operation.id, cancelled)
+    def decide(self, work: UnitOfWork) -> Operation:
+        operation = _operation(work, self.operation_id)
+        cancelled = operations.cancel(operation, because=self.because, now=work.now)
+        return work.record(OPERATION, operation.id, cancelled)
 
 
-def _operation(desk: Desk, operation_id: UUID) -> Operation:
-    operation = desk.get(OPERATION, operation_id)
+def _operation(work: UnitOfWork, operation_id: UUID) -> Operation:
+    operation = work.get(OPERATION, operation_id)
     if operation is None:
         raise NotFoundError("operation", operation_id)
     return operation
 
 
-def _skips(desk: Desk, queue: str) -> bool:
-    settings = desk.get(QUEUE, queue_id(queue))
-    return settings is not None and settings.lanes is Lanes.SKIP
+def _skips(work: UnitOfWork, queue: str) -> bool:
+    settings = work.get(QUEUE, queue_id(queue))
+    return settings is not None and settings.lanes is DeadJobPolicy.SKIP
 
 
 def _partition(new: NewJob) -> str:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.command import Desk, Reads
+from daybook.domain.command import Needs, UnitOfWork
 from daybook.domain.errors import Refusal
 from daybook.domain.ids import derived_id
 from daybook.domain.jobs.job import Job
@@ -48,11 +48,11 @@ class AcknowledgeAll(Struct, frozen=True, gc=False):
     finish: FinishJobs
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return self.finish.reads
 
-    def decide(self, desk: Desk) -> Sequence[Job]:
-        settled = self.finish.decide(desk)
+    def decide(self, work: UnitOfWork) -> Sequence[Job]:
+        settled = self.finish.decide(work)
         for one in settled:
             if isinstance(one.answer, Refusal):
                 raise one.answer

@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from daybook.domain.errors import OperationNotFailedError, OperationOverError
-from daybook.domain.event import Decider, Event, events_of, later
+from daybook.domain.event import Decider, Event, add_seconds, events_of
 from daybook.domain.jobs.job import Backoff, OnDead
 from daybook.domain.jobs.lane import lane_id
 
@@ -152,7 +152,7 @@ def fail(
     attempt = operation.failures + 1
     if attempt >= operation.attempts_max:
         return Operation.GivenUp(at=now, error=error, attempt=attempt, skipped=skipped)
-    retry_at = later(now, backoff.seconds(attempt, jitter))
+    retry_at = add_seconds(now, backoff.seconds(attempt, jitter))
     return Operation.Failed(at=now, error=error, retry_at=retry_at, attempt=attempt)
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from daybook.domain.errors import BotBusyError, BotDeadError, BotDeletedError, BotNotDeadError
-from daybook.domain.event import Decider, Event, Reasoned, events_of
+from daybook.domain.event import Decider, Event, EventWithReason, events_of
 from daybook.domain.orders.claim import CompletionMode, ReleaseReason
 
 FAILURES_MAX = 5
@@ -55,7 +55,7 @@ class Bot(Struct, frozen=True, kw_only=True, gc=False):
         failures_max: int = 0
         """Bots of before it was asked for stay without a limit."""
 
-    class Configured(Reasoned, frozen=True, kw_only=True, gc=False):
+    class Configured(EventWithReason, frozen=True, kw_only=True, gc=False):
         """The new limit begins a new count."""
 
         topic: ClassVar[str] = "bot.configured"
@@ -77,7 +77,7 @@ class Bot(Struct, frozen=True, kw_only=True, gc=False):
         order_id: UUID
         error: str
 
-    class Released(Reasoned, frozen=True, kw_only=True, gc=False):
+    class Released(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "bot.released"
         claim_id: UUID
         order_id: UUID
@@ -89,10 +89,10 @@ class Bot(Struct, frozen=True, kw_only=True, gc=False):
         failures: int
         errors: tuple[str, ...]
 
-    class Restored(Reasoned, frozen=True, kw_only=True, gc=False):
+    class Restored(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "bot.restored"
 
-    class Deleted(Reasoned, frozen=True, kw_only=True, gc=False):
+    class Deleted(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "bot.deleted"
 
     def after(self, event: Event, **changes: Any) -> Self:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.command import Desk, Haste, Reads
+from daybook.domain.command import CommandPriority, Needs, UnitOfWork
 from daybook.domain.errors import (
     BotInUseError,
     ClaimLostError,
@@ -38,20 +38,20 @@ class CreateOrder(Struct, frozen=True, kw_only=True, gc=False):
     owner: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(draws=((ORDER_NUMBERS, 1),), haste=Haste.PATIENT)
+    def reads(self) -> Needs:
+        return Needs(draws=((ORDER_NUMBERS, 1),), haste=CommandPriority.PATIENT)
 
-    def decide(self, desk: Desk) -> Order:
+    def decide(self, work: UnitOfWork) -> Order:
         created = orders.create(
             order_id=self.order_id,
-            number=desk.draw(ORDER_NUMBERS),
+            number=work.draw(ORDER_NUMBERS),
             kind=self.kind,
             attempts_max=self.attempts_max,
             user_id=self.user_id,
             owner=self.owner,
-            now=desk.now,
+            now=work.now,
         )
-        return desk.record(ORDER, self.order_id, created)
+        return work.record(ORDER, self.order_id, created)
 
 
 class CreateBot(Struct, frozen=True, kw_only=True, gc=False):
@@ -61,18 +61,18 @@ class CreateBot(Struct, frozen=True, kw_only=True, gc=False):
     failures_max: int = FAILURES_MAX
 
     @property
-    def reads(self) -> Reads:
-        return Reads()
+    def reads(self) -> Needs:
+        return Needs()
 
-    def decide(self, desk: Desk) -> Bot:
+    def decide(self, work: UnitOfWork) -> Bot:
         created = bots.create(
             bot_id=self.bot_id,
             auto_claim=self.auto_claim,
             completion=self.completion,
             failures_max=self.failures_max,
-            now=desk.now,
+            now=work.now,
         )
-        return desk.record(BOT, self.bot_id, created)
+        return work.record(BOT, self.bot_id, created)
 
 
 class ConfigureBot(Struct, frozen=True, kw_only=True, gc=False):
@@ -84,17 +84,17 @@ class ConfigureBot(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((BOT, self.bot_id),))
+    def reads(self) -> Needs:
+        return Needs(names=((BOT, self.bot_id),))
 
-    def decide(self, desk: Desk) -> Bot:
-        bot = _bot(desk, self.bot_id)
+    def decide(self, work: UnitOfWork) -> Bot:
+        bot = _bot(work, self.bot_id)
         configured = bots.configure(
-            bot, failures_max=self.failures_max, because=self.because, now=desk.now
+            bot, failures_max=self.failures_max, because=self.because, now=work.now
         )
         if bot.failures_max == self.failures_max:
             return bot
-        return desk.record(BOT, bot.id, configured)
+        return work.record(BOT, bot.id, configured)
 
 
 class RestoreBot(Struct, frozen=True, kw_only=True, gc=False):
@@ -104,15 +104,15 @@ class RestoreBot(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((BOT, self.bot_id),))
+    def reads(self) -> Needs:
+        return Needs(names=((BOT, self.bot_id),))
 
-    def decide(self, desk: Desk) -> Bot:
-        bot = _bot(desk, self.bot_id)
-        return desk.record(BOT, bot.id, bots.restore(bot, because=self.because, now=desk.now))
+    def decide(self, work: UnitOfWork) -> Bot:
+        bot = _bot(work, self.bot_id)
+        return work.record(BOT, bot.id, bots.restore(bot, because=self.because, now=work.now))
 
 
-class Claimed(Struct, frozen=True, gc=False):
+class ClaimResult(Struct, frozen=True, gc=False):
     """The answer to a claim: both sides of it, or no order when nothing is pending."""
 
     order: Order | None
@@ -128,22 +128,22 @@ class ClaimOrder(Struct, frozen=True, kw_only=True, gc=False):
     aging_seconds: float | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(
+    def reads(self) -> Needs:
+        return Needs(
             names=((BOT, self.bot_id),),
             ready=ORDER,
             ready_count=1,
             among=self.aging_seconds,
         )
 
-    def decide(self, desk: Desk) -> Claimed:
-        bot = _bot(desk, self.bot_id)
+    def decide(self, work: UnitOfWork) -> ClaimResult:
+        bot = _bot(work, self.bot_id)
         bots.must_be_idle(bot)
-        order = desk.take_ready(ORDER, self.aging_seconds)
+        order = work.pick_one(ORDER, self.aging_seconds)
         if order is None:
-            return Claimed(None, bot)
-        aged = self._is_aged(order, desk.now)
-        return _claim(desk, order, bot, self.claim_id, self.seconds, aged=aged)
+            return ClaimResult(None, bot)
+        aged = self._is_aged(order, work.now)
+        return _claim(work, order, bot, self.claim_id, self.seconds, aged=aged)
 
     def _is_aged(self, order: Order, now: datetime) -> bool:
         if self.aging_seconds is None or order.kind is OrderKind.VIP:
@@ -160,17 +160,17 @@ class AssignOrder(Struct, frozen=True, kw_only=True, gc=False):
     seconds: float
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((ORDER, self.order_id), (BOT, self.bot_id)))
+    def reads(self) -> Needs:
+        return Needs(names=((ORDER, self.order_id), (BOT, self.bot_id)))
 
-    def decide(self, desk: Desk) -> Claimed:
-        order, bot = _order(desk, self.order_id), _bot(desk, self.bot_id)
+    def decide(self, work: UnitOfWork) -> ClaimResult:
+        order, bot = _order(work, self.order_id), _bot(work, self.bot_id)
         if order.claim is not None and order.claim.bot_id == bot.id:
-            return Claimed(order, bot)
+            return ClaimResult(order, bot)
         if order.claim is not None:
             raise OrderTakenError(order.id, order.claim.bot_id)
         bots.must_be_idle(bot)
-        return _claim(desk, order, bot, self.claim_id, self.seconds, assigned=True)
+        return _claim(work, order, bot, self.claim_id, self.seconds, assigned=True)
 
 
 class CompleteOrder(Struct, frozen=True, kw_only=True, gc=False):
@@ -185,18 +185,18 @@ class CompleteOrder(Struct, frozen=True, kw_only=True, gc=False):
     """The bot that holds it, when the caller knows: saves looking for it."""
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads_held(self.order_id, self.bot_id)
 
-    def decide(self, desk: Desk) -> Order:
-        order = _order(desk, self.order_id)
+    def decide(self, work: UnitOfWork) -> Order:
+        order = _order(work, self.order_id)
         claim = _held(order, self.claim_id, self.bot_id)
-        if self.if_due and desk.now < claim.due_at:
+        if self.if_due and work.now < claim.due_at:
             raise NotYetDueError(order.id)
-        bot = _bot(desk, claim.bot_id)
-        desk.record(BOT, bot.id, bots.complete(bot, now=desk.now))
-        completed = orders.complete(order, claim_id=claim.id, via=self.via, now=desk.now)
-        return desk.record(ORDER, order.id, completed)
+        bot = _bot(work, claim.bot_id)
+        work.record(BOT, bot.id, bots.complete(bot, now=work.now))
+        completed = orders.complete(order, claim_id=claim.id, via=self.via, now=work.now)
+        return work.record(ORDER, order.id, completed)
 
 
 class FailOrder(Struct, frozen=True, kw_only=True, gc=False):
@@ -208,21 +208,21 @@ class FailOrder(Struct, frozen=True, kw_only=True, gc=False):
     """The bot that holds it, when the caller knows: saves looking for it."""
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads_held(self.order_id, self.bot_id)
 
-    def decide(self, desk: Desk) -> Order:
-        order = _order(desk, self.order_id)
+    def decide(self, work: UnitOfWork) -> Order:
+        order = _order(work, self.order_id)
         failed = orders.fail(
             order,
             claim_id=self.claim_id,
             error=self.error,
             retryable=self.retryable,
-            now=desk.now,
+            now=work.now,
         )
-        bot = _bot(desk, _held(order, self.claim_id, self.bot_id).bot_id)
-        _record_bot(desk, bot, bots.fail(bot, error=self.error, now=desk.now))
-        return _record(desk, order, failed)
+        bot = _bot(work, _held(order, self.claim_id, self.bot_id).bot_id)
+        _record_bot(work, bot, bots.fail(bot, error=self.error, now=work.now))
+        return _record(work, order, failed)
 
 
 class ReleaseOrder(Struct, frozen=True, kw_only=True, gc=False):
@@ -238,16 +238,16 @@ class ReleaseOrder(Struct, frozen=True, kw_only=True, gc=False):
     jump, is asked otherwise."""
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads_held(self.order_id, self.bot_id)
 
-    def decide(self, desk: Desk) -> Order:
-        order = _order(desk, self.order_id)
+    def decide(self, work: UnitOfWork) -> Order:
+        order = _order(work, self.order_id)
         claim = _held(order, self.claim_id, self.bot_id)
-        is_due = self.is_due or desk.now >= claim.due_at
+        is_due = self.is_due or work.now >= claim.due_at
         if self.reason is ReleaseReason.EXPIRED and not is_due:
             raise NotYetDueError(order.id)
-        return _release(desk, order, _bot(desk, claim.bot_id), self.reason, self.because)
+        return _release(work, order, _bot(work, claim.bot_id), self.reason, self.because)
 
 
 class ReleaseBot(Struct, frozen=True, kw_only=True, gc=False):
@@ -257,15 +257,15 @@ class ReleaseBot(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((BOT, self.bot_id),), tied=((ORDER, self.bot_id),))
+    def reads(self) -> Needs:
+        return Needs(names=((BOT, self.bot_id),), tied=((ORDER, self.bot_id),))
 
-    def decide(self, desk: Desk) -> Bot:
-        bot = _bot(desk, self.bot_id)
+    def decide(self, work: UnitOfWork) -> Bot:
+        bot = _bot(work, self.bot_id)
         if bot.order_id is not None:
-            order = _order(desk, bot.order_id)
-            _release(desk, order, bot, ReleaseReason.STOPPED, self.because)
-        return _bot(desk, self.bot_id)
+            order = _order(work, bot.order_id)
+            _release(work, order, bot, ReleaseReason.STOPPED, self.because)
+        return _bot(work, self.bot_id)
 
 
 class DeleteOrder(Struct, frozen=True, kw_only=True, gc=False):
@@ -273,11 +273,11 @@ class DeleteOrder(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((ORDER, self.order_id),), tied=((BOT, self.order_id),))
+    def reads(self) -> Needs:
+        return Needs(names=((ORDER, self.order_id),), tied=((BOT, self.order_id),))
 
-    def decide(self, desk: Desk) -> Order:
-        return _delete_order(desk, _order(desk, self.order_id), self.because)
+    def decide(self, work: UnitOfWork) -> Order:
+        return _delete_order(work, _order(work, self.order_id), self.because)
 
 
 class RestoreOrder(Struct, frozen=True, kw_only=True, gc=False):
@@ -285,13 +285,13 @@ class RestoreOrder(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((ORDER, self.order_id),))
+    def reads(self) -> Needs:
+        return Needs(names=((ORDER, self.order_id),))
 
-    def decide(self, desk: Desk) -> Order:
-        order = _order(desk, self.order_id)
-        restored = orders.restore(order, because=self.because, now=desk.now)
-        return desk.record(ORDER, order.id, restored)
+    def decide(self, work: UnitOfWork) -> Order:
+        order = _order(work, self.order_id)
+        restored = orders.restore(order, because=self.because, now=work.now)
+        return work.record(ORDER, order.id, restored)
 
 
 class RequeueOrder(Struct, frozen=True, kw_only=True, gc=False):
@@ -299,13 +299,13 @@ class RequeueOrder(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((ORDER, self.order_id),))
+    def reads(self) -> Needs:
+        return Needs(names=((ORDER, self.order_id),))
 
-    def decide(self, desk: Desk) -> Order:
-        order = _order(desk, self.order_id)
-        requeued = orders.requeue(order, because=self.because, now=desk.now)
-        return desk.record(ORDER, order.id, requeued)
+    def decide(self, work: UnitOfWork) -> Order:
+        order = _order(work, self.order_id)
+        requeued = orders.requeue(order, because=self.because, now=work.now)
+        return work.record(ORDER, order.id, requeued)
 
 
 class Cleared(Struct, frozen=True, gc=False):
@@ -326,14 +326,14 @@ class ClearOrders(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(every=(ORDER, BOT), names=tuple([(ORDER, one) for one in self.complete]))
+    def reads(self) -> Needs:
+        return Needs(every=(ORDER, BOT), names=tuple([(ORDER, one) for one in self.complete]))
 
-    def decide(self, desk: Desk) -> Cleared:
-        open_orders = desk.every(ORDER)
+    def decide(self, work: UnitOfWork) -> Cleared:
+        open_orders = work.every(ORDER)
         for order in open_orders:
-            _delete_order(desk, order, self.because)
-        complete_count = _delete_complete(desk, self.complete, self.because)
+            _delete_order(work, order, self.because)
+        complete_count = _delete_complete(work, self.complete, self.because)
         return Cleared(len(open_orders), complete_count + self.further_count)
 
 
@@ -344,11 +344,11 @@ class ClearCompleteOrders(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=tuple([(ORDER, one) for one in self.complete]))
+    def reads(self) -> Needs:
+        return Needs(names=tuple([(ORDER, one) for one in self.complete]))
 
-    def decide(self, desk: Desk) -> int:
-        return _delete_complete(desk, self.complete, self.because)
+    def decide(self, work: UnitOfWork) -> int:
+        return _delete_complete(work, self.complete, self.because)
 
 
 class DeleteBot(Struct, frozen=True, kw_only=True, gc=False):
@@ -359,36 +359,36 @@ class DeleteBot(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((BOT, self.bot_id),), tied=((ORDER, self.bot_id),))
+    def reads(self) -> Needs:
+        return Needs(names=((BOT, self.bot_id),), tied=((ORDER, self.bot_id),))
 
-    def decide(self, desk: Desk) -> Bot:
-        bot = _bot(desk, self.bot_id)
-        deleted = bots.delete(bot, because=self.because, now=desk.now)
+    def decide(self, work: UnitOfWork) -> Bot:
+        bot = _bot(work, self.bot_id)
+        deleted = bots.delete(bot, because=self.because, now=work.now)
         if bot.order_id is not None:
             if self.only_if_idle:
                 raise BotInUseError
-            order = _order(desk, bot.order_id)
-            _release(desk, order, bot, ReleaseReason.BOT_DELETED, self.because)
-        return desk.record(BOT, bot.id, deleted)
+            order = _order(work, bot.order_id)
+            _release(work, order, bot, ReleaseReason.BOT_DELETED, self.because)
+        return work.record(BOT, bot.id, deleted)
 
 
-def _reads_held(order_id: UUID, bot_id: UUID | None) -> Reads:
+def _reads_held(order_id: UUID, bot_id: UUID | None) -> Needs:
     """The order, and the bot that has it."""
     if bot_id is None:
-        return Reads(names=((ORDER, order_id),), tied=((BOT, order_id),))
-    return Reads(names=((ORDER, order_id), (BOT, bot_id)))
+        return Needs(names=((ORDER, order_id),), tied=((BOT, order_id),))
+    return Needs(names=((ORDER, order_id), (BOT, bot_id)))
 
 
-def _order(desk: Desk, order_id: UUID) -> Order:
-    order = desk.get(ORDER, order_id)
+def _order(work: UnitOfWork, order_id: UUID) -> Order:
+    order = work.get(ORDER, order_id)
     if order is None:
         raise NotFoundError("order", order_id)
     return order
 
 
-def _bot(desk: Desk, bot_id: UUID) -> Bot:
-    bot = desk.get(BOT, bot_id)
+def _bot(work: UnitOfWork, bot_id: UUID) -> Bot:
+    bot = work.get(BOT, bot_id)
     if bot is None:
         raise NotFoundError("bot", bot_id)
     return bot
@@ -409,7 +409,7 @@ def _current_claim(order: Order) -> UUID:
 
 
 def _claim(
-    desk: Desk,
+    work: UnitOfWork,
     order: Order,
     bot: Bot,
     claim_id: UUID,
@@ -417,7 +417,7 @@ def _claim(
     *,
     aged: bool = False,
     assigned: bool = False,
-) -> Claimed:
+) -> ClaimResult:
     order_claimed = orders.claim(
         order,
         claim_id=claim_id,
@@ -426,48 +426,48 @@ def _claim(
         seconds=seconds,
         aged=aged,
         assigned=assigned,
-        now=desk.now,
+        now=work.now,
     )
-    bot_claimed = bots.claim(bot, claim_id=claim_id, order_id=order.id, now=desk.now)
-    bot = desk.record(BOT, bot.id, bot_claimed)
-    return Claimed(desk.record(ORDER, order.id, order_claimed), bot)
+    bot_claimed = bots.claim(bot, claim_id=claim_id, order_id=order.id, now=work.now)
+    bot = work.record(BOT, bot.id, bot_claimed)
+    return ClaimResult(work.record(ORDER, order.id, order_claimed), bot)
 
 
 def _release(
-    desk: Desk, order: Order, bot: Bot, reason: ReleaseReason, because: str | None
+    work: UnitOfWork, order: Order, bot: Bot, reason: ReleaseReason, because: str | None
 ) -> Order:
-    claim_id, now = _current_claim(order), desk.now
+    claim_id, now = _current_claim(order), work.now
     released = orders.release(order, claim_id=claim_id, reason=reason, because=because, now=now)
-    _record_bot(desk, bot, bots.release(bot, reason=reason, because=because, now=now))
-    return _record(desk, order, released)
+    _record_bot(work, bot, bots.release(bot, reason=reason, because=because, now=now))
+    return _record(work, order, released)
 
 
-def _delete_order(desk: Desk, order: Order, because: str | None) -> Order:
-    deleted = orders.delete(order, because=because, now=desk.now)
+def _delete_order(work: UnitOfWork, order: Order, because: str | None) -> Order:
+    deleted = orders.delete(order, because=because, now=work.now)
     if order.claim is not None:
-        bot = _bot(desk, order.claim.bot_id)
-        _release(desk, order, bot, ReleaseReason.ORDER_DELETED, because)
-    return desk.record(ORDER, order.id, deleted)
+        bot = _bot(work, order.claim.bot_id)
+        _release(work, order, bot, ReleaseReason.ORDER_DELETED, because)
+    return work.record(ORDER, order.id, deleted)
 
 
-def _delete_complete(desk: Desk, ids: Iterable[UUID], because: str | None) -> int:
-    found = [desk.get(ORDER, one) for one in ids]
+def _delete_complete(work: UnitOfWork, ids: Iterable[UUID], because: str | None) -> int:
+    found = [work.get(ORDER, one) for one in ids]
     complete = [
         order
         for order in found
         if order and order.status is OrderStatus.COMPLETE and order.deleted_at is None
     ]
     for order in complete:
-        desk.record(ORDER, order.id, orders.delete(order, because=because, now=desk.now))
+        work.record(ORDER, order.id, orders.delete(order, because=because, now=work.now))
     return len(complete)
 
 
-def _record(desk: Desk, order: Order, events: Iterable[Event]) -> Order:
+def _record(work: UnitOfWork, order: Order, events: Iterable[Event]) -> Order:
     for event in events:
-        order = desk.record(ORDER, order.id, event)
+        order = work.record(ORDER, order.id, event)
     return order
 
 
-def _record_bot(desk: Desk, bot: Bot, events: Iterable[Event]) -> None:
+def _record_bot(work: UnitOfWork, bot: Bot, events: Iterable[Event]) -> None:
     for event in events:
-        desk.record(BOT, bot.id, event)
+        work.record(BOT, bot.id, event)

@@ -19,7 +19,7 @@ from daybook.domain.errors import (
     OrderNotDeletedError,
     OrderNotPendingError,
 )
-from daybook.domain.event import Decider, Event, Reasoned, events_of, later
+from daybook.domain.event import Decider, Event, EventWithReason, add_seconds, events_of
 from daybook.domain.orders.claim import Claim, CompletedVia, CompletionMode, ReleaseReason
 
 
@@ -96,7 +96,7 @@ class Order(Struct, frozen=True, kw_only=True, gc=False):
         error: str
         retryable: bool
 
-    class Released(Reasoned, frozen=True, kw_only=True, gc=False):
+    class Released(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.released"
         claim_id: UUID
         reason: ReleaseReason
@@ -105,13 +105,13 @@ class Order(Struct, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.moved_to_dlq"
         reason: str
 
-    class Requeued(Reasoned, frozen=True, kw_only=True, gc=False):
+    class Requeued(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.requeued"
 
-    class Deleted(Reasoned, frozen=True, kw_only=True, gc=False):
+    class Deleted(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.deleted"
 
-    class Restored(Reasoned, frozen=True, kw_only=True, gc=False):
+    class Restored(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.restored"
 
     def after(self, event: Event, **changes: Any) -> Self:
@@ -160,7 +160,7 @@ def claim(
         at=now,
         claim_id=claim_id,
         bot_id=bot_id,
-        due_at=later(now, seconds),
+        due_at=add_seconds(now, seconds),
         mode=mode,
         attempt=order.attempts + 1,
         aged=aged,

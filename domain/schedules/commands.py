@@ -5,7 +5,7 @@ from uuid import UUID
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from daybook.domain.command import Desk, Reads
+from daybook.domain.command import Needs, UnitOfWork
 from daybook.domain.errors import NotFoundError
 from daybook.domain.event import Event
 from daybook.domain.jobs.create import JOB_NUMBERS, CreateJobs
@@ -33,18 +33,18 @@ class PutSchedule(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads(self.name)
 
-    def decide(self, desk: Desk) -> PutResult:
-        before = desk.get(SCHEDULE, schedule_id(self.name))
+    def decide(self, work: UnitOfWork) -> PutResult:
+        before = work.get(SCHEDULE, schedule_id(self.name))
         if before is not None and not before.deleted:
-            after = _changed(desk, before, self.plan, self.because)
-            return PutResult(_paused(desk, after, self.paused, self.because), is_new=False)
+            after = _changed(work, before, self.plan, self.because)
+            return PutResult(_paused(work, after, self.paused, self.because), is_new=False)
         created = schedules.create(
-            before, name=self.name, plan=self.plan, paused=self.paused is True, now=desk.now
+            before, name=self.name, plan=self.plan, paused=self.paused is True, now=work.now
         )
-        return PutResult(_record(desk, schedule_id(self.name), created), is_new=True)
+        return PutResult(_record(work, schedule_id(self.name), created), is_new=True)
 
 
 class ChangeSchedule(Struct, frozen=True, kw_only=True, gc=False):
@@ -60,11 +60,11 @@ class ChangeSchedule(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads(self.name)
 
-    def decide(self, desk: Desk) -> Schedule:
-        schedule = _schedule(desk, self.name)
+    def decide(self, work: UnitOfWork) -> Schedule:
+        schedule = _schedule(work, self.name)
         given = {
             "cron": self.cron,
             "time_zone": self.time_zone,
@@ -73,8 +73,8 @@ class ChangeSchedule(Struct, frozen=True, kw_only=True, gc=False):
             "job": self.job,
         }
         changes = {name: value for name, value in given.items() if value is not UNSET}
-        after = _changed(desk, schedule, replace(schedule.plan, **changes), self.because)
-        return _paused(desk, after, self.paused, self.because)
+        after = _changed(work, schedule, replace(schedule.plan, **changes), self.because)
+        return _paused(work, after, self.paused, self.because)
 
 
 class DeleteSchedule(Struct, frozen=True, gc=False):
@@ -82,13 +82,13 @@ class DeleteSchedule(Struct, frozen=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads(self.name)
 
-    def decide(self, desk: Desk) -> Schedule:
-        schedule = _schedule(desk, self.name)
-        deleted = schedules.delete(because=self.because, now=desk.now)
-        return _record(desk, schedule.id, deleted)
+    def decide(self, work: UnitOfWork) -> Schedule:
+        schedule = _schedule(work, self.name)
+        deleted = schedules.delete(because=self.because, now=work.now)
+        return _record(work, schedule.id, deleted)
 
 
 class FireSchedule(Struct, frozen=True, kw_only=True, gc=False):
@@ -98,47 +98,47 @@ class FireSchedule(Struct, frozen=True, kw_only=True, gc=False):
     runs_max: int = 1
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         named = _reads(self.name).names
-        return Reads(names=named, draws=((JOB_NUMBERS, self.runs_max),))
+        return Needs(names=named, draws=((JOB_NUMBERS, self.runs_max),))
 
-    def decide(self, desk: Desk) -> Schedule:
-        schedule = _schedule(desk, self.name)
+    def decide(self, work: UnitOfWork) -> Schedule:
+        schedule = _schedule(work, self.name)
         job = schedule.plan.job
-        for event in schedules.fire(schedule, runs_max=self.runs_max, now=desk.now):
-            schedule = _record(desk, schedule.id, event)
+        for event in schedules.fire(schedule, runs_max=self.runs_max, now=work.now):
+            schedule = _record(work, schedule.id, event)
             if isinstance(event, Schedule.Fired):
-                CreateJobs([job.job(event.job_id)]).decide(desk)
+                CreateJobs([job.job(event.job_id)]).decide(work)
         return schedule
 
 
-def _reads(name: str) -> Reads:
-    return Reads(names=((SCHEDULE, schedule_id(name)),))
+def _reads(name: str) -> Needs:
+    return Needs(names=((SCHEDULE, schedule_id(name)),))
 
 
-def _schedule(desk: Desk, name: str) -> Schedule:
-    schedule = desk.get(SCHEDULE, schedule_id(name))
+def _schedule(work: UnitOfWork, name: str) -> Schedule:
+    schedule = work.get(SCHEDULE, schedule_id(name))
     if schedule is None or schedule.deleted:
         raise NotFoundError("schedule", name)
     return schedule
 
 
-def _changed(desk: Desk, schedule: Schedule, plan: Plan, because: str | None) -> Schedule:
-    for event in schedules.change(schedule, plan=plan, because=because, now=desk.now):
-        schedule = _record(desk, schedule.id, event)
+def _changed(work: UnitOfWork, schedule: Schedule, plan: Plan, because: str | None) -> Schedule:
+    for event in schedules.change(schedule, plan=plan, because=because, now=work.now):
+        schedule = _record(work, schedule.id, event)
     return schedule
 
 
 def _paused(
-    desk: Desk, schedule: Schedule, paused: bool | UnsetType, because: str | None
+    work: UnitOfWork, schedule: Schedule, paused: bool | UnsetType, because: str | None
 ) -> Schedule:
     if isinstance(paused, UnsetType):
         return schedule
     decide = schedules.pause if paused else schedules.resume
-    for event in decide(schedule, because=because, now=desk.now):
-        schedule = _record(desk, schedule.id, event)
+    for event in decide(schedule, because=because, now=work.now):
+        schedule = _record(work, schedule.id, event)
     return schedule
 
 
-def _record(desk: Desk, aggregate_id: UUID, event: Event) -> Schedule:
-    return desk.record(SCHEDULE, aggregate_id, event)
+def _record(work: UnitOfWork, aggregate_id: UUID, event: Event) -> Schedule:
+    return work.record(SCHEDULE, aggregate_id, event)

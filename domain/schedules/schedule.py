@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from daybook.domain.errors import ScheduleNotDueError
-from daybook.domain.event import Decider, Event, Reasoned, events_of
+from daybook.domain.event import Decider, Event, EventWithReason, events_of
 from daybook.domain.jobs.template import JobTemplate
 from daybook.domain.schedules.cron import Cron
 
@@ -76,15 +76,15 @@ class Schedule(Struct, frozen=True, kw_only=True, gc=False):
         paused: bool
         next_run_at: datetime | None
 
-    class Changed(Reasoned, frozen=True, kw_only=True, gc=False):
+    class Changed(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "schedule.changed"
         plan: Plan
         next_run_at: datetime | None
 
-    class Paused(Reasoned, frozen=True, kw_only=True, gc=False):
+    class Paused(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "schedule.paused"
 
-    class Resumed(Reasoned, frozen=True, kw_only=True, gc=False):
+    class Resumed(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "schedule.resumed"
         next_run_at: datetime | None
 
@@ -102,7 +102,7 @@ class Schedule(Struct, frozen=True, kw_only=True, gc=False):
         until: datetime
         next_run_at: datetime | None
 
-    class Deleted(Reasoned, frozen=True, kw_only=True, gc=False):
+    class Deleted(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "schedule.deleted"
 
     def after(self, event: Event, **changes: Any) -> Self:

@@ -11,9 +11,9 @@ from uuid import UUID
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from daybook.domain.command import Desk, NotOnDeskError, Reads
+from daybook.domain.command import Needs, NotLoadedError, UnitOfWork
 from daybook.domain.errors import (
-    CallOvertakenError,
+    ConcurrentCallError,
     NotFoundError,
     RestaurantExistsError,
     SameRestaurantError,
@@ -34,7 +34,7 @@ from daybook.domain.tickets.restaurant import (
 from daybook.domain.tickets.ticket import TICKET, Guest, NoShowVia, Ticket, TicketStatus
 
 
-class Served(Struct, frozen=True, gc=False):
+class TicketResult(Struct, frozen=True, gc=False):
     """What the counter answers about a ticket."""
 
     ticket: Ticket
@@ -57,14 +57,14 @@ class OpenRestaurant(Struct, frozen=True, kw_only=True, gc=False):
     profile: Profile
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads(self.slug)
 
-    def decide(self, desk: Desk) -> OpenedRestaurant:
-        existing = desk.get(RESTAURANT, restaurant_id(self.slug))
+    def decide(self, work: UnitOfWork) -> OpenedRestaurant:
+        existing = work.get(RESTAURANT, restaurant_id(self.slug))
         if existing is None:
-            opened = restaurants.open_(slug=self.slug, profile=self.profile, now=desk.now)
-            return OpenedRestaurant(desk.record(RESTAURANT, restaurant_id(self.slug), opened), True)
+            opened = restaurants.open_(slug=self.slug, profile=self.profile, now=work.now)
+            return OpenedRestaurant(work.record(RESTAURANT, restaurant_id(self.slug), opened), True)
         if existing.profile != self.profile:
             raise RestaurantExistsError(self.slug)
         return OpenedRestaurant(existing, False)
@@ -82,20 +82,20 @@ class ChangeRestaurant(Struct, frozen=True, kw_only=True, gc=False):
     no_show_seconds: float | UnsetType | None = UNSET
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads(self.slug)
 
-    def decide(self, desk: Desk) -> Restaurant:
-        restaurant = _restaurant(desk, self.slug)
+    def decide(self, work: UnitOfWork) -> Restaurant:
+        restaurant = _restaurant(work, self.slug)
         given = {name: getattr(self, name) for name in Profile.__struct_fields__}
         changes = {name: value for name, value in given.items() if value is not UNSET}
         profile = replace(restaurant.profile, **changes)
-        for event in restaurants.change(restaurant, profile=profile, now=desk.now):
-            restaurant = desk.record(RESTAURANT, restaurant.id, event)
+        for event in restaurants.change(restaurant, profile=profile, now=work.now):
+            restaurant = work.record(RESTAURANT, restaurant.id, event)
         return restaurant
 
 
-class Join(Struct, frozen=True, kw_only=True, gc=False):
+class JoinLine(Struct, frozen=True, kw_only=True, gc=False):
     """A guest joins the line, at its end."""
 
     slug: str
@@ -106,14 +106,14 @@ class Join(Struct, frozen=True, kw_only=True, gc=False):
     hourly_max: int | None = None
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads(self.slug)
 
-    def decide(self, desk: Desk) -> Served:
-        restaurant = _restaurant(desk, self.slug)
-        token, position, estimate = _join(desk, restaurant, self.ticket_id)
+    def decide(self, work: UnitOfWork) -> TicketResult:
+        restaurant = _restaurant(work, self.slug)
+        token, position, estimate = _join(work, restaurant, self.ticket_id)
         created = Ticket.Created(
-            at=desk.now,
+            at=work.now,
             ticket_id=self.ticket_id,
             restaurant_id=restaurant.id,
             token_number=token.number,
@@ -129,8 +129,8 @@ class Join(Struct, frozen=True, kw_only=True, gc=False):
             estimate=estimate,
             hourly_max=self.hourly_max,
         )
-        ticket = desk.record(TICKET, self.ticket_id, created)
-        return Served(ticket, _restaurant(desk, self.slug))
+        ticket = work.record(TICKET, self.ticket_id, created)
+        return TicketResult(ticket, _restaurant(work, self.slug))
 
 
 class CallNext(Struct, frozen=True, kw_only=True, gc=False):
@@ -142,18 +142,18 @@ class CallNext(Struct, frozen=True, kw_only=True, gc=False):
     """Only if this one was the last to be called; None, if nobody was."""
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         among = restaurant_id(self.slug)
-        return Reads(names=((RESTAURANT, among),), ready=TICKET, ready_count=1, among=among)
+        return Needs(names=((RESTAURANT, among),), ready=TICKET, ready_count=1, among=among)
 
-    def decide(self, desk: Desk) -> Served | None:
-        restaurant = _restaurant(desk, self.slug)
+    def decide(self, work: UnitOfWork) -> TicketResult | None:
+        restaurant = _restaurant(work, self.slug)
         if self.after_token is not UNSET and self.after_token != restaurant.last_called:
-            raise CallOvertakenError(restaurant.last_called)
-        first = _first(desk, restaurant)
+            raise ConcurrentCallError(restaurant.last_called)
+        first = _first(work, restaurant)
         if first is None:
             return None
-        return _call(desk, restaurant, first, self.desk, out_of_turn=False)
+        return _call(work, restaurant, first, self.desk, out_of_turn=False)
 
 
 class CallTicket(Struct, frozen=True, kw_only=True, gc=False):
@@ -164,12 +164,12 @@ class CallTicket(Struct, frozen=True, kw_only=True, gc=False):
     desk: str | None = None
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads(self.slug, self.ticket_id)
 
-    def decide(self, desk: Desk) -> Served:
-        restaurant, ticket = _both(desk, self.slug, self.ticket_id)
-        return _call(desk, restaurant, ticket, self.desk, out_of_turn=True)
+    def decide(self, work: UnitOfWork) -> TicketResult:
+        restaurant, ticket = _both(work, self.slug, self.ticket_id)
+        return _call(work, restaurant, ticket, self.desk, out_of_turn=True)
 
 
 class RecallTicket(Struct, frozen=True, kw_only=True, gc=False):
@@ -178,14 +178,14 @@ class RecallTicket(Struct, frozen=True, kw_only=True, gc=False):
     desk: str | None = None
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads(self.slug, self.ticket_id)
 
-    def decide(self, desk: Desk) -> Served:
-        restaurant, ticket = _both(desk, self.slug, self.ticket_id)
+    def decide(self, work: UnitOfWork) -> TicketResult:
+        restaurant, ticket = _both(work, self.slug, self.ticket_id)
         grace_seconds = restaurant.profile.no_show_seconds
-        recalled = tickets.recall(ticket, desk=self.desk, grace_seconds=grace_seconds, now=desk.now)
-        return _serve(desk, restaurant, ticket, recalled)
+        recalled = tickets.recall(ticket, desk=self.desk, grace_seconds=grace_seconds, now=work.now)
+        return _serve(work, restaurant, ticket, recalled)
 
 
 class SeatTicket(Struct, frozen=True, kw_only=True, gc=False):
@@ -193,15 +193,15 @@ class SeatTicket(Struct, frozen=True, kw_only=True, gc=False):
     ticket_id: UUID
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads(self.slug, self.ticket_id)
 
-    def decide(self, desk: Desk) -> Served:
-        restaurant, ticket = _both(desk, self.slug, self.ticket_id)
-        return _serve(desk, restaurant, ticket, tickets.seat(ticket, now=desk.now))
+    def decide(self, work: UnitOfWork) -> TicketResult:
+        restaurant, ticket = _both(work, self.slug, self.ticket_id)
+        return _serve(work, restaurant, ticket, tickets.seat(ticket, now=work.now))
 
 
-class MissTicket(Struct, frozen=True, kw_only=True, gc=False):
+class MarkNoShow(Struct, frozen=True, kw_only=True, gc=False):
     """The guest did not show up."""
 
     slug: str
@@ -211,13 +211,13 @@ class MissTicket(Struct, frozen=True, kw_only=True, gc=False):
     """The end of the grace that has elapsed, as the caller measured it; None to ask the clock."""
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads(self.slug, self.ticket_id)
 
-    def decide(self, desk: Desk) -> Served:
-        restaurant, ticket = _both(desk, self.slug, self.ticket_id)
-        missed = tickets.miss(ticket, via=self.via, elapsed=self.due_at, now=desk.now)
-        return _serve(desk, restaurant, ticket, missed)
+    def decide(self, work: UnitOfWork) -> TicketResult:
+        restaurant, ticket = _both(work, self.slug, self.ticket_id)
+        missed = tickets.miss(ticket, via=self.via, elapsed=self.due_at, now=work.now)
+        return _serve(work, restaurant, ticket, missed)
 
 
 class ReturnTicket(Struct, frozen=True, kw_only=True, gc=False):
@@ -227,16 +227,16 @@ class ReturnTicket(Struct, frozen=True, kw_only=True, gc=False):
     ticket_id: UUID
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads(self.slug, self.ticket_id)
 
-    def decide(self, desk: Desk) -> Served:
-        restaurant, ticket = _both(desk, self.slug, self.ticket_id)
-        returned = tickets.return_(ticket, now=desk.now)
+    def decide(self, work: UnitOfWork) -> TicketResult:
+        restaurant, ticket = _both(work, self.slug, self.ticket_id)
+        returned = tickets.return_(ticket, now=work.now)
         place = ticket.token.place
-        told = Restaurant.GuestReturned(at=desk.now, ticket_id=ticket.id, place=place)
-        restaurant = desk.record(RESTAURANT, restaurant.id, told)
-        return _serve(desk, restaurant, ticket, returned)
+        told = Restaurant.GuestReturned(at=work.now, ticket_id=ticket.id, place=place)
+        restaurant = work.record(RESTAURANT, restaurant.id, told)
+        return _serve(work, restaurant, ticket, returned)
 
 
 class CancelTicket(Struct, frozen=True, kw_only=True, gc=False):
@@ -245,14 +245,14 @@ class CancelTicket(Struct, frozen=True, kw_only=True, gc=False):
     reason: str | None = None
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads(self.slug, self.ticket_id)
 
-    def decide(self, desk: Desk) -> Served:
-        restaurant, ticket = _both(desk, self.slug, self.ticket_id)
-        cancelled = tickets.cancel(ticket, reason=self.reason, now=desk.now)
-        restaurant = _leave(desk, restaurant, ticket)
-        return _serve(desk, restaurant, ticket, cancelled)
+    def decide(self, work: UnitOfWork) -> TicketResult:
+        restaurant, ticket = _both(work, self.slug, self.ticket_id)
+        cancelled = tickets.cancel(ticket, reason=self.reason, now=work.now)
+        restaurant = _leave(work, restaurant, ticket)
+        return _serve(work, restaurant, ticket, cancelled)
 
 
 class TransferTicket(Struct, frozen=True, kw_only=True, gc=False):
@@ -263,20 +263,20 @@ class TransferTicket(Struct, frozen=True, kw_only=True, gc=False):
     to_slug: str
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         lines = (RESTAURANT, restaurant_id(self.slug)), (RESTAURANT, restaurant_id(self.to_slug))
-        return Reads(names=(*lines, (TICKET, self.ticket_id)))
+        return Needs(names=(*lines, (TICKET, self.ticket_id)))
 
-    def decide(self, desk: Desk) -> Served:
-        restaurant, ticket = _both(desk, self.slug, self.ticket_id)
-        target = _restaurant(desk, self.to_slug)
+    def decide(self, work: UnitOfWork) -> TicketResult:
+        restaurant, ticket = _both(work, self.slug, self.ticket_id)
+        target = _restaurant(work, self.to_slug)
         if target.id == restaurant.id:
             raise SameRestaurantError(self.slug)
         tickets.must_not_be_over(ticket)
-        _leave(desk, restaurant, ticket)
-        token, position, estimate = _join(desk, target, ticket.id)
+        _leave(work, restaurant, ticket)
+        token, position, estimate = _join(work, target, ticket.id)
         transferred = Ticket.Transferred(
-            at=desk.now,
+            at=work.now,
             restaurant_id=target.id,
             token_number=token.number,
             sequence=token.sequence,
@@ -285,84 +285,89 @@ class TransferTicket(Struct, frozen=True, kw_only=True, gc=False):
             position_at_join=position,
             estimate=estimate,
         )
-        return _serve(desk, _restaurant(desk, self.to_slug), ticket, transferred)
+        return _serve(work, _restaurant(work, self.to_slug), ticket, transferred)
 
 
-def _reads(slug: str, ticket_id: UUID | None = None) -> Reads:
+def _reads(slug: str, ticket_id: UUID | None = None) -> Needs:
     line = (RESTAURANT, restaurant_id(slug))
-    return Reads(names=(line,) if ticket_id is None else (line, (TICKET, ticket_id)))
+    return Needs(names=(line,) if ticket_id is None else (line, (TICKET, ticket_id)))
 
 
-def _restaurant(desk: Desk, slug: str) -> Restaurant:
-    restaurant = desk.get(RESTAURANT, restaurant_id(slug))
+def _restaurant(work: UnitOfWork, slug: str) -> Restaurant:
+    restaurant = work.get(RESTAURANT, restaurant_id(slug))
     if restaurant is None:
         raise NotFoundError("restaurant", slug)
     return restaurant
 
 
-def _both(desk: Desk, slug: str, ticket_id: UUID) -> tuple[Restaurant, Ticket]:
-    restaurant = _restaurant(desk, slug)
-    ticket = desk.get(TICKET, ticket_id)
+def _both(work: UnitOfWork, slug: str, ticket_id: UUID) -> tuple[Restaurant, Ticket]:
+    restaurant = _restaurant(work, slug)
+    ticket = work.get(TICKET, ticket_id)
     if ticket is None or ticket.restaurant_id != restaurant.id:
         # Whoever asks at one restaurant learns nothing of another's guests.
         raise NotFoundError("ticket", ticket_id)
     return restaurant, ticket
 
 
-def _join(desk: Desk, restaurant: Restaurant, ticket_id: UUID) -> tuple[Token, int, Wait]:
+def _join(work: UnitOfWork, restaurant: Restaurant, ticket_id: UUID) -> tuple[Token, int, Wait]:
     """A place at the end of the line."""
-    token = restaurants.draw(restaurant, now=desk.now)
+    token = restaurants.draw(restaurant, now=work.now)
     joined = Restaurant.GuestJoined(
-        at=desk.now,
+        at=work.now,
         ticket_id=ticket_id,
         place=token.place,
         sequence=token.sequence,
         service_day=token.service_day,
     )
-    position = desk.record(RESTAURANT, restaurant.id, joined).waiting_count
+    position = work.record(RESTAURANT, restaurant.id, joined).waiting_count
     return token, position, wait_at(position, restaurant.profile.minutes_per_party)
 
 
-def _first(desk: Desk, restaurant: Restaurant) -> Ticket | None:
+def _first(work: UnitOfWork, restaurant: Restaurant) -> Ticket | None:
     """Who is first in the line now. What was picked is the line as it was when the batch began;
     who came back since, in an earlier command of the batch, may stand before that."""
-    picked = desk.take_ready(TICKET, restaurant.id)
+    picked = work.pick_one(TICKET, restaurant.id)
     if picked is None:
         if restaurant.waiting_count == 0:
             return None
-        raise NotOnDeskError(f"the first of those who wait at {restaurant.slug}")
-    line = [one for one in desk.every(TICKET) if one.restaurant_id == restaurant.id]
+        raise NotLoadedError(f"the first of those who wait at {restaurant.slug}")
+    line = [one for one in work.every(TICKET) if one.restaurant_id == restaurant.id]
     return min((one for one in line if one.is_waiting), key=lambda one: one.token.place)
 
 
 def _call(
-    desk: Desk, restaurant: Restaurant, ticket: Ticket, at_desk: str | None, *, out_of_turn: bool
-) -> Served:
+    work: UnitOfWork,
+    restaurant: Restaurant,
+    ticket: Ticket,
+    at_desk: str | None,
+    *,
+    out_of_turn: bool,
+) -> TicketResult:
     called = tickets.call(
         ticket,
         desk=at_desk,
         grace_seconds=restaurant.profile.no_show_seconds,
         out_of_turn=out_of_turn,
-        now=desk.now,
+        now=work.now,
     )
     told = Restaurant.GuestCalled(
-        at=desk.now,
+        at=work.now,
         ticket_id=ticket.id,
         place=ticket.token.place,
         token_number=ticket.token.number,
         desk=at_desk,
     )
-    return _serve(desk, desk.record(RESTAURANT, restaurant.id, told), ticket, called)
+    return _serve(work, work.record(RESTAURANT, restaurant.id, told), ticket, called)
 
 
-def _leave(desk: Desk, restaurant: Restaurant, ticket: Ticket) -> Restaurant:
+def _leave(work: UnitOfWork, restaurant: Restaurant, ticket: Ticket) -> Restaurant:
     """Whoever was called has left the line already."""
     if not ticket.is_waiting:
         return restaurant
     place = ticket.token.place
-    left = Restaurant.GuestLeft(at=desk.now, ticket_id=ticket.id, place=place)
-    return desk.record(RESTAURANT, restaurant.id, left)
+    left = Restaurant.GuestLeft(at=work.now, ticket_id=ticket.id, place=place)
+    return work.record(RESTAURANT, restaurant.id, left)
 
 
-def _serve(desk: Desk, restaurant: Restaurant, ticket: Ticket, event: Event) -> Served:
-    return Served(desk.record(TICKET, ticket.id, event), restaurant, ticket.status)
+def _serve(work: UnitOfWork, restaurant: Restaurant, ticket: Ticket, event: Event) -> TicketResult:
+    return TicketResult(work.record(TICKET, ticket.id, event), restaurant, ticket.status)

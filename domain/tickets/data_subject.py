@@ -10,7 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.command import Desk, Reads
+from daybook.domain.command import Needs, UnitOfWork
 from daybook.domain.errors import NotFoundError
 from daybook.domain.event import Decider, Event, events_of
 
@@ -55,14 +55,14 @@ class EraseSubject(Struct, frozen=True, kw_only=True, gc=False):
     """Whether there is a key to destroy, as whoever keeps the keys says."""
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((SUBJECT, self.subject_id),))
+    def reads(self) -> Needs:
+        return Needs(names=((SUBJECT, self.subject_id),))
 
-    def decide(self, desk: Desk) -> Subject:
-        subject = desk.get(SUBJECT, self.subject_id)
+    def decide(self, work: UnitOfWork) -> Subject:
+        subject = work.get(SUBJECT, self.subject_id)
         if subject is not None:
             return subject
         if not self.has_key:
             raise NotFoundError("subject", self.subject_id)
-        erased = Subject.Erased(at=desk.now, subject_id=self.subject_id, reason=self.reason)
-        return desk.record(SUBJECT, self.subject_id, erased)
+        erased = Subject.Erased(at=work.now, subject_id=self.subject_id, reason=self.reason)
+        return work.record(SUBJECT, self.subject_id, erased)

@@ -19,7 +19,7 @@ from daybook.domain.errors import (
     TicketNotWaitingError,
     TicketOverError,
 )
-from daybook.domain.event import Decider, Event, events_of, later
+from daybook.domain.event import Decider, Event, add_seconds, events_of
 from daybook.domain.tickets.restaurant import Token, Wait
 
 # Tickets have ids drawn by time. One that is derived from a name is something else's, whose history
@@ -223,7 +223,7 @@ def _must_be_called(ticket: Ticket) -> None:
 
 
 def _due_at(now: datetime, grace_seconds: float | None) -> datetime | None:
-    return None if grace_seconds is None else later(now, grace_seconds)
+    return None if grace_seconds is None else add_seconds(now, grace_seconds)
 
 
 def evolve(ticket: Ticket | None, event: Event) -> Ticket:

@@ -9,7 +9,7 @@ from uuid import UUID, uuid5
 
 from msgspec import Raw, Struct, json
 
-from daybook.domain.command import Desk, Reads
+from daybook.domain.command import Needs, UnitOfWork
 from daybook.domain.event import Event
 from daybook.domain.jobs.create import JOB_NUMBERS, CreateJobs, NewJob
 from daybook.domain.upstreams import record as records
@@ -35,7 +35,7 @@ class RecordJob(Struct, frozen=True, kw_only=True, gc=False):
     lease_seconds: float
 
     def job(self, record: UpstreamRecord, change: str) -> NewJob:
-        told = RecordNews(
+        told = ChangedRecord(
             stream=record.stream,
             record_id=record.record_id,
             change=change,
@@ -61,7 +61,7 @@ def _subject(record: UpstreamRecord) -> str:
     return subject if len(subject) <= KEY_CHARACTERS_MAX else f"{record.stream[:90]}:{record.id}"
 
 
-class RecordNews(Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
+class ChangedRecord(Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
     """The payload of a job about a record."""
 
     stream: str
@@ -71,7 +71,7 @@ class RecordNews(Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
     data: Raw
 
 
-class TakeInPage(Struct, frozen=True, kw_only=True, gc=False):
+class ImportPage(Struct, frozen=True, kw_only=True, gc=False):
     stream: str
     version: int
     """Of the upstream, when the page was asked for; 0 if there was none."""
@@ -90,17 +90,17 @@ class TakeInPage(Struct, frozen=True, kw_only=True, gc=False):
     job: RecordJob | None = None
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         ids = {record_uuid(self.stream, found.record_id) for found in self.news}
         return _reads(self.stream, [*ids], len(self.news) if self.job else 0)
 
-    def decide(self, desk: Desk) -> Upstream:
-        upstream = _upstream(desk, self.stream, self.version)
+    def decide(self, work: UnitOfWork) -> Upstream:
+        upstream = _upstream(work, self.stream, self.version)
         for found in self.news:
             record_id = record_uuid(self.stream, found.record_id)
-            record = desk.get(UPSTREAM_RECORD, record_id)
-            event = records.take(record, stream=self.stream, found=found, now=desk.now)
-            _tell(desk, record_id, event, self.job)
+            record = work.get(UPSTREAM_RECORD, record_id)
+            event = records.take(record, stream=self.stream, found=found, now=work.now)
+            _tell(work, record_id, event, self.job)
         page_read = upstreams.read_page(
             upstream,
             name=self.stream,
@@ -108,12 +108,12 @@ class TakeInPage(Struct, frozen=True, kw_only=True, gc=False):
             cursor=self.cursor,
             records_count=self.records_count,
             is_last=self.is_last,
-            now=desk.now,
+            now=work.now,
         )
-        return desk.record(UPSTREAM, upstream_id(self.stream), page_read)
+        return work.record(UPSTREAM, upstream_id(self.stream), page_read)
 
 
-class TakeInVanished(Struct, frozen=True, kw_only=True, gc=False):
+class ImportDeletions(Struct, frozen=True, kw_only=True, gc=False):
     """Records that a full poll has not found."""
 
     stream: str
@@ -123,22 +123,22 @@ class TakeInVanished(Struct, frozen=True, kw_only=True, gc=False):
     job: RecordJob | None = None
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads(self.stream, self.record_ids, len(self.record_ids) if self.job else 0)
 
-    def decide(self, desk: Desk) -> Upstream:
-        upstream = _upstream(desk, self.stream, self.version)
+    def decide(self, work: UnitOfWork) -> Upstream:
+        upstream = _upstream(work, self.stream, self.version)
         assert upstream is not None, "a poll that found nothing vanished has read pages before"
         vanished_count = 0
         for record_id in self.record_ids:
-            record = desk.get(UPSTREAM_RECORD, record_id)
-            event = records.vanish(record, now=desk.now) if record else None
+            record = work.get(UPSTREAM_RECORD, record_id)
+            event = records.vanish(record, now=work.now) if record else None
             vanished_count += event is not None
-            _tell(desk, record_id, event, self.job)
+            _tell(work, record_id, event, self.job)
         reconciled = Upstream.Reconciled(
-            at=desk.now, vanished_count=vanished_count, is_last=self.is_last
+            at=work.now, vanished_count=vanished_count, is_last=self.is_last
         )
-        return desk.record(UPSTREAM, upstream.id, reconciled)
+        return work.record(UPSTREAM, upstream.id, reconciled)
 
 
 class FailPoll(Struct, frozen=True, kw_only=True, gc=False):
@@ -151,40 +151,40 @@ class FailPoll(Struct, frozen=True, kw_only=True, gc=False):
     forgets_marks: bool = False
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return _reads(self.stream, (), 0)
 
-    def decide(self, desk: Desk) -> Upstream | None:
-        upstream = _upstream(desk, self.stream, self.version)
+    def decide(self, work: UnitOfWork) -> Upstream | None:
+        upstream = _upstream(work, self.stream, self.version)
         failed = upstreams.fail(
             upstream,
             name=self.stream,
             error=self.error,
             is_over=self.is_over,
             forgets_marks=self.forgets_marks,
-            now=desk.now,
+            now=work.now,
         )
         for event in failed:
-            upstream = desk.record(UPSTREAM, upstream_id(self.stream), event)
+            upstream = work.record(UPSTREAM, upstream_id(self.stream), event)
         return upstream
 
 
-def _reads(stream: str, record_ids: Sequence[UUID], jobs_count: int) -> Reads:
+def _reads(stream: str, record_ids: Sequence[UUID], jobs_count: int) -> Needs:
     named = [(UPSTREAM_RECORD, record_id) for record_id in record_ids]
-    return Reads(
+    return Needs(
         names=((UPSTREAM, upstream_id(stream)), *named),
         draws=((JOB_NUMBERS, jobs_count),) if jobs_count else (),
     )
 
 
-def _upstream(desk: Desk, stream: str, version: int) -> Upstream | None:
-    found = desk.get(UPSTREAM, upstream_id(stream))
+def _upstream(work: UnitOfWork, stream: str, version: int) -> Upstream | None:
+    found = work.get(UPSTREAM, upstream_id(stream))
     return upstreams.expected(found, name=stream, version=version)
 
 
-def _tell(desk: Desk, record_id: UUID, event: Event | None, job: RecordJob | None) -> None:
+def _tell(work: UnitOfWork, record_id: UUID, event: Event | None, job: RecordJob | None) -> None:
     if event is None:
         return
-    record = desk.record(UPSTREAM_RECORD, record_id, event)
+    record = work.record(UPSTREAM_RECORD, record_id, event)
     if job is not None:
-        CreateJobs([job.job(record, _CHANGES[type(event)])]).decide(desk)
+        CreateJobs([job.job(record, _CHANGES[type(event)])]).decide(work)

@@ -13,7 +13,7 @@ from uuid import UUID, uuid5
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybook.domain.errors import PollOvertakenError
+from daybook.domain.errors import ConcurrentPollError
 from daybook.domain.event import Decider, Event, events_of
 
 MARKS_MAX = 100
@@ -209,7 +209,7 @@ def fail(
 def expected(upstream: Upstream | None, *, name: str, version: int) -> Upstream | None:
     """What was read may be recorded only by the one who read on from here."""
     if version != (upstream.version if upstream else 0):
-        raise PollOvertakenError(name)
+        raise ConcurrentPollError(name)
     return upstream
 
 

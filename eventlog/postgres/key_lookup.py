@@ -9,6 +9,6 @@ changes the table itself, by a condition that no order of the table helps with.
 """
 
 
-def same(column: str, value: str) -> str:
+def equals_by_key_lookup(column: str, value: str) -> str:
     """That both are equal, for conditions of UPDATE and DELETE."""
     return f"{column} BETWEEN {value} AND {value}"

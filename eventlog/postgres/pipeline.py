@@ -41,7 +41,7 @@ class Statement:
         self.text = _PLACEHOLDER.sub(lambda found: numbers[found[1]], query).encode()
 
 
-class Answer:
+class PendingResult:
     """What the server answers to one statement: there after the next `sync`."""
 
     __slots__ = ("_transformer", "result")
@@ -56,14 +56,14 @@ class Answer:
         return self._transformer.load_rows(0, self.result.ntuples, tuple)
 
 
-class Link:
+class Pipeline:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._pgconn = connection.pgconn
         self._transformer: Transformer = adapt.Transformer(connection)
         self._statements: dict[str, Statement] = {}
         self._statements_count = 0
-        self._expected: list[Answer] = []
+        self._expected: list[PendingResult] = []
 
     @classmethod
     async def open(cls, conninfo: str) -> Self:
@@ -79,7 +79,7 @@ class Link:
     def closed(self) -> bool:
         return self.connection.closed
 
-    def queue(self, query: str, **parameters: Parameter) -> Answer:
+    def queue(self, query: str, **parameters: Parameter) -> PendingResult:
         """Adds one of our constant statements to the round trip that `sync` will make."""
         statement = self._statements.get(query) or self._prepare(query)
         packed = [_packed(parameters[name]) for name in statement.parameters]
@@ -120,12 +120,12 @@ class Link:
         self._statements[query] = statement
         return statement
 
-    def _expect(self) -> Answer:
-        answer = Answer(self._transformer)
+    def _expect(self) -> PendingResult:
+        answer = PendingResult(self._transformer)
         self._expected.append(answer)
         return answer
 
-    def _exchange(self, expected: Sequence[Answer]) -> PQGen[None]:
+    def _exchange(self, expected: Sequence[PendingResult]) -> PQGen[None]:
         """Writes at once, and waits for the socket only if that was not enough."""
         yield from send(self._pgconn)
         failed: PGresult | None = None

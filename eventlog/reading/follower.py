@@ -18,7 +18,7 @@ from psycopg.rows import TupleRow
 from daybook.domain.event import Event
 from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.errors import CursorAheadError, StandbyError
-from daybook.eventlog.notifier import COURTESY_SECONDS, Wake, Wakeups
+from daybook.eventlog.notifier import COURTESY_SECONDS, Listener, Notifier
 from daybook.eventlog.postgres.connections import connect, follower_conninfo
 from daybook.eventlog.reading.epochs import enter_epoch
 from daybook.eventlog.reading.follower_proof import Cursor as Cursor
@@ -39,7 +39,7 @@ PAUSE_SECONDS = 0.015
 # While a writer is still at it, its end is awaited in steps of this length.
 SETTLING_SECONDS = 0.005
 
-ENROL_FOLLOWER = """
+REGISTER_FOLLOWER = """
 INSERT INTO followers (name, position, count, digest)
 VALUES (%(name)s, 0, 0, '')
 ON CONFLICT (name) DO NOTHING
@@ -55,7 +55,7 @@ LIMIT %(limit)s
 """
 READ_EVENTS_OF_TOPICS = READ_EVENTS.replace("ORDER BY", "  AND topic = ANY(%(topics)s)\nORDER BY")
 # Three quarters of what would be sent is what the events say.
-_SAYING_NOTHING = "topic, ''::bytea"
+WITHOUT_PAYLOAD = "topic, ''::bytea"
 MOVE_CURSOR = """
 UPDATE followers
 SET position = %(position)s, count = %(count)s, digest = %(digest)s, epoch = %(epoch)s,
@@ -86,7 +86,7 @@ READ_CURSOR = "SELECT position, count, digest FROM followers WHERE name = %(name
 Apply = Callable[[AsyncConnection[TupleRow], Sequence[FollowedEvent]], Awaitable[None]]
 
 
-class Derivable(Protocol):
+class Rebuildable(Protocol):
     """What can be derived from the log anew. Its name is stored and never changes."""
 
     name: str
@@ -99,10 +99,10 @@ class Derivable(Protocol):
         """Runs inside a transaction of whoever derives it."""
 
 
-class Projection(Derivable, Protocol):
+class Projection(Rebuildable, Protocol):
     """What a follower keeps up to date: with a connection of the service's role."""
 
-    looks_inside: bool
+    needs_payload: bool
     """Whether it must know what the events say, or only what happened to what: then their states
     are left out, as far as it follows. Whoever derives it anew may give them all the same."""
 
@@ -123,7 +123,7 @@ class Follower:
         self._conninfo = follower_conninfo(conninfo)
         self._projection = projection
         self._mapper = mapper
-        usual_max = BATCH_MAX if projection.looks_inside else LEAN_BATCH_MAX
+        usual_max = BATCH_MAX if projection.needs_payload else LEAN_BATCH_MAX
         self._batch_max = batch_max or usual_max
         self._horizon = Horizon()
         self._wanted_position = 0
@@ -136,13 +136,13 @@ class Follower:
         self._topics = None if kinds is None else mapper.topics_of(kinds)
         self._hears = None if self._topics is None else mapper.aggregates_of(self._topics)
         query = READ_EVENTS if kinds is None else READ_EVENTS_OF_TOPICS
-        if not projection.looks_inside:
-            query = query.replace("topic, state", _SAYING_NOTHING)
+        if not projection.needs_payload:
+            query = query.replace("topic, state", WITHOUT_PAYLOAD)
         self._query = query
 
-    async def run(self, wakeups: Wakeups) -> None:
+    async def run(self, notifier: Notifier) -> None:
         """Follows until it is stopped. A lost database is waited for."""
-        with wakeups.listener(COURTESY_SECONDS, hears=self._hears) as wake:
+        with notifier.listener(COURTESY_SECONDS, topics=self._hears) as wake:
             while not self._stopping:
                 try:
                     await self.catch_up()
@@ -151,7 +151,7 @@ class Follower:
                 await asyncio.sleep(self._projection.pause_seconds)
                 await self.rest(wake)
 
-    async def rest(self, wake: Wake) -> None:
+    async def rest(self, wake: Listener) -> None:
         """Until there may be more. Whatever rings while a writer is waited for is left in the bell:
         it is a reason to look anew once what was wanted before is there."""
         if self.is_settling:
@@ -228,7 +228,7 @@ class Follower:
         connection = await connect(self._conninfo)
         try:
             self._epoch = await enter_epoch(connection)
-            await connection.execute(ENROL_FOLLOWER, {"name": self._projection.name})
+            await connection.execute(REGISTER_FOLLOWER, {"name": self._projection.name})
             await self._rewind(connection)
         except BaseException:
             await connection.close()

@@ -13,7 +13,7 @@ from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.event_faults import examine
 
 if TYPE_CHECKING:
-    from daybook.eventlog.reading.follower import Derivable
+    from daybook.eventlog.reading.follower import Rebuildable
 
 _log = logging.getLogger("daybook")
 
@@ -22,7 +22,7 @@ Events = Sequence[FollowedEvent]
 
 
 async def apply_readable(
-    connection: Connection, projection: "Derivable", events: Events, mapper: EventMapper
+    connection: Connection, projection: "Rebuildable", events: Events, mapper: EventMapper
 ) -> list[str]:
     """Applies the events inside a transaction; returns a sentence for each event left out.
 
@@ -49,7 +49,7 @@ async def apply_readable(
     return []
 
 
-def _told(projection: "Derivable", event: FollowedEvent, fault: Fault) -> str:
+def _told(projection: "Rebuildable", event: FollowedEvent, fault: Fault) -> str:
     _log.error(
         "%s goes on without the event at position %d: %s %s cannot be read (%s).",
         projection.name,

@@ -18,10 +18,10 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool
 
 from daybook.domain.event import Event
-from daybook.eventlog.async_tasks import end
+from daybook.eventlog.async_tasks import cancel_and_wait
 from daybook.eventlog.codec import EventMapper, RecordedEvent
 from daybook.eventlog.errors import StandbyError, UnavailableError
-from daybook.eventlog.notifier import Wakeups
+from daybook.eventlog.notifier import Notifier
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.eventlog.reading.epochs import Place, common_position, enter_epoch, epoch_of
 from daybook.eventlog.reading.follower import POLL_SECONDS, SETTLING_SECONDS
@@ -78,7 +78,7 @@ class Tail:
         mapper: EventMapper,
         kinds: Iterable[type[Event]],
         render: Render,
-        wakeups: Wakeups,
+        notifier: Notifier,
         readers: Readers,
     ) -> None:
         """`readers` serve those who come from further back; the task has its own connection."""
@@ -86,7 +86,7 @@ class Tail:
         self._mapper = mapper
         self._topics = mapper.topics_of(kinds)
         self._render = render
-        self._wakeups = wakeups
+        self._notifier = notifier
         self._readers = readers
         self._subscriptions: set[Subscription] = set()
         self._connection: AsyncConnection[TupleRow] | None = None
@@ -101,13 +101,13 @@ class Tail:
         self._listening = ExitStack()
 
     async def __aenter__(self) -> Self:
-        self._wake = self._listening.enter_context(self._wakeups.listener())
+        self._wake = self._listening.enter_context(self._notifier.listener())
         self._task = asyncio.create_task(self._run())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self.end()
-        await end([self._task])
+        await cancel_and_wait([self._task])
         self._listening.close()
         await self._disconnect()
 

@@ -51,14 +51,14 @@ class Limit(Struct, frozen=True, gc=False):
     seconds: int
 
 
-class Asked(Struct, frozen=True, gc=False):
+class LimitRequest(Struct, frozen=True, gc=False):
     """A limit, and whose use of it is counted: a pseudonym, never a number or an address."""
 
     limit: Limit
     key: str
 
 
-class Standing(Struct, frozen=True, gc=False):
+class LimitState(Struct, frozen=True, gc=False):
     """How things stand with one limit after the decision."""
 
     name: str
@@ -76,9 +76,11 @@ class Standing(Struct, frozen=True, gc=False):
     """Which admission it was, should it be given back."""
 
 
-async def admit(
-    connection: AsyncConnection[TupleRow], asked: Sequence[Asked], command_id: UUID | None = None
-) -> list[Standing]:
+async def try_acquire(
+    connection: AsyncConnection[TupleRow],
+    asked: Sequence[LimitRequest],
+    command_id: UUID | None = None,
+) -> list[LimitState]:
     """Lets in by all of the limits, or by none of them; then nothing is used up. Attempts at one
     command count as one, the latest."""
     parameters = {
@@ -89,12 +91,12 @@ async def admit(
         "command": command_id,
     }
     rows = await connection.execute(ADMIT, parameters, binary=True)
-    return [Standing(*row) for row in await rows.fetchall()]
+    return [LimitState(*row) for row in await rows.fetchall()]
 
 
 async def give_back(
     connection: AsyncConnection[TupleRow],
-    asked: Sequence[Asked],
+    asked: Sequence[LimitRequest],
     *,
     command_id: UUID,
     noted_at: datetime | None,
@@ -110,7 +112,7 @@ async def give_back(
     await connection.execute(GIVE_BACK, parameters)
 
 
-async def forget_admissions(connection: AsyncConnection[TupleRow], *, limit: int) -> int:
+async def delete_expired(connection: AsyncConnection[TupleRow], *, limit: int) -> int:
     """Forgets some of those that no limit looks at any more; returns how many."""
     forgotten = await connection.execute(FORGET_ADMISSIONS, {"limit": limit})
     return forgotten.rowcount

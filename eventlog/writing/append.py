@@ -6,9 +6,9 @@ from typing import Any
 
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.postgres.binary_arrays import bigints, byteas, texts, unnested, uuids
-from daybook.eventlog.postgres.pipeline import Answer, Connection, Link
-from daybook.eventlog.writing.batch_needs import Submission
-from daybook.eventlog.writing.unit_of_work import Decided
+from daybook.eventlog.postgres.pipeline import Connection, PendingResult, Pipeline
+from daybook.eventlog.writing.batch_needs import SubmittedCommand
+from daybook.eventlog.writing.unit_of_work import PendingEvent
 
 PART_EVENTS = 500
 
@@ -51,25 +51,25 @@ ORDER BY place
 class Appending:
     """The events of one batch, in the order of its submissions."""
 
-    def __init__(self, submissions: Sequence[Submission]) -> None:
+    def __init__(self, submissions: Sequence[SubmittedCommand]) -> None:
         self._events = [event for submission in submissions for event in submission.events]
         self._origins = [one.origin for one in submissions for _ in one.events]
-        self._answers: list[tuple[Answer, int]] = []
+        self._answers: list[tuple[PendingResult, int]] = []
 
     def __len__(self) -> int:
         return len(self._events)
 
-    def queue(self, link: Link) -> None:
+    def queue(self, pipeline: Pipeline) -> None:
         for start in range(0, len(self._events), PART_EVENTS):
             part = slice(start, start + PART_EVENTS)
             events, origins = self._events[part], self._origins[part]
             if origins.count(origins[0]) == len(origins):
                 given = {**_said(events), **_behind(origins[0])}
-                answer = link.queue(APPEND_EVENTS_OF_ONE, **given)
+                answer = pipeline.queue(APPEND_EVENTS_OF_ONE, **given)
             else:
-                answer = link.queue(APPEND_EVENTS, **appended(events, origins))
+                answer = pipeline.queue(APPEND_EVENTS, **appended(events, origins))
             self._answers.append((answer, len(events)))
-            link.start()
+            pipeline.start()
 
     @property
     def positions(self) -> list[int]:
@@ -88,7 +88,7 @@ class Appending:
         return [row[0] for row in await found.fetchall()]
 
 
-def appended(events: Sequence[Decided], origins: Sequence[Origin]) -> dict[str, Any]:
+def appended(events: Sequence[PendingEvent], origins: Sequence[Origin]) -> dict[str, Any]:
     """The parameters of APPEND_EVENTS: for each event, whose it is and who is behind it."""
     commands = uuids([origin.command_id for origin in origins])
     correlated = any(origin.correlation is not None for origin in origins)
@@ -101,7 +101,7 @@ def appended(events: Sequence[Decided], origins: Sequence[Origin]) -> dict[str, 
     }
 
 
-def _said(events: Sequence[Decided]) -> dict[str, Any]:
+def _said(events: Sequence[PendingEvent]) -> dict[str, Any]:
     return {
         "ids": uuids([event.originator_id for event in events]),
         "versions": bigints([event.originator_version for event in events]),

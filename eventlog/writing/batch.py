@@ -13,21 +13,21 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from daybook.domain.command import NotOnDeskError
+from daybook.domain.command import NotLoadedError
 from daybook.domain.errors import Refusal
 from daybook.domain.event import State
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Receipt
 from daybook.eventlog.postgres.binary_arrays import uuids
-from daybook.eventlog.postgres.pipeline import Answer, Connection, Link
+from daybook.eventlog.postgres.pipeline import Connection, PendingResult, Pipeline
 from daybook.eventlog.writing.append import Appending
-from daybook.eventlog.writing.batch_needs import Needs, Pick, Submission, load
+from daybook.eventlog.writing.batch_needs import BatchNeeds, ReadyPick, SubmittedCommand, load
 from daybook.eventlog.writing.fold_finished import READ_AGGREGATES, fold_aggregates
-from daybook.eventlog.writing.idempotent_replies import KeptAnswers
+from daybook.eventlog.writing.idempotent_replies import IdempotentReplies
 from daybook.eventlog.writing.live_table import LiveTable, Statements
-from daybook.eventlog.writing.row_cache import Memory
-from daybook.eventlog.writing.table_changes import Rows
-from daybook.eventlog.writing.unit_of_work import BatchDesk, Entry
+from daybook.eventlog.writing.row_cache import RowCache
+from daybook.eventlog.writing.table_changes import TableChanges
+from daybook.eventlog.writing.unit_of_work import BatchUnitOfWork, LoadedAggregate
 
 # One clock for all processes: the database's.
 READ_CLOCK = "SELECT clock_timestamp()"
@@ -47,10 +47,10 @@ class Batch:
 
     def __init__(
         self,
-        submissions: Sequence[Submission],
+        submissions: Sequence[SubmittedCommand],
         tables: Sequence[LiveTable[Any]],
         mapper: EventMapper,
-        memories: Mapping[str, Memory] = MappingProxyType({}),
+        memories: Mapping[str, RowCache] = MappingProxyType({}),
     ) -> None:
         """`memories` are those of tables, by the names of their deciders."""
         self.submissions = submissions
@@ -68,12 +68,12 @@ class Batch:
         self._memories = memories
         self._recalled: dict[str, list[State]] = {}
         self._appending: Appending | None = None
-        self._kept = KeptAnswers()
+        self._kept = IdempotentReplies()
 
-    async def run(self, link: Link) -> None:
+    async def run(self, pipeline: Pipeline) -> None:
         lives = {name: memory.life for name, memory in self._memories.items()}
         try:
-            changes = await self._run(link)
+            changes = await self._run(pipeline)
         except BaseException:
             for name, states in self._recalled.items():
                 self._memories[name].forget(states)
@@ -81,32 +81,32 @@ class Batch:
         for name, memory in self._memories.items():
             memory.note(changes.get(name, ()), lives[name])
 
-    async def _run(self, link: Link) -> dict[str, list[Entry]]:
-        desk, picks = await self._hold(link)
+    async def _run(self, pipeline: Pipeline) -> dict[str, list[LoadedAggregate]]:
+        desk, picks = await self._hold(pipeline)
         short = self._decide(desk)
         if short:
-            await self._find_overlooked(link, short, picks)
+            await self._find_overlooked(pipeline, short, picks)
         changes = {name: entries for name, entries in desk.changes.items() if entries}
         rows = {
-            table.decider.name: Rows(table, changes[table.decider.name])
+            table.decider.name: TableChanges(table, changes[table.decider.name])
             for table in self._tables
             if table.decider.name in changes
         }
         around = [table.around(changes) for table in self._tables]
-        self._hold_recalled(link, rows)
+        self._hold_recalled(pipeline, rows)
         for one in around:
-            _queue(link, one.first)
+            _queue(pipeline, one.first)
         self._appending = appending = Appending(self.submissions)
-        appending.queue(link)
+        appending.queue(pipeline)
         for of_table in rows.values():
-            of_table.write(link)
-            link.start()
+            of_table.write(pipeline)
+            pipeline.start()
         for one in around:
-            _queue(link, one.last)
-        self._write_keys(link)
-        link.queue("COMMIT")
+            _queue(pipeline, one.last)
+        self._write_keys(pipeline)
+        pipeline.queue("COMMIT")
         self.commit_sent = len(appending) > 0
-        await link.sync()
+        await pipeline.sync()
         self._receipts(appending.positions)
         return changes
 
@@ -120,32 +120,32 @@ class Batch:
         self._receipts(positions)
         return True
 
-    async def _hold(self, link: Link) -> tuple[BatchDesk, list[Pick]]:
-        needs = Needs(self.submissions)
-        link.queue("BEGIN")
-        clock = link.queue(READ_CLOCK)
-        self._kept.ask(link, needs.keys)
+    async def _hold(self, pipeline: Pipeline) -> tuple[BatchUnitOfWork, list[ReadyPick]]:
+        needs = BatchNeeds(self.submissions)
+        pipeline.queue("BEGIN")
+        clock = pipeline.queue(READ_CLOCK)
+        self._kept.ask(pipeline, needs.keys)
         drawn = {
-            sequence: link.queue(DRAW_NUMBERS, sequence=sequence, count=count)
+            sequence: pipeline.queue(DRAW_NUMBERS, sequence=sequence, count=count)
             for sequence, count in needs.draws.items()
         }
-        held: list[tuple[LiveTable[Any], Answer]] = []
-        seen: list[tuple[LiveTable[Any], Answer]] = []
-        tied: list[tuple[LiveTable[Any], Answer]] = []
-        picks: list[Pick] = []
+        held: list[tuple[LiveTable[Any], PendingResult]] = []
+        seen: list[tuple[LiveTable[Any], PendingResult]] = []
+        tied: list[tuple[LiveTable[Any], PendingResult]] = []
+        picks: list[ReadyPick] = []
         for table in self._tables:
-            if not self._recall(needs, table) and (answer := needs.hold(link, table)):
+            if not self._recall(needs, table) and (answer := needs.hold(pipeline, table)):
                 held.append((table, answer))
-            if answer := needs.see(link, table):
+            if answer := needs.see(pipeline, table):
                 seen.append((table, answer))
-            if answer := needs.see_tied(link, table):
+            if answer := needs.count_related_statement(pipeline, table):
                 tied.append((table, answer))
             # Picking never waits, so it may come after the waiting for this table's rows.
-            picks += needs.pick(link, table)
-        await link.sync()
-        more = [pick.go_on(link) for pick in picks]
+            picks += needs.pick(pipeline, table)
+        await pipeline.sync()
+        more = [pick.go_on(pipeline) for pick in picks]
         if any(more):
-            await link.sync()
+            await pipeline.sync()
         self._kept.load()
         states = [state for table, answer in held for state in load(table, answer)]
         states += [state for recalled in self._recalled.values() for state in recalled]
@@ -154,11 +154,11 @@ class Batch:
         found = {state.id.int for state in states}
         absent = [one for key, one in needs.named.items() if key not in found]
         if absent:
-            states += await self._fold(link, absent)
+            states += await self._fold(pipeline, absent)
         ((now,),) = clock.rows()
         numbers = {s: iter([row[0] for row in answer.rows()]) for s, answer in drawn.items()}
         ready = {(one.table.decider.name, one.among): one.states for one in picks}
-        desk = BatchDesk(
+        desk = BatchUnitOfWork(
             now=now,
             seal=self._mapper.seal,
             held=states,
@@ -171,7 +171,7 @@ class Batch:
         )
         return desk, picks
 
-    def _recall(self, needs: Needs, table: LiveTable[Any]) -> bool:
+    def _recall(self, needs: BatchNeeds, table: LiveTable[Any]) -> bool:
         name = table.decider.name
         memory = self._memories.get(name)
         keys = needs.recallable(name) if memory is not None else ()
@@ -180,19 +180,19 @@ class Batch:
         self._recalled[name] = states
         return True
 
-    def _hold_recalled(self, link: Link, rows: Mapping[str, Rows]) -> None:
+    def _hold_recalled(self, pipeline: Pipeline, rows: Mapping[str, TableChanges]) -> None:
         """As others hold theirs before they decide: before the lanes, and before the events."""
         for table in self._tables:
             if states := self._recalled.get(table.decider.name):
-                of_table = rows.get(table.decider.name) or Rows(table, ())
-                of_table.hold_known(link, states)
+                of_table = rows.get(table.decider.name) or TableChanges(table, ())
+                of_table.lock_if_version(pipeline, states)
 
-    async def _fold(self, link: Link, ids: Sequence[UUID]) -> list[State]:
-        events = link.queue(READ_AGGREGATES, ids=uuids(ids))
-        await link.sync()
+    async def _fold(self, pipeline: Pipeline, ids: Sequence[UUID]) -> list[State]:
+        events = pipeline.queue(READ_AGGREGATES, ids=uuids(ids))
+        await pipeline.sync()
         return [*fold_aggregates(self._mapper, events.rows()).values()]
 
-    def _decide(self, desk: BatchDesk) -> list[int]:
+    def _decide(self, work: BatchUnitOfWork) -> list[int]:
         """Lets every command decide; returns the places of those that found nothing ready."""
         short: list[int] = []
         for place, submission in enumerate(self.submissions):
@@ -202,24 +202,24 @@ class Batch:
                 self.outcome[place] = told
                 continue
             try:
-                submission.answer = submission.command.decide(desk)
+                submission.answer = submission.command.decide(work)
             except Exception as error:
-                desk.revoke()
+                work.revoke()
                 self._refused(place, submission, error)
                 continue
-            if desk.came_up_short:
+            if work.came_up_short:
                 short.append(place)
-            submission.events = desk.accept()
+            submission.events = work.accept()
             if key is not None:
                 self._kept.keep(submission, key, submission.answer)
         return short
 
-    def _refused(self, place: int, submission: Submission, error: Exception) -> None:
+    def _refused(self, place: int, submission: SubmittedCommand, error: Exception) -> None:
         """A refusal is the command's answer; anything else is a defect of this one command.
         Neither may take the rest of the batch with it."""
         submission.events = []
         self.outcome[place] = error
-        if isinstance(error, NotOnDeskError):
+        if isinstance(error, NotLoadedError):
             self.again.add(place)
         elif not isinstance(error, Refusal):
             self.defects.add(place)
@@ -227,16 +227,16 @@ class Batch:
         elif submission.key is not None and error.is_kept:
             self._kept.keep(submission, submission.key, error)
 
-    def _write_keys(self, link: Link) -> None:
+    def _write_keys(self, pipeline: Pipeline) -> None:
         unkept = {self.submissions[place].origin.command_id for place in self.again}
         # Whoever sent the same request at the same time shares its fate.
         for place, told in enumerate(self.outcome):
             if isinstance(told, Receipt) and told.replayed and told.command_id in unkept:
                 self.again.add(place)
-        self._kept.write(link, unkept=unkept)
+        self._kept.write(pipeline, unkept=unkept)
 
     async def _find_overlooked(
-        self, link: Link, short: Sequence[int], picks: Sequence[Pick]
+        self, pipeline: Pipeline, short: Sequence[int], picks: Sequence[ReadyPick]
     ) -> None:
         """Notes who found nothing ready only because others held it: they may ask again."""
         for pick in picks:
@@ -245,12 +245,12 @@ class Batch:
             if table.overlooked is None or not empty:
                 continue
             ids = uuids([state.id for state in pick.states])
-            found = link.queue(table.overlooked, ids=ids, **table.selection(pick.among))
-            await link.sync()
+            found = pipeline.queue(table.overlooked, ids=ids, **table.selection(pick.among))
+            await pipeline.sync()
             if found.rows() == [(True,)]:
                 self.again.update(empty)
 
-    def _got_nothing(self, place: int, pick: Pick) -> bool:
+    def _got_nothing(self, place: int, pick: ReadyPick) -> bool:
         submission = self.submissions[place]
         asked = submission.reads.ready is pick.table.decider
         return asked and submission.reads.among == pick.among and not submission.events
@@ -272,6 +272,6 @@ class Batch:
                 self.outcome[place] = replace(told, position=by_command[told.command_id])
 
 
-def _queue(link: Link, statements: Statements) -> None:
+def _queue(pipeline: Pipeline, statements: Statements) -> None:
     for query, given in statements:
-        link.queue(query, **given)
+        pipeline.queue(query, **given)

@@ -4,17 +4,17 @@ from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 from uuid import UUID
 
-from daybook.domain.command import Command, Reads
+from daybook.domain.command import Command, Needs
 from daybook.domain.event import State
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.postgres.binary_arrays import uuids
-from daybook.eventlog.postgres.pipeline import Answer, Link
+from daybook.eventlog.postgres.pipeline import PendingResult, Pipeline
 from daybook.eventlog.writing.idempotency import IdempotencyKey, Scope
 from daybook.eventlog.writing.live_table import LiveTable
-from daybook.eventlog.writing.unit_of_work import Decided
+from daybook.eventlog.writing.unit_of_work import PendingEvent
 
 
-class Submission:
+class SubmittedCommand:
     """A command on its way, until it has its answer."""
 
     __slots__ = ("answer", "command", "events", "key", "origin", "reads")
@@ -25,15 +25,15 @@ class Submission:
         self.command = command
         self.origin = origin
         self.key = key
-        self.reads: Reads = command.reads
-        self.events: list[Decided] = []
+        self.reads: Needs = command.reads
+        self.events: list[PendingEvent] = []
         self.answer: Any = None
 
 
-class Needs:
+class BatchNeeds:
     """What the commands of a batch need together; ids by their integers, quick to hash."""
 
-    def __init__(self, submissions: Sequence[Submission]) -> None:
+    def __init__(self, submissions: Sequence[SubmittedCommand]) -> None:
         self._names: dict[str, dict[int, UUID]] = {}
         self._anew: set[str] = set()
         self._tied: dict[str, dict[int, UUID]] = {}
@@ -49,7 +49,7 @@ class Needs:
             if submission.key is not None:
                 self.keys.append(submission.key.scope)
 
-    def _add(self, reads: Reads) -> None:
+    def _add(self, reads: Needs) -> None:
         for decider, aggregate_id in reads.names:
             self._names.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
             if not reads.from_memory:
@@ -83,52 +83,68 @@ class Needs:
     def seen(self) -> list[UUID]:
         return [one for names in self._seen.values() for one in names.values()]
 
-    def see(self, link: Link, table: LiveTable[Any]) -> Answer | None:
+    def see(self, pipeline: Pipeline, table: LiveTable[Any]) -> PendingResult | None:
         """Looks without waiting for anybody."""
         name = table.decider.name
         if name in self.seen_all:
-            return link.queue(table.select)
+            return pipeline.queue(table.select)
         if seen := self._seen.get(name):
-            return link.queue(table.see, ids=uuids([*seen.values()]))
+            return pipeline.queue(table.see, ids=uuids([*seen.values()]))
         return None
 
-    def see_tied(self, link: Link, table: LiveTable[Any]) -> Answer | None:
+    def count_related_statement(
+        self, pipeline: Pipeline, table: LiveTable[Any]
+    ) -> PendingResult | None:
         tied = self._seen_tied.get(table.decider.name)
-        return link.queue(table.see_tied, tied=uuids([*tied.values()])) if tied else None
+        return (
+            pipeline.queue(table.count_related_statement, tied=uuids([*tied.values()]))
+            if tied
+            else None
+        )
 
-    def hold(self, link: Link, table: LiveTable[Any]) -> Answer | None:
+    def hold(self, pipeline: Pipeline, table: LiveTable[Any]) -> PendingResult | None:
         """One statement a table, whatever is wanted of it, so that its rows are locked in order."""
         name = table.decider.name
         names = [*self._names.get(name, {}).values()]
         if name in self._every:
-            return link.queue(table.hold_every)
+            return pipeline.queue(table.lock_all)
         if tied := self._tied.get(name):
-            return link.queue(table.hold_tied, ids=uuids(names), tied=uuids([*tied.values()]))
-        return link.queue(table.hold, ids=uuids(names)) if names else None
+            return pipeline.queue(
+                table.lock_related, ids=uuids(names), tied=uuids([*tied.values()])
+            )
+        return pipeline.queue(table.hold, ids=uuids(names)) if names else None
 
-    def pick(self, link: Link, table: LiveTable[Any]) -> list["Pick"]:
+    def pick(self, pipeline: Pipeline, table: LiveTable[Any]) -> list["ReadyPick"]:
         wanted = self._ready.get(table.decider.name, {})
-        return [Pick(link, table, among, limit) for among, limit in wanted.items() if limit]
+        return [
+            ReadyPick(pipeline, table, among, limit) for among, limit in wanted.items() if limit
+        ]
 
 
-class Pick:
+class ReadyPick:
     """Ready rows of one table that were asked for, in their order once the answers are there."""
 
-    def __init__(self, link: Link, table: LiveTable[Any], among: Hashable, limit: int) -> None:
+    def __init__(
+        self, pipeline: Pipeline, table: LiveTable[Any], among: Hashable, limit: int
+    ) -> None:
         self.table = table
         self.among = among
         self._limit = limit
-        self._held = [link.queue(query, **given) for query, given in table.held_first(among)]
-        self._answers = [link.queue(query, **given) for query, given in table.picks(among, limit)]
+        self._held = [
+            pipeline.queue(query, **given) for query, given in table.locks_before_pick(among)
+        ]
+        self._answers = [
+            pipeline.queue(query, **given) for query, given in table.picks(among, limit)
+        ]
         self.states: list[State] = []
 
-    def go_on(self, link: Link) -> bool:
+    def go_on(self, pipeline: Pipeline) -> bool:
         """Queues the statements that depend on the rows locked first; false if none were locked."""
         if not any(answer.rows() for answer in self._held):
             return False
         ready = [state for answer in self._answers for state in load(self.table, answer)]
         more = self.table.picks_held(self.among, self._limit, ready)
-        self._answers += [link.queue(query, **given) for query, given in more]
+        self._answers += [pipeline.queue(query, **given) for query, given in more]
         return True
 
     def load(self) -> None:
@@ -136,5 +152,5 @@ class Pick:
         self.states = self.table.merged(self.among, picked)
 
 
-def load(table: LiveTable[Any], answer: Answer) -> list[State]:
+def load(table: LiveTable[Any], answer: PendingResult) -> list[State]:
     return [table.load(row) for row in answer.rows()]

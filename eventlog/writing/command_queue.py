@@ -8,7 +8,7 @@ from typing import Any
 from daybook.domain.command import Command
 from daybook.eventlog.origin import Origin, Receipt
 from daybook.eventlog.writing.batch import Told
-from daybook.eventlog.writing.batch_needs import Submission
+from daybook.eventlog.writing.batch_needs import SubmittedCommand
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 
 # How much the last batch counts in what is told of the last ones, and for how long.
@@ -16,7 +16,7 @@ LAST_WEIGHT = 0.3
 RECENT_SECONDS = 1.0
 
 
-class Waiting(Submission):
+class QueuedCommand(SubmittedCommand):
     """A submission with the caller who waits for it."""
 
     __slots__ = ("arrived_at", "deadline", "future", "repeats_count", "weight")
@@ -45,7 +45,7 @@ class Waiting(Submission):
             self.future.set_exception(answer)
 
 
-class Lately:
+class RecentAverage:
     """A duration as it was lately: 0 when nothing was measured within the last second."""
 
     def __init__(self) -> None:
@@ -67,27 +67,27 @@ class Lately:
         return now - self._noted_at < RECENT_SECONDS
 
 
-class Line:
+class CommandQueue:
     """Those who wait, the oldest in front."""
 
     def __init__(self) -> None:
-        self._waiting: deque[Waiting] = deque()
-        self._waited = Lately()
+        self._waiting: deque[QueuedCommand] = deque()
+        self._waited = RecentAverage()
 
     @property
-    def first(self) -> Waiting | None:
+    def first(self) -> QueuedCommand | None:
         return self._waiting[0] if self._waiting else None
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def append(self, waiting: Waiting) -> None:
+    def append(self, waiting: QueuedCommand) -> None:
         self._waiting.append(waiting)
 
-    def put_back(self, waiting: Sequence[Waiting]) -> None:
+    def put_back(self, waiting: Sequence[QueuedCommand]) -> None:
         self._waiting.extendleft(reversed(waiting))
 
-    def take(self) -> Waiting:
+    def take(self) -> QueuedCommand:
         return self._waiting.popleft()
 
     @property

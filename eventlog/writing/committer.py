@@ -14,19 +14,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from daybook.domain.command import Command, Haste
+from daybook.domain.command import Command, CommandPriority
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import UnavailableError
 from daybook.eventlog.origin import Origin, Receipt
 from daybook.eventlog.postgres.connections import writer_conninfo
 from daybook.eventlog.writing.batch import Batch
-from daybook.eventlog.writing.command_queue import Lately, Line, Waiting
+from daybook.eventlog.writing.command_queue import CommandQueue, QueuedCommand, RecentAverage
 from daybook.eventlog.writing.histogram import Meter
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 from daybook.eventlog.writing.live_table import LiveTable
-from daybook.eventlog.writing.row_cache import Memory
+from daybook.eventlog.writing.row_cache import RowCache
 from daybook.eventlog.writing.unreadable_rows import UnreadableRows
-from daybook.eventlog.writing.writer import Lane
+from daybook.eventlog.writing.writer import Writer
 
 DEADLINE_SECONDS = 5.0
 WEIGHT_MAX = 500
@@ -63,14 +63,14 @@ class Committer:
         self._tables = tables
         self._mapper = mapper
         self._memories = {
-            table.decider.name: Memory(table) for table in tables if table.is_recalled
+            table.decider.name: RowCache(table) for table in tables if table.is_cached
         }
         self.unreadable_rows = UnreadableRows(self._conninfo, tables)
         self._lane_count = lanes
         self._deadline_seconds = deadline_seconds
         self._on_commit = on_commit
-        self._lines = {haste: Line() for haste in Haste}
-        self._answered = Lately()
+        self._lines = {haste: CommandQueue() for haste in CommandPriority}
+        self._answered = RecentAverage()
         self.last_count = 0
         """How many commands the last batch had."""
 
@@ -108,7 +108,7 @@ class Committer:
         self, command: Command[Any], origin: Origin, key: IdempotencyKey | None = None
     ) -> asyncio.Future[Receipt]:
         """Await it for the command's answer, once that is durable; it raises the refusal."""
-        waiting = Waiting(command, origin, key, self._deadline_seconds)
+        waiting = QueuedCommand(command, origin, key, self._deadline_seconds)
         if self._closing:
             waiting.tell(UnavailableError("The service is shutting down."))
         else:
@@ -120,12 +120,12 @@ class Committer:
     def waiting_seconds(self) -> float:
         """How long commands wait for their turn, but for those that nobody waits for. Measured once
         a batch, never for a command."""
-        return max(self.urgent_seconds, self._lines[Haste.PATIENT].waiting_seconds)
+        return max(self.urgent_seconds, self._lines[CommandPriority.PATIENT].waiting_seconds)
 
     @property
     def urgent_seconds(self) -> float:
         """How long those wait that go before all others."""
-        return self._lines[Haste.URGENT].waiting_seconds
+        return self._lines[CommandPriority.URGENT].waiting_seconds
 
     @property
     def answer_seconds(self) -> float:
@@ -135,10 +135,10 @@ class Committer:
     @property
     def patient_count(self) -> int:
         """How many wait that only begin something."""
-        return len(self._lines[Haste.PATIENT])
+        return len(self._lines[CommandPriority.PATIENT])
 
     @property
-    def _next(self) -> Waiting | None:
+    def _next(self) -> QueuedCommand | None:
         return next((line.first for line in self._lines.values() if line.first), None)
 
     def _ring(self, weight: int) -> None:
@@ -148,7 +148,7 @@ class Committer:
             self._plenty.set()
 
     async def _work(self, bell: asyncio.Event) -> None:
-        lane = Lane(
+        lane = Writer(
             self._conninfo,
             self._new_batch,
             self._settle,
@@ -167,7 +167,7 @@ class Committer:
         finally:
             await lane.close()
 
-    async def _next_batch(self, bell: asyncio.Event) -> list[Waiting]:
+    async def _next_batch(self, bell: asyncio.Event) -> list[QueuedCommand]:
         """Whatever waits, up to a limit: one large request must not hold up the small ones. What
         ends something goes before what begins something, and both before what nobody waits for.
 
@@ -178,7 +178,7 @@ class Committer:
                 return []
             bell.clear()
             await bell.wait()
-        batch: list[Waiting] = []
+        batch: list[QueuedCommand] = []
         weight, room = 0, WEIGHT_MAX
         for line in self._lines.values():
             line.note_wait()
@@ -193,14 +193,14 @@ class Committer:
         self._measure(batch)
         return batch
 
-    def _measure(self, batch: Sequence[Waiting]) -> None:
+    def _measure(self, batch: Sequence[QueuedCommand]) -> None:
         self.batch_sizes.observe(len(batch))
         began_at = asyncio.get_running_loop().time() + self._deadline_seconds
         for waiting in batch:
             self.waits.observe(began_at - waiting.deadline)
 
     @staticmethod
-    def _fill(batch: list[Waiting], line: Line, room: int) -> int:
+    def _fill(batch: list[QueuedCommand], line: CommandQueue, room: int) -> int:
         """Takes from a line what there is room for, and its first in any case, so that nobody is
         passed by for ever; returns how much that was."""
         taken = 0
@@ -222,17 +222,17 @@ class Committer:
                     self._queued_weight -= late.weight
                     late.tell(UnavailableError("The database did not take the command in time."))
 
-    def _new_batch(self, waiting: Sequence[Waiting]) -> Batch:
+    def _new_batch(self, waiting: Sequence[QueuedCommand]) -> Batch:
         return Batch(waiting, self._tables, self._mapper, self._memories)
 
     def _cannot_write(self, trouble: UnavailableError) -> None:
         self.write_trouble = trouble
 
-    def _settle(self, waiting: Sequence[Waiting], batch: Batch) -> None:
+    def _settle(self, waiting: Sequence[QueuedCommand], batch: Batch) -> None:
         """Tells everyone their answer; those that others were in the way of decide anew."""
         self._answered.note_since(min([one.arrived_at for one in waiting]))
         self.last_count = len(waiting)
-        again: list[Waiting] = []
+        again: list[QueuedCommand] = []
         for place, (one, answer) in enumerate(zip(waiting, batch.outcome, strict=True)):
             assert answer is not None, "a batch that has ended answers all its commands"
             if place in batch.again and one.repeats_count < REPEATS_MAX:
@@ -247,5 +247,5 @@ class Committer:
             # Of what thousands of events happened to, there are a handful of kinds.
             self._on_commit(batch.position, self._mapper.aggregates_of(topics))
         if again:
-            self._lines[Haste.URGENT].put_back(again)
+            self._lines[CommandPriority.URGENT].put_back(again)
             self._ring(sum(one.weight for one in again))

@@ -13,7 +13,7 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.eventlog.origin import StoredAnswer
+from daybook.eventlog.origin import StoredResponse
 from daybook.eventlog.postgres.binary_arrays import (
     PackedArray,
     bigints,
@@ -92,7 +92,7 @@ class IdempotencyKey(Struct, frozen=True, kw_only=True):
     fingerprint: bytes
     """Tells the request from every other: what it does, to what, with which body."""
 
-    render: Callable[[Any], StoredAnswer]
+    render: Callable[[Any], StoredResponse]
     """Makes what is stored from the command's answer or refusal."""
 
     @property
@@ -105,7 +105,7 @@ class KnownKey(Struct, frozen=True, kw_only=True):
 
     scope: Scope
     fingerprint: bytes
-    answer: StoredAnswer
+    answer: StoredResponse
     command_id: UUID
     position: int | None = None
     last_event: tuple[UUID, int] | None = None
@@ -115,7 +115,7 @@ def known_key(row: Sequence[Any]) -> KnownKey:
     return KnownKey(
         scope=(row[0], row[1]),
         fingerprint=row[2],
-        answer=StoredAnswer(row[3], row[4]),
+        answer=StoredResponse(row[3], row[4]),
         command_id=row[5],
         position=row[6],
     )

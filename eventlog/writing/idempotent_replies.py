@@ -4,10 +4,10 @@ from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import UUID
 
-from daybook.eventlog.errors import KeyReusedError, KeySpentError
+from daybook.eventlog.errors import IdempotencyKeyExpiredError, IdempotencyKeyReusedError
 from daybook.eventlog.origin import Receipt
-from daybook.eventlog.postgres.pipeline import Answer, Link
-from daybook.eventlog.writing.batch_needs import Submission
+from daybook.eventlog.postgres.pipeline import PendingResult, Pipeline
+from daybook.eventlog.writing.batch_needs import SubmittedCommand
 from daybook.eventlog.writing.idempotency import (
     FIND_KEYS,
     FIND_SPENT_KEYS,
@@ -21,18 +21,21 @@ from daybook.eventlog.writing.idempotency import (
 )
 
 
-class KeptAnswers:
+class IdempotentReplies:
     def __init__(self) -> None:
-        self._asked: tuple[Answer, Answer] | None = None
+        self._asked: tuple[PendingResult, PendingResult] | None = None
         self._known: dict[Scope, KnownKey] = {}
         self._spent: dict[Scope, UUID] = {}
         self._new: list[KnownKey] = []
 
-    def ask(self, link: Link, keys: Sequence[Scope]) -> None:
+    def ask(self, pipeline: Pipeline, keys: Sequence[Scope]) -> None:
         if keys:
             # The spent ones after the known ones: what is forgotten in between is found there.
             asked = scopes(keys)
-            self._asked = link.queue(FIND_KEYS, **asked), link.queue(FIND_SPENT_KEYS, **asked)
+            self._asked = (
+                pipeline.queue(FIND_KEYS, **asked),
+                pipeline.queue(FIND_SPENT_KEYS, **asked),
+            )
 
     def load(self) -> None:
         if self._asked is not None:
@@ -45,12 +48,12 @@ class KeptAnswers:
         known = self._known.get(key.scope)
         if known is None:
             spent = self._spent.get(key.scope)
-            return None if spent is None else KeySpentError(spent)
+            return None if spent is None else IdempotencyKeyExpiredError(spent)
         if known.fingerprint != key.fingerprint:
-            return KeyReusedError(key.key)
+            return IdempotencyKeyReusedError(key.key)
         return Receipt(None, known.command_id, known.position, known.answer)
 
-    def keep(self, submission: Submission, key: IdempotencyKey, answer: Any) -> None:
+    def keep(self, submission: SubmittedCommand, key: IdempotencyKey, answer: Any) -> None:
         last = submission.events[-1] if submission.events else None
         kept = KnownKey(
             scope=key.scope,
@@ -62,9 +65,9 @@ class KeptAnswers:
         self._known[key.scope] = kept
         self._new.append(kept)
 
-    def write(self, link: Link, *, unkept: Collection[UUID]) -> None:
+    def write(self, pipeline: Pipeline, *, unkept: Collection[UUID]) -> None:
         """All but those of the commands that decide anew."""
         new = [key for key in self._new if key.command_id not in unkept]
         if new:
             new.sort(key=lambda key: key.scope)
-            link.queue(INSERT_KEYS, **columns(new))
+            pipeline.queue(INSERT_KEYS, **columns(new))

@@ -30,7 +30,7 @@ Changes = Mapping[str, Sequence[Change]]
 """Of a batch, by the name of the decider."""
 
 
-class Around(Struct, frozen=True, gc=False):
+class SideStatements(Struct, frozen=True, gc=False):
     """What else must be done with the changes of a batch, beside writing the rows."""
 
     first: Statements = ()
@@ -40,7 +40,7 @@ class Around(Struct, frozen=True, gc=False):
     """After the events have their positions."""
 
 
-NOTHING_AROUND = Around()
+NOTHING_AROUND = SideStatements()
 
 
 class LiveTable(Generic[S]):
@@ -57,16 +57,16 @@ class LiveTable(Generic[S]):
     see: ClassVar[str]
     """Selects the rows of `ids`, and holds none of them."""
 
-    see_tied: ClassVar[str]
+    count_related_statement: ClassVar[str]
     """Selects those of the ids in `tied` to which rows are tied, and how many; holds none."""
 
     hold: ClassVar[str]
     """Selects the rows of `ids` FOR UPDATE, ordered by id: the order of locks is fixed."""
 
-    hold_tied: ClassVar[str]
+    lock_related: ClassVar[str]
     """The same, and beside them the rows that are tied to one of the ids in `tied`."""
 
-    hold_every: ClassVar[str]
+    lock_all: ClassVar[str]
     """All rows FOR UPDATE, ordered by id."""
 
     overlooked: ClassVar[str | None] = None
@@ -76,14 +76,14 @@ class LiveTable(Generic[S]):
     update: ClassVar[str]
     delete: ClassVar[str]
 
-    is_recalled: ClassVar[bool] = False
+    is_cached: ClassVar[bool] = False
     """Whether some of its states are remembered: then it has the two statements that follow."""
 
-    hold_known: ClassVar[str]
+    lock_if_version: ClassVar[str]
     """Holds the rows of `ids`, which are sorted, and fails if they are not of these `versions` and
     under these `claims`."""
 
-    delete_known: ClassVar[str]
+    delete_if_version: ClassVar[str]
     """Deletes the rows of `ids` under `claims`, and fails if they are not `count` or if their
     versions do not add up to `versions`. That is enough for rows whose next events are appended
     with it: none can be of a later version than is known, so none is of an earlier one."""
@@ -96,17 +96,17 @@ class LiveTable(Generic[S]):
     """Columns that are moved by what is no event, and for each the column that says how long that
     counts: as long as it is the same."""
 
-    def around(self, changes: Changes) -> Around:  # noqa: ARG002 (most rows stand alone)
+    def around(self, changes: Changes) -> SideStatements:  # noqa: ARG002 (most rows stand alone)
         """Of all that a batch has changed, so that what is held beside the rows is held in one
         order, whichever kinds of aggregates it concerns."""
         return NOTHING_AROUND
 
-    def held_first(self, among: Any) -> Statements:  # noqa: ARG002 (most tables need none)
+    def locks_before_pick(self, among: Any) -> Statements:  # noqa: ARG002 (most tables need none)
         """Statements that hold what else must not change while ready rows are picked."""
         return ()
 
     def picks_held(self, among: Any, limit: int, ready: Sequence[S]) -> Statements:
-        """More of `picks`, for the case that `held_first` held anything: one more round trip.
+        """More of `picks`, for the case that `locks_before_pick` held anything: one more round trip.
         `ready` are the states that `picks` found."""
         raise NotImplementedError
 
@@ -124,7 +124,7 @@ class LiveTable(Generic[S]):
         """Parameters of `overlooked`, beside the ids."""
         return {}
 
-    def reckon(self, states: Sequence[S]) -> Statements:  # noqa: ARG002 (most rows stand alone)
+    def recompute_derived(self, states: Sequence[S]) -> Statements:  # noqa: ARG002 (most rows stand alone)
         """Statements that set anew, from the log and the other rows, what `around` keeps up to
         date: after these states were written, or their rows deleted."""
         return ()

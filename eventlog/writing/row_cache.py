@@ -19,7 +19,7 @@ from daybook.eventlog.writing.live_table import Change, LiveTable
 COUNT_MAX = 20_000
 
 
-class Memory:
+class RowCache:
     """Of one live table, by the integers of ids; the oldest are forgotten first."""
 
     def __init__(self, table: LiveTable[Any], count_max: int = COUNT_MAX) -> None:

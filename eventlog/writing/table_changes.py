@@ -5,20 +5,20 @@ from typing import Any
 
 from daybook.domain.event import State
 from daybook.eventlog.postgres.binary_arrays import bigints, uuids
-from daybook.eventlog.postgres.pipeline import Link
+from daybook.eventlog.postgres.pipeline import Pipeline
 from daybook.eventlog.writing.live_table import LiveTable
-from daybook.eventlog.writing.unit_of_work import Entry
+from daybook.eventlog.writing.unit_of_work import LoadedAggregate
 
 
 def _by_id(state: State) -> int:
     return state.id.int
 
 
-class Rows:
-    def __init__(self, table: LiveTable[Any], changes: Sequence[Entry]) -> None:
+class TableChanges:
+    def __init__(self, table: LiveTable[Any], changes: Sequence[LoadedAggregate]) -> None:
         self._table = table
         self._new: list[State] = []
-        self._kept: list[Entry] = []
+        self._kept: list[LoadedAggregate] = []
         self._gone: list[State] = []
         finished = table.decider.finished
         for change in changes:
@@ -34,7 +34,7 @@ class Rows:
             if is_live:
                 self._new.append(after)
 
-    def hold_known(self, link: Link, states: Sequence[State]) -> None:
+    def lock_if_version(self, pipeline: Pipeline, states: Sequence[State]) -> None:
         """Those that were recalled, whatever was decided about them. If all of them are deleted and
         nothing else is done, one statement holds them, makes sure of their versions and deletes
         them."""
@@ -43,22 +43,22 @@ class Rows:
         claims = uuids([self._table.claim_id(one) for one in known])
         if self._new or self._kept or len(self._gone) != len(known):
             given = {"ids": ids, "claims": claims, "versions": bigints(versions)}
-            link.queue(self._table.hold_known, **given)
+            pipeline.queue(self._table.lock_if_version, **given)
         else:
             counts = {"count": len(known), "versions": sum(versions)}
-            link.queue(self._table.delete_known, ids=ids, claims=claims, **counts)
+            pipeline.queue(self._table.delete_if_version, ids=ids, claims=claims, **counts)
             self._gone = []
 
-    def write(self, link: Link) -> None:
+    def write(self, pipeline: Pipeline) -> None:
         """What goes into a unique index is inserted sorted: two batches that insert the same keys
         in opposite order would wait for each other."""
         table = self._table
         if self._gone:
-            link.queue(table.delete, ids=uuids([state.id for state in self._gone]))
+            pipeline.queue(table.delete, ids=uuids([state.id for state in self._gone]))
         if self._new:
             self._new.sort(key=_by_id)
             query, given = table.insertion(self._new)
-            link.queue(query, **given)
+            pipeline.queue(query, **given)
         if self._kept:
             query, given = table.updating(self._kept)
-            link.queue(query, **given)
+            pipeline.queue(query, **given)

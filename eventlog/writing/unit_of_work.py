@@ -10,7 +10,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
-from daybook.domain.command import NotOnDeskError
+from daybook.domain.command import NotLoadedError
 from daybook.domain.errors import UnreadableAggregateError
 from daybook.domain.event import Decider, Event, S, State
 from daybook.eventlog.append_gate import Sealed
@@ -19,7 +19,7 @@ Source = tuple[str, Hashable]
 """A kind of aggregate, and among which of the ready ones they are taken."""
 
 
-class Entry:
+class LoadedAggregate:
     """An aggregate on the desk: as it was when the batch began, and as it is now."""
 
     __slots__ = ("before", "decider", "is_anew", "state")
@@ -43,7 +43,7 @@ class Unreadable(Struct, frozen=True, gc=False):
     version: int = 0
 
 
-class Decided(Struct, frozen=True, gc=False):
+class PendingEvent(Struct, frozen=True, gc=False):
     """An event as it will be appended."""
 
     originator_id: UUID
@@ -53,7 +53,7 @@ class Decided(Struct, frozen=True, gc=False):
     state: bytes
 
 
-class BatchDesk:
+class BatchUnitOfWork:
     def __init__(
         self,
         *,
@@ -76,12 +76,12 @@ class BatchDesk:
         self._seen_all = seen_all
         self._tied = dict(tied)
         # Keyed by the id's integer: a UUID's own hash is a call into Python, a dozen a command.
-        self._entries = {aggregate_id.int: Entry(None) for aggregate_id in absent}
+        self._entries = {aggregate_id.int: LoadedAggregate(None) for aggregate_id in absent}
         # What is held besides is newer.
-        self._entries |= {state.id.int: Entry(state) for state in seen}
-        self._entries |= {state.id.int: Entry(state) for state in held}
+        self._entries |= {state.id.int: LoadedAggregate(state) for state in seen}
+        self._entries |= {state.id.int: LoadedAggregate(state) for state in held}
         self._ready = {source: self._lay(states) for source, states in ready.items()}
-        self._changed: dict[str, list[Entry]] = {}
+        self._changed: dict[str, list[LoadedAggregate]] = {}
         self._begin()
 
     def _lay(self, states: Sequence[State]) -> deque[State]:
@@ -92,18 +92,18 @@ class BatchDesk:
             key = state.id.int
             entry = entries.get(key)
             if entry is None:
-                entries[key] = Entry(state)
+                entries[key] = LoadedAggregate(state)
             laid.append(state if entry is None else entry.state or state)
         return laid
 
     def _begin(self) -> None:
-        self._events: list[Decided] = []
-        self._undo: list[tuple[Entry, State | None, Decider[Any] | None, bool]] = []
+        self._events: list[PendingEvent] = []
+        self._undo: list[tuple[LoadedAggregate, State | None, Decider[Any] | None, bool]] = []
         self._taken: list[tuple[Source, Sequence[State]]] = []
         self.came_up_short = False
 
     @property
-    def changes(self) -> dict[str, list[Entry]]:
+    def changes(self) -> dict[str, list[LoadedAggregate]]:
         """Every aggregate about which something was decided, by the name of its decider."""
         return self._changed
 
@@ -112,7 +112,7 @@ class BatchDesk:
         if entry is None:
             if decider.name in self._seen_all:
                 return None
-            raise NotOnDeskError(f"{decider.name} {aggregate_id}")
+            raise NotLoadedError(f"{decider.name} {aggregate_id}")
         if isinstance(entry.state, decider.state):
             return entry.state
         if isinstance(entry.state, Unreadable):
@@ -120,7 +120,7 @@ class BatchDesk:
         # A caller may have given one kind's id for another's: there is no such order then.
         return None
 
-    def tied_count(self, decider: Decider[Any], to: UUID) -> int:
+    def count_related(self, decider: Decider[Any], to: UUID) -> int:
         return self._tied.get((decider.name, to.int), 0)
 
     def every(self, decider: Decider[S]) -> list[S]:
@@ -128,11 +128,11 @@ class BatchDesk:
         found = [state for state in states if isinstance(state, decider.state)]
         return [state for state in found if not decider.finished(state)]
 
-    def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:
-        taken = self.take_all_ready(decider, among, limit=1)
+    def pick_one(self, decider: Decider[S], among: Hashable = None) -> S | None:
+        taken = self.pick(decider, among, limit=1)
         return taken[0] if taken else None
 
-    def take_all_ready(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
+    def pick(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
         source = decider.name, among
         ready: deque[Any] = self._ready[source]
         entries = self._entries
@@ -155,7 +155,7 @@ class BatchDesk:
         key = aggregate_id.int
         entry = self._entries.get(key)
         if entry is None:
-            entry = self._entries[key] = Entry(None)
+            entry = self._entries[key] = LoadedAggregate(None)
         before: Any = entry.state
         earlier = entry.decider
         self._undo.append((entry, before, earlier, entry.is_anew))
@@ -167,7 +167,7 @@ class BatchDesk:
         entry.state, entry.decider = after, decider
         if decider.ties is not None:
             self._tie(decider, before, after)
-        self._events.append(Decided(aggregate_id, after.version, event, topic, state))
+        self._events.append(PendingEvent(aggregate_id, after.version, event, topic, state))
         return after
 
     def _tie(self, decider: Decider[Any], before: State | None, after: State | None) -> None:
@@ -178,7 +178,7 @@ class BatchDesk:
                 key = decider.name, one.int
                 self._tied[key] = self._tied.get(key, 0) + count
 
-    def accept(self) -> list[Decided]:
+    def accept(self) -> list[PendingEvent]:
         """Ends a command that decided, and returns its events."""
         events = self._events
         self._begin()

@@ -20,7 +20,7 @@ from daybook.eventlog.errors import (
 )
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.postgres.connections import connect, cut_off
-from daybook.eventlog.postgres.pipeline import Connection, Link
+from daybook.eventlog.postgres.pipeline import Connection, Pipeline
 from daybook.eventlog.reading.horizon import refuse_standby
 from daybook.eventlog.writing.batch import Batch, Told
 from daybook.eventlog.writing.unreadable_rows import UnreadableRows, is_unloadable
@@ -71,7 +71,7 @@ CANNOT_WRITE = (
 )
 
 
-class Caller(Protocol):
+class PendingCommand(Protocol):
     """Whoever handed in a command: waits until the deadline, and is told once."""
 
     origin: Origin
@@ -80,14 +80,14 @@ class Caller(Protocol):
     def tell(self, answer: Told) -> None: ...
 
 
-C = TypeVar("C", bound=Caller)
+C = TypeVar("C", bound=PendingCommand)
 
 
 def _tell_nobody(_trouble: UnavailableError) -> None:
     pass
 
 
-class Lane(Generic[C]):
+class Writer(Generic[C]):
     def __init__(
         self,
         conninfo: str,
@@ -102,7 +102,7 @@ class Lane(Generic[C]):
         self._new_batch = new_batch
         self._settle = settle
         self._unreadable_rows = unreadable_rows
-        self._link: Link | None = None
+        self._link: Pipeline | None = None
         self._backend: dict[str, object] = {}
         self._conflicts_count = 0
 
@@ -133,7 +133,7 @@ class Lane(Generic[C]):
         if self._link is None:
             connection = await connect(self._conninfo)
             self._backend = await _identify(connection)
-            self._link = Link.on(connection)
+            self._link = Pipeline.on(connection)
         loop = asyncio.get_running_loop()
         cut_at = loop.time() + (deadline - loop.time()) * CUT_AFTER
         timer = loop.call_at(cut_at, cut_off, self._link.connection)

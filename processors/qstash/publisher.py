@@ -15,7 +15,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.orders.order import ORDER
-from daybook.eventlog.async_tasks import end
+from daybook.eventlog.async_tasks import cancel_and_wait
 from daybook.processors.due_order_claims import OpenClaim
 from daybook.processors.processor import POLL_SECONDS, Hears, Processor, Runtime, Session
 from daybook.processors.qstash.client import Completion, PublishError, QStash
@@ -39,7 +39,7 @@ ORDER BY due_at
 
 class Scheduling(Processor):
     name: ClassVar[str] = "scheduling"
-    hears: ClassVar[Hears] = (ORDER,)
+    wakes_on: ClassVar[Hears] = (ORDER,)
     pause_seconds: ClassVar[float] = 0.1
 
     def __init__(self, qstash: QStash) -> None:
@@ -48,7 +48,7 @@ class Scheduling(Processor):
         self._turns = asyncio.Semaphore(PUBLISHES_MAX)
 
     async def work(self, runtime: Runtime, session: Session) -> float:  # noqa: ARG002 (the base's)
-        if not session.on_duty:
+        if not session.is_leader:
             return POLL_SECONDS
         coming = {claim.id: claim for claim in await _find_coming(session.connection)}
         for claim_id in self._publishing.keys() - coming.keys():
@@ -59,7 +59,7 @@ class Scheduling(Processor):
         return POLL_SECONDS
 
     async def close(self) -> None:
-        await end(self._publishing.values())
+        await cancel_and_wait(self._publishing.values())
         await self._qstash.aclose()
 
     async def _publish(self, claim: OpenClaim) -> None:

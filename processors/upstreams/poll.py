@@ -19,7 +19,7 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.command import Command
 from daybook.domain.jobs.job import Backoff
-from daybook.domain.upstreams.commands import FailPoll, RecordJob, TakeInPage, TakeInVanished
+from daybook.domain.upstreams.commands import FailPoll, ImportDeletions, ImportPage, RecordJob
 from daybook.domain.upstreams.record import Found, is_news, record_uuid
 from daybook.domain.upstreams.upstream import Poll, Upstream, begin, upstream_id
 from daybook.processors.processor import BATCH_MAX, Runtime
@@ -148,7 +148,7 @@ class FeedPoll:
         if asked.poll.reconciles:
             await check_records(connection, ids)
         known = await read_known(connection, ids)
-        command = TakeInPage(
+        command = ImportPage(
             stream=self.stream,
             version=asked.version,
             poll=asked.poll,
@@ -170,7 +170,7 @@ class FeedPoll:
             await self._give_up(runtime, upstream.version, reason)
             return
         ids = await find_vanished(connection, self.stream, since=poll.began_at, limit=BATCH_MAX)
-        command = TakeInVanished(
+        command = ImportDeletions(
             stream=self.stream,
             version=upstream.version,
             record_ids=ids,

@@ -7,7 +7,7 @@ from typing import ClassVar
 from daybook.domain.jobs.job import Backoff
 from daybook.domain.upstreams.record import UPSTREAM_RECORD
 from daybook.domain.upstreams.upstream import UPSTREAM
-from daybook.eventlog.async_tasks import end
+from daybook.eventlog.async_tasks import cancel_and_wait
 from daybook.processors.outbound.http import Outbound
 from daybook.processors.processor import POLL_SECONDS, Hears, Processor, Runtime, Session
 from daybook.processors.upstreams.client import FeedClient
@@ -26,10 +26,10 @@ READ_CLOCK = "SELECT clock_timestamp()"
 
 class Upstreams(Processor):
     name: ClassVar[str] = "upstreams"
-    hears: ClassVar[Hears] = (UPSTREAM, UPSTREAM_RECORD)
+    wakes_on: ClassVar[Hears] = (UPSTREAM, UPSTREAM_RECORD)
     pause_seconds: ClassVar[float] = 0.01
     # Nothing that happens here is a reason to poll.
-    deaf_seconds: ClassVar[float] = POLL_SECONDS
+    min_interval_seconds: ClassVar[float] = POLL_SECONDS
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Upstreams(Processor):
         connection = session.connection
         known = {one.name: one for one in await all_upstreams(connection)}
         ((now,),) = await (await connection.execute(READ_CLOCK)).fetchall()
-        standby_seconds = 0 if session.on_duty else STANDBY_SECONDS
+        standby_seconds = 0 if session.is_leader else STANDBY_SECONDS
         went_on = False
         for poll in self._polls:
             went_on |= await poll.go_on(
@@ -70,5 +70,5 @@ class Upstreams(Processor):
         return min([POLL_SECONDS, *(one.rest_seconds or POLL_SECONDS for one in self._polls)])
 
     async def close(self) -> None:
-        await end([poll.page for poll in self._polls if poll.page])
+        await cancel_and_wait([poll.page for poll in self._polls if poll.page])
         await self._client.aclose()

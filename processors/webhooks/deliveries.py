@@ -16,10 +16,10 @@ from uuid_utils.compat import uuid7
 
 from daybook.domain.jobs.job import JOB, Backoff, Job
 from daybook.domain.jobs.queue import QUEUE as QUEUES
-from daybook.domain.jobs.work import ClaimJobs, FinishJobs, Outcome, Result, Selector
+from daybook.domain.jobs.work import ClaimJobs, FinishJobs, JobResult, JobSelector, Outcome
 from daybook.domain.messages.operation import OPERATION
 from daybook.domain.tickets.ticket import TicketStatus
-from daybook.eventlog.async_tasks import end
+from daybook.eventlog.async_tasks import cancel_and_wait
 from daybook.eventlog.errors import UnavailableError
 from daybook.processors.processor import POLL_SECONDS, Hears, Processor, Runtime, Session
 from daybook.processors.webhooks.notifications import QUEUE, Notice
@@ -31,7 +31,7 @@ _log = logging.getLogger("daybook")
 
 ACTOR = "system:deliveries"
 DELIVERIES_MAX = 16
-SELECTOR = Selector((QUEUE,))
+SELECTOR = JobSelector((QUEUE,))
 # Attempts over about a day, were each rest as long as it may be.
 BACKOFF = Backoff(base_seconds=2.0, cap_seconds=3600.0)
 
@@ -78,7 +78,7 @@ class Deliveries(Processor):
     name: ClassVar[str] = "deliveries"
     # A job is ready when it comes, when its queue goes on, and when an operation before it in its
     # lane is over. Tickets are only sent along.
-    hears: ClassVar[Hears] = (JOB, QUEUES, OPERATION)
+    wakes_on: ClassVar[Hears] = (JOB, QUEUES, OPERATION)
     pause_seconds: ClassVar[float] = 0.05
 
     def __init__(
@@ -91,7 +91,7 @@ class Deliveries(Processor):
 
     async def work(self, runtime: Runtime, session: Session) -> float:
         room = DELIVERIES_MAX - len(self._sending)
-        if not session.on_duty or not room:
+        if not session.is_leader or not room:
             return POLL_SECONDS
         # To look costs less than to claim in vain, at every ring of the bell.
         ready = await find_ready(session.connection, [SELECTOR])
@@ -105,7 +105,7 @@ class Deliveries(Processor):
         return 0
 
     async def close(self) -> None:
-        await end(self._sending)
+        await cancel_and_wait(self._sending)
         await self._webhook.aclose()
 
     async def _claim(self, runtime: Runtime, limit: int) -> list[Job]:
@@ -127,13 +127,13 @@ class Deliveries(Processor):
 
     async def _deliver(self, runtime: Runtime, job: Job, standing: Standing | None) -> None:
         assert job.lease is not None, "what was claimed is held"
-        result = Result(job_id=job.id, claim_id=job.lease.id, outcome=Outcome.DONE)
+        result = JobResult(job_id=job.id, claim_id=job.lease.id, outcome=Outcome.DONE)
         try:
             assert standing is not None, f"notification {job.id} is about no ticket"
             body = json.encode(await self._message(_notice(job), standing))
             await self._webhook.send(job.id, job.lease.started_at, body)
         except DeliveryError as error:
-            result = Result(
+            result = JobResult(
                 job_id=job.id,
                 claim_id=job.lease.id,
                 outcome=Outcome.RETRY if error.retryable else Outcome.FAIL,

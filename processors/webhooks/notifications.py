@@ -58,7 +58,7 @@ class Announcing:
         Ticket.Cancelled,
         Ticket.Transferred,
     )
-    looks_inside = True
+    needs_payload = True
     pause_seconds = 0.05
 
     async def apply(
@@ -95,14 +95,14 @@ def _job(recorded: FollowedEvent) -> NewJob:
 
 class Notifications(Processor):
     name: ClassVar[str] = "notifications"
-    hears: ClassVar[Hears] = (TICKET,)
+    wakes_on: ClassVar[Hears] = (TICKET,)
     pause_seconds: ClassVar[float] = Announcing.pause_seconds
 
     def __init__(self) -> None:
         self._follower: Follower | None = None
 
     async def work(self, runtime: Runtime, session: Session) -> float:
-        if not session.on_duty:
+        if not session.is_leader:
             return POLL_SECONDS
         if self._follower is None:
             self._follower = Follower(runtime.conninfo, Announcing(), EventMapper(DECIDERS))

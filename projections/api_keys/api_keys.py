@@ -9,7 +9,7 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.api_keys.key import KEY, Binding, Key
 from daybook.eventlog.postgres.binary_arrays import bigints, byteas, texts, timestamps, uuids
-from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_KEYS = """
@@ -40,7 +40,7 @@ FROM unnest(
     %(expires)b::timestamptz[], %(earlier_digests)b::text[], %(earlier_until)b::timestamptz[],
     %(revoked)b::timestamptz[]
 ) AS new (id, version, digest, updated_at, expires_at, earlier_digest, earlier_until, revoked_at)
-WHERE {same("keys.id", "new.id")}
+WHERE {equals_by_key_lookup("keys.id", "new.id")}
 """
 
 # Every event of a key raises one version by one, and nothing lowers one: whatever happened since,

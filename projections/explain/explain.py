@@ -127,7 +127,7 @@ class Limit(Struct, frozen=True):
     next_at: datetime | None
 
 
-class QueueStanding:
+class QueueLimitState:
     """A row of READ_QUEUE."""
 
     def __init__(self, paused: bool, *limits: Any) -> None:
@@ -357,7 +357,7 @@ async def _queue_reasons(connection: Connection, job: Job, now: datetime) -> lis
     if not found:
         return []
     why: list[Reason] = []
-    standing = QueueStanding(*found[0])
+    standing = QueueLimitState(*found[0])
     if standing.paused:
         why.append(reasons.PausedQueue(queue=job.queue))
     why += _limit_reasons(job.queue, None, standing.of_queue, now)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.jobs.work import Selector
+from daybook.domain.jobs.work import JobSelector
 from daybook.eventlog.postgres.binary_arrays import PackedArray, texts
 
 # More than one worker asks for at a time need not be counted.
@@ -94,12 +94,12 @@ LIMIT %(limit)b::bigint
 
 # Of one source, each walk is in order already, and there is rarely more than one of them: whoever
 # asks puts them in order if need be, which spares the server a copy of every row.
-PICK_SOURCE = _PICK_READY.replace("<walks>", _WALKS)
-PICK_READY = PICK_SOURCE + _IN_ORDER
-PICK_HEAD = _PICK_READY.replace("<walks>", HEAD) + _IN_ORDER
+CLAIM_ONE_QUEUE_AND_TYPE = _PICK_READY.replace("<walks>", _WALKS)
+CLAIM_READY = CLAIM_ONE_QUEUE_AND_TYPE + _IN_ORDER
+CLAIM_LANE_HEAD = _PICK_READY.replace("<walks>", HEAD) + _IN_ORDER
 
 # Whoever wants one lane alone gets its head or nothing, and is not told to look again.
-OVERLOOKED = f"""
+MORE_READY_EXISTS = f"""
 WITH {SOURCES}
 SELECT %(partition)b::text = '' AND EXISTS (
     SELECT
@@ -176,7 +176,7 @@ class Ready(Struct, frozen=True, gc=False):
     """Of this lane alone."""
 
 
-def selection(selectors: Iterable[Selector]) -> dict[str, PackedArray]:
+def selection(selectors: Iterable[JobSelector]) -> dict[str, PackedArray]:
     """Queues of which all types are wanted, and pairs of a queue and a type."""
     any_type: set[str] = set()
     pairs: set[tuple[str, str]] = set()
@@ -193,9 +193,9 @@ def selection(selectors: Iterable[Selector]) -> dict[str, PackedArray]:
 
 
 async def find_ready(
-    connection: AsyncConnection[TupleRow], selectors: Iterable[Selector]
+    connection: AsyncConnection[TupleRow], selectors: Iterable[JobSelector]
 ) -> list[Ready]:
-    plain: list[Selector] = []
+    plain: list[JobSelector] = []
     lanes: set[tuple[str, str]] = set()
     for selector in selectors:
         if selector.partition is None:

@@ -13,10 +13,13 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.eventlog.postgres.binary_arrays import doubles, uuids
-from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 
 # IS NOT DISTINCT FROM: `=` would let the planner read all jobs that are held instead.
-_IS_CLAIM = same("jobs.id", "{row}.id") + " AND jobs.claim_id IS NOT DISTINCT FROM {row}.claim_id"
+_IS_CLAIM = (
+    equals_by_key_lookup("jobs.id", "{row}.id")
+    + " AND jobs.claim_id IS NOT DISTINCT FROM {row}.claim_id"
+)
 
 EXTEND_LEASES = f"""
 WITH told AS (

@@ -42,7 +42,7 @@ class JobFilter(Struct, frozen=True, gc=False):
         return blake2s(json.encode(self), digest_size=8).hexdigest()
 
 
-class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class JobCursor(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     filter: str
     section: JobStatus
     number: Annotated[int, Meta(ge=0, le=NUMBER_MAX)]

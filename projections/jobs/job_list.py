@@ -20,7 +20,7 @@ from psycopg.rows import TupleRow
 from daybook.domain.jobs.job import JOB, Job, JobStatus
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.reading.fold import fold_histories
-from daybook.projections.jobs.job_filter import JobFilter, Place
+from daybook.projections.jobs.job_filter import JobCursor, JobFilter
 from daybook.projections.jobs.job_list_sql import (
     COUNT_OF_SOURCES,
     COUNT_OF_SUBJECT,
@@ -52,7 +52,7 @@ async def read_jobs(
 ) -> JobPage:
     """One page of the jobs that fit, from the beginning or from a cursor. Page and count are of
     the same moment."""
-    place = Place.beginning(wanted) if cursor is None else Place.parse(cursor, wanted)
+    place = JobCursor.beginning(wanted) if cursor is None else JobCursor.parse(cursor, wanted)
     async with connection.transaction():
         now = await enter_live_snapshot(connection)
         # One more than asked for shows whether there is another page.
@@ -62,7 +62,7 @@ async def read_jobs(
     if len(jobs) <= limit:
         return JobPage(jobs, None, now, counted)
     last = jobs[limit - 1]
-    cursor = Place(wanted.mark, last.status, last.number).cursor()
+    cursor = JobCursor(wanted.mark, last.status, last.number).cursor()
     return JobPage(jobs[:limit], cursor, now, counted)
 
 
@@ -73,7 +73,7 @@ class _Reading:
         self._connection = connection
         self._wanted = wanted
 
-    async def from_place(self, place: Place, limit: int) -> list[Job]:
+    async def from_place(self, place: JobCursor, limit: int) -> list[Job]:
         jobs: list[Job] = []
         for here in self._places_from(place):
             missing = limit - len(jobs)
@@ -83,7 +83,7 @@ class _Reading:
             jobs += await read(here, missing)
         return jobs
 
-    async def count(self, place: Place, limit: int) -> int:
+    async def count(self, place: JobCursor, limit: int) -> int:
         counted = 0
         by_subject = self._wanted.subject is not None
         statements = COUNT_OF_SUBJECT if by_subject else COUNT_OF_SOURCES
@@ -92,17 +92,17 @@ class _Reading:
             counted += more
         return counted
 
-    def _places_from(self, place: Place) -> Iterator[Place]:
+    def _places_from(self, place: JobCursor) -> Iterator[JobCursor]:
         """Where each section begins, from this place on."""
         sections = self._wanted.sections
         for section in sections[sections.index(place.section) :]:
             is_first = section is place.section
-            yield place if is_first else Place.beginning(self._wanted, section)
+            yield place if is_first else JobCursor.beginning(self._wanted, section)
 
-    async def _live(self, place: Place, limit: int) -> list[Job]:
+    async def _live(self, place: JobCursor, limit: int) -> list[Job]:
         return load_jobs(await self._walk(place, limit))
 
-    async def _finished(self, place: Place, limit: int) -> list[Job]:
+    async def _finished(self, place: JobCursor, limit: int) -> list[Job]:
         """Jobs that cannot be read are left out, and do not end the page."""
         jobs: list[Job] = []
         while missing := limit - len(jobs):
@@ -113,11 +113,11 @@ class _Reading:
             place = replace(place, number=walked[-1][0])
         return jobs
 
-    async def _walk(self, place: Place, limit: int) -> list[TupleRow]:
+    async def _walk(self, place: JobCursor, limit: int) -> list[TupleRow]:
         statements = OF_SOURCES if self._wanted.subject is None else OF_SUBJECT
         return await self._run(statements[place.section], place, limit)
 
-    async def _run(self, statement: str, place: Place, limit: int) -> list[TupleRow]:
+    async def _run(self, statement: str, place: JobCursor, limit: int) -> list[TupleRow]:
         wanted = self._wanted
         given = {
             "queue": wanted.queue,

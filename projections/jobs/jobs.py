@@ -9,7 +9,7 @@ from msgspec import Raw
 from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.job import JOB, NULL, Job, JobStatus, Lease, UniqueScope
-from daybook.domain.jobs.work import Selector
+from daybook.domain.jobs.work import JobSelector
 from daybook.domain.messages.operation import OPERATION
 from daybook.eventlog.postgres.binary_arrays import (
     bigints,
@@ -23,22 +23,22 @@ from daybook.eventlog.postgres.binary_arrays import (
     unnested,
     uuids,
 )
-from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import (
-    Around,
     Change,
     Changes,
     LiveTable,
     Parameters,
+    SideStatements,
     Statements,
 )
 from daybook.projections.jobs import finished_jobs, lanes
 from daybook.projections.jobs.claim_sql import (
+    CLAIM_LANE_HEAD,
+    CLAIM_ONE_QUEUE_AND_TYPE,
+    CLAIM_READY,
     COLUMNS,
-    OVERLOOKED,
-    PICK_HEAD,
-    PICK_READY,
-    PICK_SOURCE,
+    MORE_READY_EXISTS,
     selection,
 )
 from daybook.projections.jobs.limited_claim_sql import HOLD_LIMITED, PICK_LIMITED, PICK_LIMITED_HEAD
@@ -118,7 +118,7 @@ SET version = new.version, updated_at = new.updated_at, run_at = new.run_at,
 FROM (SELECT {_UPDATED})
     AS new (id, version, updated_at, run_at, started_at, lease_until, claim_id, life, failures,
             crashes, interruptions, attempts, status, worker, error, entered)
-WHERE {same("jobs.id", "new.id")}
+WHERE {equals_by_key_lookup("jobs.id", "new.id")}
 """
 
 _CLAIMED = unnested(
@@ -127,14 +127,14 @@ _CLAIMED = unnested(
 )
 
 # Those to which nothing has happened but that they were claimed.
-CLAIM_JOBS = f"""
+UPDATE_CLAIMED_JOBS = f"""
 UPDATE jobs
 SET version = new.version, updated_at = new.started_at, run_at = NULL,
     started_at = new.started_at, lease_until = new.lease_until, claim_id = new.claim_id,
     attempts = new.attempts, status = 'PROCESSING', worker = new.worker
 FROM (SELECT {_CLAIMED})
     AS new (id, version, started_at, lease_until, claim_id, attempts, worker)
-WHERE {same("jobs.id", "new.id")}
+WHERE {equals_by_key_lookup("jobs.id", "new.id")}
 """
 
 DELETE_JOBS = "DELETE FROM jobs WHERE id = ANY(%(ids)b::uuid[])"
@@ -167,13 +167,13 @@ class LiveJobs(LiveTable[Job]):
     name = "jobs"
     select = SELECT_JOBS
     hold = HOLD_JOBS
-    overlooked = OVERLOOKED
+    overlooked = MORE_READY_EXISTS
     insert = INSERT_JOBS
     update = UPDATE_JOBS
     delete = DELETE_JOBS
-    is_recalled = True
-    hold_known = HOLD_KNOWN_JOBS
-    delete_known = DELETE_KNOWN_JOBS
+    is_cached = True
+    lock_if_version = HOLD_KNOWN_JOBS
+    delete_if_version = DELETE_KNOWN_JOBS
     beside = ("job_types",)
     # Moved by heartbeats, as long as the claim holds.
     unrecorded: ClassVar[Parameters] = {
@@ -182,28 +182,28 @@ class LiveJobs(LiveTable[Job]):
         "heartbeat_seconds": "claim_id",
     }
 
-    def around(self, changes: Changes) -> Around:
+    def around(self, changes: Changes) -> SideStatements:
         jobs = changes.get(JOB.name, ())
         of_lanes = lanes.around(jobs, changes.get(OPERATION.name, ()))
-        return Around(of_lanes.first, [*of_lanes.last, *finished_jobs.written_with(jobs)])
+        return SideStatements(of_lanes.first, [*of_lanes.last, *finished_jobs.written_with(jobs)])
 
-    def reckon(self, states: Sequence[Job]) -> Statements:
-        return lanes.reckon(states)
+    def recompute_derived(self, states: Sequence[Job]) -> Statements:
+        return lanes.recompute_derived(states)
 
     def settle(self) -> Statements:
         return lanes.settle()
 
-    def held_first(self, among: Selector) -> Statements:
+    def locks_before_pick(self, among: JobSelector) -> Statements:
         wanted = self.selection(among)
         return [(HOLD_LIMITED, {name: wanted[name] for name in ("any", "queues")})]
 
-    def picks(self, among: Selector, limit: int) -> Statements:
+    def picks(self, among: JobSelector, limit: int) -> Statements:
         wanted = {**self.selection(among), "limit": limit}
         if among.partition is None:
-            return [(PICK_SOURCE if _is_one(among) else PICK_READY, wanted)]
-        return [(PICK_HEAD, wanted)]
+            return [(CLAIM_ONE_QUEUE_AND_TYPE if _is_one(among) else CLAIM_READY, wanted)]
+        return [(CLAIM_LANE_HEAD, wanted)]
 
-    def picks_held(self, among: Selector, limit: int, ready: Sequence[Job]) -> Statements:
+    def picks_held(self, among: JobSelector, limit: int, ready: Sequence[Job]) -> Statements:
         wanted = {
             **self.selection(among),
             "limit": limit,
@@ -212,7 +212,7 @@ class LiveJobs(LiveTable[Job]):
         }
         return [(PICK_LIMITED if among.partition is None else PICK_LIMITED_HEAD, wanted)]
 
-    def merged(self, among: Selector, picked: Sequence[list[Job]]) -> list[Job]:  # noqa: ARG002 (base)
+    def merged(self, among: JobSelector, picked: Sequence[list[Job]]) -> list[Job]:  # noqa: ARG002 (base)
         ready, *limited = picked
         # One source is up to three walks, each in order: first jobs without a subject, then jobs
         # with one, then jobs that had to wait for their time.
@@ -220,7 +220,7 @@ class LiveJobs(LiveTable[Job]):
             return sorted(chain(ready, *limited), key=lambda job: (job.priority, job.number))
         return ready
 
-    def selection(self, among: Selector) -> Parameters:
+    def selection(self, among: JobSelector) -> Parameters:
         return {**selection([among]), "partition": among.partition or ""}
 
     def remembered(self, changes: Iterable[Change]) -> list[Job]:
@@ -268,7 +268,7 @@ class LiveJobs(LiveTable[Job]):
     def updating(self, changes: Sequence[Change]) -> tuple[str, Parameters]:
         states: list[Job] = [change.state for change in changes]
         if all(_is_just_claimed(change.before, change.state) for change in changes):
-            return CLAIM_JOBS, self._claimed(states)
+            return UPDATE_CLAIMED_JOBS, self._claimed(states)
         return self.update, self.updated(states)
 
     def inserted(self, states: Sequence[Job]) -> Parameters:
@@ -333,7 +333,7 @@ def _is_just_claimed(before: Job, after: Job) -> bool:
     return is_next and before.lease is None and after.lease is not None
 
 
-def _is_one(among: Selector) -> bool:
+def _is_one(among: JobSelector) -> bool:
     return len(among.queues) == 1 and among.types is not None and len(among.types) == 1
 
 

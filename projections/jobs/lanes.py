@@ -24,8 +24,8 @@ from daybook.domain.jobs.job import Job
 from daybook.domain.jobs.lane import lane_id
 from daybook.domain.messages.operation import Operation
 from daybook.eventlog.postgres.binary_arrays import bigints, texts, uuids
-from daybook.eventlog.postgres.key_lookup import same
-from daybook.eventlog.writing.live_table import NOTHING_AROUND, Around, Change, Statements
+from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
+from daybook.eventlog.writing.live_table import NOTHING_AROUND, Change, SideStatements, Statements
 
 # Sorted, as everything that goes into a unique index.
 MAKE_LANES = """
@@ -54,8 +54,8 @@ FREE_PLACES = f"""
 DELETE FROM operation_lanes AS held
 USING unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
     AS freed (operation_id, queue, partition)
-WHERE {same("held.operation_id", "freed.operation_id")}
-  AND {same("held.queue", "freed.queue")} AND held.partition = freed.partition
+WHERE {equals_by_key_lookup("held.operation_id", "freed.operation_id")}
+  AND {equals_by_key_lookup("held.queue", "freed.queue")} AND held.partition = freed.partition
 """
 
 # Those that enter together have no place yet, so that each of them finds only those before them.
@@ -83,7 +83,7 @@ SET place = entering.place,
         WHERE (held.queue, held.partition) = (entering.queue, entering.partition)
           AND held.place < entering.place)
 FROM entering
-WHERE {same("jobs.id", "entering.id")}
+WHERE {equals_by_key_lookup("jobs.id", "entering.id")}
 """
 
 ADVANCE_LANES = f"""
@@ -102,7 +102,7 @@ WITH heads AS MATERIALIZED (
           AND held.place < head.place
         OFFSET 0)
 )
-UPDATE jobs SET behind = false FROM heads WHERE {same("jobs.id", "heads.id")}
+UPDATE jobs SET behind = false FROM heads WHERE {equals_by_key_lookup("jobs.id", "heads.id")}
 """
 
 # From the log alone, whatever the rows say: for tables that are made anew.
@@ -126,7 +126,7 @@ WITH members AS MATERIALIZED (
 UPDATE jobs
 SET place = members.place, behind = members.behind
 FROM members
-WHERE {same("jobs.id", "members.id")}
+WHERE {equals_by_key_lookup("jobs.id", "members.id")}
   AND (jobs.place, jobs.behind) IS DISTINCT FROM (members.place, members.behind)
 """
 
@@ -149,7 +149,7 @@ Lane = tuple[str, str]
 """A queue and a partition."""
 
 
-class Moves:
+class LaneChanges:
     """Who enters which lane and who leaves it, in one batch."""
 
     def __init__(self) -> None:
@@ -178,9 +178,9 @@ class Moves:
         return self.left.union([lane for _, lane in self.held], map(_lane, self.entering))
 
 
-def around(jobs: Iterable[Change], operations: Iterable[Change] = ()) -> Around:
+def around(jobs: Iterable[Change], operations: Iterable[Change] = ()) -> SideStatements:
     """What it takes that these jobs and operations enter their lanes and leave them."""
-    moves = Moves()
+    moves = LaneChanges()
     for change in jobs:
         # Most have never been in one.
         if change.state.partition is not None or (change.before and change.before.partition):
@@ -191,10 +191,10 @@ def around(jobs: Iterable[Change], operations: Iterable[Change] = ()) -> Around:
     if not lanes:
         return NOTHING_AROUND
     places = [*_places(FREE_PLACES, moves.freed), *_places(HOLD_PLACES, moves.held)]
-    return Around(_hold(lanes), [*places, *_enter(moves.entering), *_advance(moves.left)])
+    return SideStatements(_hold(lanes), [*places, *_enter(moves.entering), *_advance(moves.left)])
 
 
-def reckon(jobs: Sequence[Job]) -> Statements:
+def recompute_derived(jobs: Sequence[Job]) -> Statements:
     lanes = {_lane(job) for job in jobs if job.partition is not None}
     return [(RECKON_LANES, _columns([*lanes]))] if lanes else []
 

@@ -46,7 +46,7 @@ LIMIT %(limit)s
 READ_CLOCK = "SELECT clock_timestamp()"
 
 
-class Held(Struct, frozen=True):
+class LeaseRow(Struct, frozen=True):
     kind: Literal["job", "order"]
     id: UUID
     claim_id: UUID
@@ -57,7 +57,7 @@ class Held(Struct, frozen=True):
     until: datetime
 
 
-class Holder(Struct, frozen=True):
+class LeaseHolder(Struct, frozen=True):
     kind: Literal["worker", "bot"]
     name: str
     held: int
@@ -65,27 +65,27 @@ class Holder(Struct, frozen=True):
     first_until: datetime
 
 
-class InHand(Struct, frozen=True):
+class Leases(Struct, frozen=True):
     """The first to end come first; of both there may be more than are listed."""
 
-    held: list[Held]
+    held: list[LeaseRow]
     held_count: int
-    holders: list[Holder]
+    holders: list[LeaseHolder]
     holders_count: int
     now: datetime
 
 
 async def read_in_hand(
     connection: AsyncConnection[TupleRow], *, holder: str | None, limit: int
-) -> InHand:
+) -> Leases:
     wanted = {"holder": holder, "limit": limit}
     held = await (await connection.execute(READ_HELD, wanted, binary=True)).fetchall()
     holders = await (await connection.execute(SUM_HOLDERS, wanted, binary=True)).fetchall()
     ((now,),) = await (await connection.execute(READ_CLOCK)).fetchall()
-    return InHand(
-        held=[Held(*row[:-1]) for row in held],
+    return Leases(
+        held=[LeaseRow(*row[:-1]) for row in held],
         held_count=held[0][-1] if held else 0,
-        holders=[Holder(*row[:-1]) for row in holders],
+        holders=[LeaseHolder(*row[:-1]) for row in holders],
         holders_count=holders[0][-1] if holders else 0,
         now=now,
     )

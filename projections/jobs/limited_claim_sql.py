@@ -10,7 +10,7 @@ first job of each subject: one step along an index a subject, whether it has one
 It then walks the jobs of the subjects that have room, and of no other. See decision 0029.
 """
 
-from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.projections.jobs.claim_sql import COLUMNS, HEAD, IS_DUE, OF_SOURCE, SOURCES
 
 # Look at 20 more jobs than are wanted before looking at the first job of each subject: a queue with
@@ -150,7 +150,7 @@ _SUBJECTS = _subjects(
 
 # The ready jobs of one subject, at most as many as it has room for. Ordered by the subject, and
 # compared as a range, so that only the index of subjects gives the order.
-_OF_SUBJECT = same("jobs.subject", "subjects.subject")
+_OF_SUBJECT = equals_by_key_lookup("jobs.subject", "subjects.subject")
 _PLACES = "least(%(limit)b::bigint, subjects.places)"
 _WALK_SUBJECT = f"""
         {_walk(f"run_at IS NULL AND {_OF_SUBJECT}", "subject, priority, number", _PLACES)}

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.domain.jobs.queue import Lanes, Limits
+from daybook.domain.jobs.queue import DeadJobPolicy, Limits
 from daybook.projections.jobs.queues import SELECT_QUEUES, LiveQueues
 from daybook.projections.snapshot import PLAN_BY_INDEX
 
@@ -99,12 +99,12 @@ ORDER BY known.name
 _load = LiveQueues().load
 
 
-class QueueStanding(Struct, frozen=True, kw_only=True):
+class QueueStats(Struct, frozen=True, kw_only=True):
     name: str
     paused: bool = False
     limits: Limits = Limits()
     per_subject: Limits = Limits()
-    lanes: Lanes = Lanes.BLOCK
+    lanes: DeadJobPolicy = DeadJobPolicy.BLOCK
     pending: int
     """Those that could be taken now, were the queue not paused or limited."""
 
@@ -125,7 +125,7 @@ class QueueStanding(Struct, frozen=True, kw_only=True):
 
 async def read_standings(
     connection: AsyncConnection[TupleRow], *, name: str | None = None, count_max: int
-) -> list[QueueStanding]:
+) -> list[QueueStats]:
     """Of all queues, or of one if it is known, by name."""
     async with connection.transaction():
         await connection.execute(PLAN_BY_INDEX)
@@ -135,10 +135,10 @@ async def read_standings(
         return [_standing(row) for row in await rows.fetchall()]
 
 
-def _standing(row: TupleRow) -> QueueStanding:
+def _standing(row: TupleRow) -> QueueStats:
     names = ("pending", "scheduled", "behind", "processing", "dead")
     counts = dict(zip(names, row[1:6], strict=True))
-    standing = QueueStanding(
+    standing = QueueStats(
         name=row[0],
         **counts,
         at_least=tuple(name for name, is_more in zip(counts, row[6:11], strict=True) if is_more),

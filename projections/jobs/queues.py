@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from psycopg.rows import TupleRow
 
-from daybook.domain.jobs.queue import QUEUE, Lanes, Limits, Queue, Rate
+from daybook.domain.jobs.queue import QUEUE, DeadJobPolicy, Limits, Queue, Rate
 from daybook.eventlog.postgres.binary_arrays import (
     bigints,
     booleans,
@@ -14,7 +14,7 @@ from daybook.eventlog.postgres.binary_arrays import (
     timestamps,
     uuids,
 )
-from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_QUEUES = """
@@ -51,7 +51,7 @@ FROM unnest(
     %(subject_rate_seconds)b::float8[], %(lanes)b::text[]
 ) AS new (id, version, paused, updated_at, concurrency, rate_count, rate_seconds,
           subject_concurrency, subject_rate_count, subject_rate_seconds, lanes)
-WHERE {same("queues.id", "new.id")}
+WHERE {equals_by_key_lookup("queues.id", "new.id")}
 """
 
 
@@ -74,7 +74,7 @@ class LiveQueues(LiveTable[Queue]):
             updated_at=row[5],
             limits=Limits(row[6], _rate(row[7], row[8])),
             per_subject=Limits(row[9], _rate(row[10], row[11])),
-            lanes=Lanes(row[12]),
+            lanes=DeadJobPolicy(row[12]),
         )
 
     def inserted(self, states: Sequence[Queue]) -> Parameters:

@@ -72,7 +72,7 @@ class EndedOperations:
     name = "ended_operations"
     kinds: tuple[type[Event], ...] | None = (Operation.Completed, Operation.Cancelled)
 
-    looks_inside = True
+    needs_payload = True
     # Who asks for statistics of minutes does not mind.
     pause_seconds = 0.25
 

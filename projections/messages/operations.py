@@ -28,7 +28,7 @@ from daybook.eventlog.postgres.binary_arrays import (
     unnested,
     uuids,
 )
-from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import LiveTable, Parameters, Statements
 
 SELECT_OPERATIONS = """
@@ -75,7 +75,7 @@ SET version = new.version, number = new.number, updated_at = new.updated_at, run
 FROM (SELECT {_UPDATED})
     AS new (id, version, number, updated_at, run_at, failures, error, status, failed_at,
             skipped)
-WHERE {same("operations.id", "new.id")}
+WHERE {equals_by_key_lookup("operations.id", "new.id")}
 """
 
 DELETE_OPERATIONS = "DELETE FROM operations WHERE id = ANY(%(ids)b::uuid[])"
@@ -134,7 +134,7 @@ class LiveOperations(LiveTable[Operation]):
     name = "operations"
     select = SELECT_OPERATIONS
     hold = HOLD_OPERATIONS
-    see_tied = SEE_TIED_LANES
+    count_related_statement = SEE_TIED_LANES
     insert = INSERT_OPERATIONS
     update = UPDATE_OPERATIONS
     delete = DELETE_OPERATIONS
@@ -143,7 +143,7 @@ class LiveOperations(LiveTable[Operation]):
     def noted(self, state: Operation) -> Hashable:  # noqa: ARG002 (what is over holds no place)
         return None
 
-    def reckon(self, states: Sequence[Operation]) -> Statements:
+    def recompute_derived(self, states: Sequence[Operation]) -> Statements:
         # A state that was stored comes before what became of it.
         latest = {state.id: state for state in states}
         places = [(one.id, *lane) for one in latest.values() for lane in sorted(one.lanes)]

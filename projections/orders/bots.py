@@ -18,7 +18,7 @@ from daybook.eventlog.postgres.binary_arrays import (
     unnested,
     uuids,
 )
-from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import Change, LiveTable, Parameters
 
 # The columns as `load` takes them, for every statement that reads bots.
@@ -65,7 +65,7 @@ SET version = new.version, updated_at = new.updated_at,
     errors = new.errors, dead_at = new.dead_at
 FROM (SELECT {_UPDATED})
     AS new (id, version, updated_at, order_id, claim_id, failures_max, failures, errors, dead_at)
-WHERE {same("bots.id", "new.id")}
+WHERE {equals_by_key_lookup("bots.id", "new.id")}
 """
 
 _BUSIED = unnested("ids uuid, versions bigint, updated timestamptz, orders uuid, claims uuid")
@@ -77,7 +77,7 @@ SET version = new.version, updated_at = new.updated_at,
     order_id = new.order_id, claim_id = new.claim_id
 FROM (SELECT {_BUSIED})
     AS new (id, version, updated_at, order_id, claim_id)
-WHERE {same("bots.id", "new.id")}
+WHERE {equals_by_key_lookup("bots.id", "new.id")}
 """
 
 DELETE_BOTS = "DELETE FROM bots WHERE id = ANY(%(ids)b::uuid[])"
@@ -91,8 +91,8 @@ class LiveBots(LiveTable[Bot]):
     name = "bots"
     select = SELECT_BOTS
     hold = HOLD_BOTS
-    hold_tied = HOLD_TIED_BOTS
-    hold_every = HOLD_EVERY_BOT
+    lock_related = HOLD_TIED_BOTS
+    lock_all = HOLD_EVERY_BOT
     insert = INSERT_BOTS
     update = UPDATE_BOTS
     delete = DELETE_BOTS

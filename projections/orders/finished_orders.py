@@ -75,7 +75,7 @@ class FinishedOrders:
     name = "finished_orders"
     kinds: tuple[type[Event], ...] | None = (Order.Completed, Order.Deleted, Order.Restored)
 
-    looks_inside = True
+    needs_payload = True
     # Lists read the log after the cursor too, so nobody waits for this.
     pause_seconds = 0.25
 

@@ -16,7 +16,7 @@ SECTIONS = (
 )
 
 
-class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class OrderCursor(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     only: OrderStatus | None
     """The status that the list is of; None when it is of all."""
 

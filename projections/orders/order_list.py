@@ -30,7 +30,7 @@ from daybook.projections.orders.finished_orders import (
     fold_finished,
     load_finished,
 )
-from daybook.projections.orders.order_cursor import SECTIONS, Place
+from daybook.projections.orders.order_cursor import SECTIONS, OrderCursor
 from daybook.projections.orders.orders import SELECT_ORDERS, LiveOrders
 from daybook.projections.snapshot import FOLD_MAX, TAIL_MAX, ListBehindError, enter_snapshot
 
@@ -114,7 +114,7 @@ async def read_orders(
 ) -> OrderPage:
     """One page: of all orders or of those of one status, from the beginning or from a cursor; of
     everybody or of one owner."""
-    place = Place.beginning(only) if cursor is None else Place.parse(cursor, only)
+    place = OrderCursor.beginning(only) if cursor is None else OrderCursor.parse(cursor, only)
     async with connection.transaction():
         now, position = await enter_snapshot(connection, FinishedOrders.name)
         # One more than asked for shows whether there is another page.
@@ -128,7 +128,7 @@ async def read_section(
     connection: AsyncConnection[TupleRow], section: OrderStatus, limit: int, position: int
 ) -> list[Order]:
     """The first orders of one status, in a snapshot in which the read model is at `position`."""
-    return await _read_sections(connection, Place.beginning(section), limit, position, None)
+    return await _read_sections(connection, OrderCursor.beginning(section), limit, position, None)
 
 
 async def find_complete(connection: AsyncConnection[TupleRow]) -> list[UUID]:
@@ -145,14 +145,14 @@ async def find_complete(connection: AsyncConnection[TupleRow]) -> list[UUID]:
     return processing + finished + [order.id for order in tail if order.deleted_at is None]
 
 
-def _place_of(order: Order, only: OrderStatus | None) -> Place:
+def _place_of(order: Order, only: OrderStatus | None) -> OrderCursor:
     rank = _RANKS[order.kind] if order.status is OrderStatus.PENDING else 0
-    return Place(only, order.status, rank, order.number)
+    return OrderCursor(only, order.status, rank, order.number)
 
 
 async def _read_sections(
     connection: AsyncConnection[TupleRow],
-    place: Place,
+    place: OrderCursor,
     limit: int,
     position: int,
     owner: str | None,
@@ -160,7 +160,7 @@ async def _read_sections(
     orders: list[Order] = []
     sections = SECTIONS if place.only is None else (place.only,)
     for section in sections[sections.index(place.section) :]:
-        here = place if section is place.section else Place.beginning(place.only, section)
+        here = place if section is place.section else OrderCursor.beginning(place.only, section)
         missing = limit - len(orders)
         if section is OrderStatus.COMPLETE:
             orders += await _read_complete(connection, here.number, missing, position, owner)
@@ -170,7 +170,7 @@ async def _read_sections(
 
 
 async def _read_live(
-    connection: AsyncConnection[TupleRow], place: Place, limit: int, owner: str | None
+    connection: AsyncConnection[TupleRow], place: OrderCursor, limit: int, owner: str | None
 ) -> Iterable[Order]:
     wanted = {"rank": place.rank, "number": place.number, "limit": limit}
     own = {"owner": owner, "status": place.section.value}

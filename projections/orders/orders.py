@@ -16,7 +16,7 @@ from daybook.eventlog.postgres.binary_arrays import (
     unnested,
     uuids,
 )
-from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 # The columns as `load` takes them, for every statement that reads orders.
@@ -92,7 +92,7 @@ SET version = new.version, status = new.status, attempts = new.attempts,
 FROM (SELECT {_UPDATED})
     AS new (id, version, status, attempts, updated_at, error, claim_id, bot_id, started_at,
             due_at, mode)
-WHERE {same("orders.id", "new.id")}
+WHERE {equals_by_key_lookup("orders.id", "new.id")}
 """
 
 DELETE_ORDERS = "DELETE FROM orders WHERE id = ANY(%(ids)b::uuid[])"
@@ -108,8 +108,8 @@ class LiveOrders(LiveTable[Order]):
     name = "orders"
     select = SELECT_ORDERS
     hold = HOLD_ORDERS
-    hold_tied = HOLD_TIED_ORDERS
-    hold_every = HOLD_EVERY_ORDER
+    lock_related = HOLD_TIED_ORDERS
+    lock_all = HOLD_EVERY_ORDER
     overlooked = FIND_OVERLOOKED_ORDER
     insert = INSERT_ORDERS
     update = UPDATE_ORDERS

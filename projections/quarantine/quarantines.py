@@ -9,13 +9,13 @@ from psycopg.rows import TupleRow
 from daybook.domain.quarantine import QUARANTINE, Fault, Quarantine, QuarantineStatus
 from daybook.eventlog.postgres.binary_arrays import bigints, texts, timestamps, uuids
 from daybook.eventlog.postgres.connections import SCHEMA
-from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import (
     NOTHING_AROUND,
-    Around,
     Changes,
     LiveTable,
     Parameters,
+    SideStatements,
     Statements,
 )
 
@@ -44,7 +44,7 @@ FROM unnest(
     %(ids)b::uuid[], %(versions)b::bigint[], %(statuses)b::text[], %(reasons)b::text[],
     %(updated)b::timestamptz[]
 ) AS new (id, version, status, reason, updated_at)
-WHERE {same("quarantines.id", "new.id")}
+WHERE {equals_by_key_lookup("quarantines.id", "new.id")}
 """
 
 READ_QUARANTINES = f"{SELECT_QUARANTINES} ORDER BY position"
@@ -78,7 +78,7 @@ class LiveQuarantines(LiveTable[Quarantine]):
         self._take_rows = [_TAKE_ROWS.format(table=table) for table in listed_in]
         self._settle = settle
 
-    def around(self, changes: Changes) -> Around:
+    def around(self, changes: Changes) -> SideStatements:
         """An aggregate that is set aside leaves every list, in the transaction of the event."""
         ids = [
             change.state.fault.aggregate_id
@@ -89,7 +89,7 @@ class LiveQuarantines(LiveTable[Quarantine]):
             return NOTHING_AROUND
         given = {"ids": uuids(ids)}
         taken = [(statement, given) for statement in (*self._take_rows, FREE_LANES)]
-        return Around(last=[*taken, *self._settle])
+        return SideStatements(last=[*taken, *self._settle])
 
     def load(self, row: TupleRow) -> Quarantine:
         return Quarantine(

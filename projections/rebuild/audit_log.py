@@ -37,7 +37,7 @@ class Operator(Struct, frozen=True):
 OPERATOR = Operator()
 
 
-class Logbook:
+class RebuildEvents:
     """Of one rebuild."""
 
     def __init__(self, conninfo: str, operator: Operator) -> None:

@@ -16,7 +16,7 @@ from daybook.eventlog.postgres.connections import connect, owner_conninfo
 from daybook.eventlog.reading.epochs import enter_epoch
 from daybook.eventlog.reading.follower import SETTLING_SECONDS
 from daybook.eventlog.reading.horizon import READ_LAST_POSITION, Horizon
-from daybook.projections.rebuild.audit_log import OPERATOR, Logbook, Operator, found_by
+from daybook.projections.rebuild.audit_log import OPERATOR, Operator, RebuildEvents, found_by
 from daybook.projections.rebuild.comparison import Comparison, compare
 from daybook.projections.rebuild.errors import RebuildError
 from daybook.projections.rebuild.replay import (
@@ -96,7 +96,7 @@ class Rebuilt(Struct, frozen=True):
 class Rebuild:
     """One at a time in a database: it owns the shadow schema."""
 
-    def __init__(self, connection: Connection, watcher: Watcher, logbook: Logbook) -> None:
+    def __init__(self, connection: Connection, watcher: Watcher, logbook: RebuildEvents) -> None:
         self._connection = connection
         self._watcher = watcher
         self._logbook = logbook
@@ -256,7 +256,7 @@ async def rebuilding(
         await enter_epoch(connection)
         await _be_alone(connection)
         try:
-            yield Rebuild(connection, watcher, Logbook(conninfo, operator))
+            yield Rebuild(connection, watcher, RebuildEvents(conninfo, operator))
         except errors.InsufficientPrivilege as error:
             raise RebuildError(
                 f"The database user may not exchange tables ({error.diag.message_primary}): use "

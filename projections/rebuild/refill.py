@@ -10,7 +10,7 @@ from psycopg.sql import SQL, Identifier
 
 from daybook.eventlog.postgres.connections import SCHEMA
 from daybook.eventlog.reading.epochs import enter_epoch
-from daybook.eventlog.reading.follower import ENROL_FOLLOWER, MOVE_CURSOR
+from daybook.eventlog.reading.follower import MOVE_CURSOR, REGISTER_FOLLOWER
 from daybook.eventlog.transfer.import_log import end_import
 from daybook.projections.quarantine.quarantines import set_aside_ids
 from daybook.projections.rebuild.errors import RebuildError
@@ -68,7 +68,7 @@ async def _hand_over(connection: Connection, copy: Copy) -> None:
     """A follower goes on where this ends."""
     name, cursor = copy.target.name, copy.cursor
     if copy.target.is_followed:
-        await connection.execute(ENROL_FOLLOWER, {"name": name})
+        await connection.execute(REGISTER_FOLLOWER, {"name": name})
         where = {"position": cursor.position, "count": cursor.count, "digest": cursor.digest}
         epoch = await enter_epoch(connection)
         await connection.execute(MOVE_CURSOR, {"name": name, "epoch": epoch, **where})

@@ -13,7 +13,7 @@ from psycopg.sql import SQL, Identifier
 
 from daybook.eventlog.postgres.connections import SCHEMA
 from daybook.eventlog.reading.epochs import epoch_of
-from daybook.eventlog.reading.follower import ENROL_FOLLOWER, HOLD_CURSOR, MOVE_CURSOR, Cursor
+from daybook.eventlog.reading.follower import HOLD_CURSOR, MOVE_CURSOR, REGISTER_FOLLOWER, Cursor
 from daybook.projections.rebuild.comparison import Comparison, compare
 from daybook.projections.rebuild.replay import END_OF_LOG, goals_at, replay_all
 from daybook.projections.rebuild.shadow_tables import (
@@ -113,7 +113,7 @@ async def _hold_running(connection: Connection, target: Target) -> Cursor | None
     is, if there is one."""
     followed: Cursor | None = None
     if target.is_followed:
-        await connection.execute(ENROL_FOLLOWER, {"name": target.name})
+        await connection.execute(REGISTER_FOLLOWER, {"name": target.name})
         held = await connection.execute(HOLD_CURSOR, {"name": target.name}, binary=True)
         followed = Cursor(*(await held.fetchone() or ()))
     tables = [Identifier(SCHEMA, table) for table in target.tables]

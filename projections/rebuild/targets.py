@@ -19,7 +19,7 @@ from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.event_faults import described
 from daybook.eventlog.postgres.binary_arrays import uuids
 from daybook.eventlog.reading.fold import fold_histories
-from daybook.eventlog.reading.follower import Cursor, Derivable
+from daybook.eventlog.reading.follower import Cursor, Rebuildable
 from daybook.eventlog.reading.skip_unreadable import apply_readable
 from daybook.eventlog.writing.live_table import LiveTable
 from daybook.projections.rebuild.errors import UnfoldableEventError
@@ -66,7 +66,7 @@ class Target:
 class DerivedTarget(Target):
     """A read model. If it is not followed, its running table is as current as live ones."""
 
-    def __init__(self, projection: Derivable) -> None:
+    def __init__(self, projection: Rebuildable) -> None:
         self._projection = projection
         self.name = projection.name
         self.tables = (projection.name,)
@@ -166,7 +166,7 @@ class LiveTarget(Target):
         if inserted := sorted([*live, *passing], key=lambda state: state.id.int):
             await connection.execute(self._table.insert, self._table.inserted(inserted))
         await self._delete(connection, [state.id for state in passing])
-        for query, given in self._table.reckon([*stored.values(), *states]):
+        for query, given in self._table.recompute_derived([*stored.values(), *states]):
             await connection.execute(query, given, binary=True)
 
     def _noted(self, finished: Iterable[State]) -> list[State]:

@@ -18,7 +18,7 @@ from daybook.eventlog.postgres.binary_arrays import (
     timestamps,
     uuids,
 )
-from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_SCHEDULES = """
@@ -52,7 +52,7 @@ FROM unnest(
     %(last_runs)b::timestamptz[]
 ) AS new (id, version, cron, time_zone, missed_runs, catch_up_seconds, job, paused, updated_at,
           next_run_at, last_run_at)
-WHERE {same("schedules.id", "new.id")}
+WHERE {equals_by_key_lookup("schedules.id", "new.id")}
 """
 
 DELETE_SCHEDULES = "DELETE FROM schedules WHERE id = ANY(%(ids)b::uuid[])"

@@ -6,7 +6,7 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.tickets.data_subject import SUBJECT, Subject
 from daybook.eventlog.postgres.binary_arrays import bigints, texts, timestamps, uuids
-from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_ERASED_SUBJECTS = "SELECT id, version, erased_at, reason FROM erased_subjects"
@@ -32,7 +32,7 @@ SET version = new.version, erased_at = new.erased_at, reason = new.reason
 FROM unnest(
     %(ids)b::uuid[], %(versions)b::bigint[], %(erased)b::timestamptz[], %(reasons)b::text[]
 ) AS new (id, version, erased_at, reason)
-WHERE {same("erased_subjects.id", "new.id")}
+WHERE {equals_by_key_lookup("erased_subjects.id", "new.id")}
 """
 
 

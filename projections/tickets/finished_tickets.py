@@ -73,7 +73,7 @@ class FinishedTickets:
         Ticket.Returned,
     )
 
-    looks_inside = True
+    needs_payload = True
     # Lists read the log after the cursor too, so nobody waits for this.
     pause_seconds = 0.25
 

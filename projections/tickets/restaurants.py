@@ -16,7 +16,7 @@ from daybook.eventlog.postgres.binary_arrays import (
     timestamps,
     uuids,
 )
-from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_RESTAURANTS = """
@@ -56,7 +56,7 @@ FROM unnest(
 ) AS new (id, version, updated_at, issued_count, sequence, service_day, day_sequence,
           waiting_count, last_calls, name, token_prefix, minutes_per_party, reset, time_zone,
           no_show_seconds)
-WHERE {same("restaurants.id", "new.id")}
+WHERE {equals_by_key_lookup("restaurants.id", "new.id")}
 """
 
 READ_RESTAURANT = f"{SELECT_RESTAURANTS} WHERE slug = %(slug)s"

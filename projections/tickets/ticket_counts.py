@@ -6,7 +6,7 @@ the tickets themselves at most 63, however long the line is. Stretches in which 
 row. The rows change with the tickets, in the same statement, under the lock on the restaurant.
 """
 
-from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 
 # 64 to the fifth is a thousand million places; from there on the highest level has more rows.
 LEVELS = 4
@@ -32,7 +32,7 @@ changes AS (
 ), emptied AS (
     DELETE FROM ticket_counts AS counted
     USING sums
-    WHERE {same("counted.restaurant_id", "sums.restaurant_id")}
+    WHERE {equals_by_key_lookup("counted.restaurant_id", "sums.restaurant_id")}
       AND (counted.level, counted.stretch) = (sums.level, sums.stretch) AND sums.waiting = 0
 ), counted AS (
     INSERT INTO ticket_counts (restaurant_id, level, stretch, waiting)

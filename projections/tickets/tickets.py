@@ -16,7 +16,7 @@ from daybook.eventlog.postgres.binary_arrays import (
     timestamps,
     uuids,
 )
-from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 from daybook.projections.tickets.ticket_counts import COUNT_MOVED
 
@@ -93,7 +93,7 @@ SET version = new.version, restaurant_id = new.restaurant_id, place = new.place,
     due_at = new.due_at, desk = new.desk, returned_at = new.returned_at,
     transferred_at = new.transferred_at, came_from = new.came_from
 FROM new
-WHERE {same("tickets.id", "new.id")}
+WHERE {equals_by_key_lookup("tickets.id", "new.id")}
 """
 
 DELETE_TICKETS = f"""

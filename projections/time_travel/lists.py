@@ -14,13 +14,13 @@ from psycopg.rows import TupleRow
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.event import Event
 from daybook.domain.jobs.job import JOB, Job, JobStatus
-from daybook.domain.jobs.queue import QUEUE, Lanes, Limits, Queue
+from daybook.domain.jobs.queue import QUEUE, DeadJobPolicy, Limits, Queue
 from daybook.domain.messages.operation import OPERATION, Operation
 from daybook.domain.orders.bot import BOT, Bot
 from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.reading.fold import fold_histories
-from daybook.projections.jobs.queue_stats import QueueStanding
+from daybook.projections.jobs.queue_stats import QueueStats
 from daybook.projections.orders.order_cursor import SECTIONS
 from daybook.projections.time_travel.state_as_of import READ_INSTANT, Past
 
@@ -138,7 +138,7 @@ async def jobs_as_of(
     return listed[:limit]
 
 
-async def queues_as_of(connection: Connection, position: int) -> list[QueueStanding]:
+async def queues_as_of(connection: Connection, position: int) -> list[QueueStats]:
     then = await moment_of(connection, position)
     past = await Past.at(connection, position, QUEUE, JOB, OPERATION)
     settings = {queue.name: queue for queue in past.of(Queue)}
@@ -183,15 +183,15 @@ def _entry(job: Job) -> int:
     return 1 if job.operation_id else job.entered
 
 
-def _standing(name: str, settings: Queue | None, jobs: list[Job], then: Moment) -> QueueStanding:
+def _standing(name: str, settings: Queue | None, jobs: list[Job], then: Moment) -> QueueStats:
     ready = [job for job in jobs if job.status is JobStatus.PENDING and not _is_later(job, then)]
     counts = Counter(job.status for job in jobs)
-    return QueueStanding(
+    return QueueStats(
         name=name,
         paused=settings.paused if settings else False,
         limits=settings.limits if settings else Limits(),
         per_subject=settings.per_subject if settings else Limits(),
-        lanes=settings.lanes if settings else Lanes.BLOCK,
+        lanes=settings.lanes if settings else DeadJobPolicy.BLOCK,
         pending=len(ready),
         scheduled=counts[JobStatus.PENDING] - len(ready),
         behind=0,

@@ -20,7 +20,7 @@ from daybook.eventlog.postgres.binary_arrays import (
     timestamps,
     uuids,
 )
-from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_RECORDS = """
@@ -47,7 +47,7 @@ FROM unnest(
     %(ids)b::uuid[], %(versions)b::bigint[], %(revisions)b::text[], %(data)b::bytea[],
     %(updated)b::timestamptz[], %(deleted)b::boolean[], %(vanished)b::boolean[]
 ) AS new (id, version, revision, data, updated_at, deleted, vanished)
-WHERE {same("upstream_records.id", "new.id")}
+WHERE {equals_by_key_lookup("upstream_records.id", "new.id")}
 """
 
 READ_RECORD = f"{SELECT_RECORDS} WHERE id = %(id)s"

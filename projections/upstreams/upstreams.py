@@ -8,7 +8,7 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.upstreams.upstream import UPSTREAM, Mark, Poll, Upstream
 from daybook.eventlog.postgres.binary_arrays import bigints, byteas, texts, timestamps, uuids
-from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_UPSTREAMS = """
@@ -39,7 +39,7 @@ FROM unnest(
     %(cursors)b::text[], %(marks)b::bytea[], %(polls)b::bytea[], %(polled)b::timestamptz[],
     %(reconciled)b::timestamptz[], %(errors)b::text[]
 ) AS new (id, version, updated_at, ordinal, cursor, marks, poll, polled_at, reconciled_at, error)
-WHERE {same("upstream_cursors.id", "new.id")}
+WHERE {equals_by_key_lookup("upstream_cursors.id", "new.id")}
 """
 
 READ_UPSTREAM = f"{SELECT_UPSTREAMS} WHERE stream = %(stream)s"

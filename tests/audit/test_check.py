@@ -10,7 +10,7 @@ from msgspec import json
 
 from daybook.api.server.signals import StopSignals
 from daybook.audit.runner import KINDS
-from daybook.cli.main import Choice, cli
+from daybook.cli.main import CliContext, cli
 from tests.audit.histories.in_memory import Story
 from tests.audit.histories.invalid_orders import a_held_order_is_claimed
 from tests.audit.test_service_database import rewrite, work
@@ -22,7 +22,7 @@ Check = Callable[..., Result]
 
 def check(*arguments: object) -> Result:
     asked = ["audit", "check", *map(str, arguments)]
-    return CliRunner().invoke(cli, asked, obj=Choice(StopSignals()))
+    return CliRunner().invoke(cli, asked, obj=CliContext(StopSignals()))
 
 
 def write(path: Path, story: Story) -> Path:

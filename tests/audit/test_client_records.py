@@ -8,9 +8,9 @@ import pytest
 from msgspec import json
 from uuid_utils.compat import uuid7
 
-from daybook.audit.client_records import Witnesses
+from daybook.audit.client_records import ClientRecords
 from daybook.audit.invariant import Verdict
-from daybook.audit.replayed_state import World
+from daybook.audit.replayed_state import ReplayedState
 from daybook.domain.jobs.job import JOB
 from tests.audit.histories.in_memory import Story, claim_of, judge
 from tests.support.committer import MAPPER
@@ -55,11 +55,11 @@ def handed(story: Story) -> list[Line]:
 @pytest.fixture
 def verdicts(story: Story, tmp_path: Path) -> Callable[..., dict[str, Verdict]]:
     def give(lines: Lines, receipts: Sequence[Line] = ()) -> dict[str, Verdict]:
-        world = World()
+        world = ReplayedState()
         history_file, receipts_file = tmp_path / "history.ndjson", tmp_path / "receipts.ndjson"
         history_file.write_bytes(b"\n".join(map(json.encode, lines)))
         receipts_file.write_bytes(b"\n".join(map(json.encode, receipts)))
-        witnesses = Witnesses(world.memory, receipts_file, history_file)
+        witnesses = ClientRecords(world.memory, receipts_file, history_file)
         findings = judge(story.log, *IDS, world=world, witnesses=witnesses)
         return {one.id: one.verdict for one in findings.values()}
 

@@ -5,7 +5,7 @@ from psycopg import connect
 from uuid_utils.compat import uuid7
 
 from daybook.audit.invariant import Case, Verdict
-from daybook.audit.replayed_state import World
+from daybook.audit.replayed_state import ReplayedState
 from daybook.audit.runner import check
 from daybook.domain.tickets.data_subject import EraseSubject
 from daybook.eventlog.postgres.connections import owner_conninfo
@@ -31,7 +31,7 @@ async def test_a_key_that_outlived_its_guest_is_found(database: str, is_kept: bo
             connection.execute("DELETE FROM guest_keys")
             connection.execute(KEEP_KEY, {"id": erased})
     with opened(database) as service:
-        case = Case(world=World(), service=service)
+        case = Case(world=ReplayedState(), service=service)
         (finding,) = check(service, case, only=["I-43"])
 
     assert finding.verdict is (Verdict.INVALID if is_kept else Verdict.VALID)

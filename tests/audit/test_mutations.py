@@ -19,10 +19,10 @@ from uuid import uuid4
 import pytest
 from msgspec import json
 
-from daybook.audit.client_records import Witnesses
+from daybook.audit.client_records import ClientRecords
 from daybook.audit.entries import Entry
 from daybook.audit.invariant import Verdict
-from daybook.audit.replayed_state import World
+from daybook.audit.replayed_state import ReplayedState
 from tests.audit.histories.in_memory import (
     COMPLETIONS,
     DISPATCH,
@@ -205,10 +205,10 @@ def test_with_receipts_nothing_can_be_left_out(written: Story, tmp_path: Path) -
     receipts.write_bytes(b"\n".join(json.encode(line) for line in lines))
     overlooked = []
     for place in range(0, len(written.log), 5):
-        story, world = written.copy(), World()
+        story, world = written.copy(), ReplayedState()
         gone = story.drop(place)
         if not is_rejected(
-            story.log, world=world, witnesses=Witnesses(world.memory, receipts, None)
+            story.log, world=world, witnesses=ClientRecords(world.memory, receipts, None)
         ):
             overlooked.append(gone)
 

@@ -10,7 +10,7 @@ from daybook.audit import fact_store
 from daybook.audit.actors import PROCESSORS
 from daybook.audit.entries import ExportFile
 from daybook.audit.invariant import Case, Verdict
-from daybook.audit.replayed_state import World, find_deciders
+from daybook.audit.replayed_state import ReplayedState, find_deciders
 from daybook.audit.runner import check
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.orders.order import Order, OrderStatus
@@ -39,7 +39,7 @@ def test_what_has_finished_is_remembered_on_disk(
 
 
 def test_only_what_has_not_finished_is_in_memory(story: Story) -> None:
-    world = World()
+    world = ReplayedState()
     for entry in story.log:
         world.take(entry)
 
@@ -52,6 +52,6 @@ def test_only_what_has_not_finished_is_in_memory(story: Story) -> None:
 
 def test_a_log_that_was_made_up_is_as_good_as_a_real_one(tmp_path: Path) -> None:
     write_export(tmp_path / "log.ndjson", 5000)
-    findings = check(ExportFile(tmp_path / "log.ndjson"), Case(world=World()))
+    findings = check(ExportFile(tmp_path / "log.ndjson"), Case(world=ReplayedState()))
 
     assert [one.violation for one in findings if one.verdict is Verdict.INVALID] == []

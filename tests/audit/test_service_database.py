@@ -13,7 +13,7 @@ from psycopg.rows import TupleRow
 
 from daybook.audit.entries import UnreadableError
 from daybook.audit.invariant import Case, Verdict
-from daybook.audit.replayed_state import World
+from daybook.audit.replayed_state import ReplayedState
 from daybook.audit.runner import check
 from daybook.audit.service_database import Derivation, Kept, Service
 from daybook.cli.audit import derive_anew
@@ -81,7 +81,7 @@ def opened(conninfo: str, **changes: Any) -> Iterator[Service]:
 
 
 def judged(service: Service, **evidence: Any) -> dict[str, Verdict]:
-    findings = check(service, Case(world=World(), service=service, **evidence), only=IDS)
+    findings = check(service, Case(world=ReplayedState(), service=service, **evidence), only=IDS)
     return {one.id: one.verdict for one in findings}
 
 

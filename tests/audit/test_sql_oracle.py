@@ -9,9 +9,9 @@ from msgspec import json
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
-from daybook.audit.client_records import Witnesses
+from daybook.audit.client_records import ClientRecords
 from daybook.audit.invariant import Verdict
-from daybook.audit.replayed_state import World
+from daybook.audit.replayed_state import ReplayedState
 from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.projections.registry import READ_MODELS
 from tests.audit.histories import sql_oracle
@@ -136,9 +136,9 @@ def test_both_agree_on_receipts(
     insert = "INSERT INTO receipts VALUES (%s, %s)"
     connection.cursor().executemany(insert, story.receipts)
     lines = [{"commandId": one, "position": position} for one, position in story.receipts]
-    file, world = tmp_path / "receipts.ndjson", World()
+    file, world = tmp_path / "receipts.ndjson", ReplayedState()
     file.write_bytes(b"\n".join(map(json.encode, lines)))
-    witnesses = Witnesses(world.memory, file, None)
+    witnesses = ClientRecords(world.memory, file, None)
     ours = judge(story.log, "I-09", world=world, witnesses=witnesses)["I-09"].verdict
 
     assert (ours is Verdict.INVALID) is (spoil is not nothing)

@@ -10,7 +10,7 @@ from bench.workloads.synthetic_log import events, fill_log, write_export
 from daybook.api.server.signals import StopSignals
 from daybook.audit.entries import ExportFile
 from daybook.audit.invariant import Verdict
-from daybook.cli.main import Choice, cli
+from daybook.cli.main import CliContext, cli
 from daybook.projections.rebuild.rebuild import rebuilding
 from daybook.projections.rebuild.targets import TARGETS
 from tests.audit.histories.in_memory import Log, read_log
@@ -47,7 +47,7 @@ def test_tables_rebuilt_from_a_made_up_log_are_its_fold(own_database: str) -> No
 @pytest.mark.slow
 def test_it_prints_what_was_promised_and_what_was_reached(server: str) -> None:
     asked = ["bench", "replay", "--events", "10000", "--database-url", server]
-    done = CliRunner().invoke(cli, asked, obj=Choice(StopSignals()))
+    done = CliRunner().invoke(cli, asked, obj=CliContext(StopSignals()))
 
     assert done.exit_code == 0, done.output
     for figure in (

@@ -9,7 +9,7 @@ from uuid_utils.compat import uuid7
 from daybook.domain.errors import NotFoundError
 from daybook.domain.orders.commands import DeleteOrder
 from daybook.domain.orders.order import ORDER, Order, OrderKind, create
-from daybook.domain.visibility import UNBOUND, Bounds, Within, within
+from daybook.domain.visibility import UNBOUND, Restricted, Visibility, within
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -45,7 +45,7 @@ class Desk:
 
 
 def test_a_command_finds_another_s_order_as_missing_as_none() -> None:  # SEC-03
-    bounds = Bounds(owners=frozenset(["harbour"]), sees_all_bots=False, queues=frozenset())
+    bounds = Visibility(owners=frozenset(["harbour"]), sees_all_bots=False, queues=frozenset())
     for owner in ("elsewhere", None):
         desk: Any = Desk(order_of(owner))
         with pytest.raises(NotFoundError):
@@ -59,9 +59,9 @@ def test_a_command_finds_another_s_order_as_missing_as_none() -> None:  # SEC-03
 def test_without_bounds_a_command_is_left_as_it_is() -> None:
     command = DeleteOrder(order_id=uuid7())
     assert within(command, UNBOUND) is command
-    assert isinstance(within(command, Bounds(queues=frozenset())), Within)
+    assert isinstance(within(command, Visibility(queues=frozenset())), Restricted)
 
 
 def test_what_nobody_said_whose_it_is_is_hidden_from_bound_keys() -> None:
     assert UNBOUND.sees(object())
-    assert not Bounds(queues=frozenset(["email"])).sees(object())
+    assert not Visibility(queues=frozenset(["email"])).sees(object())

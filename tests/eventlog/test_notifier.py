@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from daybook.eventlog.notifier import RECONNECT_SECONDS, Wake, Wakeups
+from daybook.eventlog.notifier import RECONNECT_SECONDS, Listener, Notifier
 from tests.support.committer import rows
 
 pytestmark = pytest.mark.anyio
@@ -20,20 +20,20 @@ WHERE datname = current_database() AND query LIKE 'LISTEN %%'
 ABOUT_ORDERS, ABOUT_JOBS = frozenset({"order"}), frozenset({"job"})
 
 
-async def is_rung(wake: Wake, seconds: float = HEARD_SECONDS) -> bool:
+async def is_rung(wake: Listener, seconds: float = HEARD_SECONDS) -> bool:
     began = time.monotonic()
     await wake.wait(seconds)
     return time.monotonic() - began < seconds
 
 
-async def settled(wake: Wake) -> None:
+async def settled(wake: Listener) -> None:
     """Past the ring with which it begins to listen."""
     while await is_rung(wake):
         pass
 
 
 async def test_a_commit_rings_in_every_process_and_once(database: str) -> None:
-    async with Wakeups(database) as here, Wakeups(database) as elsewhere:
+    async with Notifier(database) as here, Notifier(database) as elsewhere:
         with here.listener() as mine, elsewhere.listener() as other:
             await settled(mine)
             await settled(other)
@@ -47,42 +47,42 @@ async def test_a_commit_rings_in_every_process_and_once(database: str) -> None:
 async def test_those_for_whom_somebody_waits_are_woken_first(database: str) -> None:
     woken: list[str] = []
 
-    async def wait(name: str, wake: Wake) -> None:
+    async def wait(name: str, wake: Listener) -> None:
         await wake.wait(5)
         woken.append(name)
 
-    async with Wakeups(database) as wakeups:
-        with wakeups.listener(0.01) as patient, wakeups.listener() as urgent:
+    async with Notifier(database) as notifier:
+        with notifier.listener(0.01) as patient, notifier.listener() as urgent:
             await settled(urgent)
             await settled(patient)
             waiting = [wait("patient", patient), wait("urgent", urgent)]
             tasks = [asyncio.create_task(one) for one in waiting]
             await asyncio.sleep(0)
-            wakeups.announce(1, ABOUT_ORDERS)
+            notifier.announce(1, ABOUT_ORDERS)
             await asyncio.gather(*tasks)
     assert woken == ["urgent", "patient"]
 
 
 async def test_who_hears_orders_sleeps_through_what_happens_to_jobs(database: str) -> None:
-    async with Wakeups(database) as wakeups:
+    async with Notifier(database) as notifier:
         with (
-            wakeups.listener(hears=ABOUT_ORDERS) as of_orders,
-            wakeups.listener() as of_everything,
+            notifier.listener(topics=ABOUT_ORDERS) as of_orders,
+            notifier.listener() as of_everything,
         ):
             await settled(of_orders)
             await settled(of_everything)
-            wakeups.announce(1, ABOUT_JOBS)
+            notifier.announce(1, ABOUT_JOBS)
             assert await is_rung(of_everything)
             assert not await is_rung(of_orders)
-            wakeups.announce(2, ABOUT_JOBS | ABOUT_ORDERS)
+            notifier.announce(2, ABOUT_JOBS | ABOUT_ORDERS)
             assert await is_rung(of_orders)
 
 
 async def test_a_ring_from_another_process_wakes_everyone_whatever_they_hear(
     database: str,
 ) -> None:
-    async with Wakeups(database) as here, Wakeups(database) as elsewhere:
-        with elsewhere.listener(hears=ABOUT_ORDERS) as other:
+    async with Notifier(database) as here, Notifier(database) as elsewhere:
+        with elsewhere.listener(topics=ABOUT_ORDERS) as other:
             await settled(other)
             here.announce(1, ABOUT_JOBS)
             assert await is_rung(other)
@@ -90,15 +90,15 @@ async def test_a_ring_from_another_process_wakes_everyone_whatever_they_hear(
 
 async def test_who_begins_to_listen_again_wakes_everyone_whatever_they_hear(database: str) -> None:
     # Nobody knows what was announced meanwhile.
-    async with Wakeups(database) as wakeups:
-        with wakeups.listener(hears=ABOUT_ORDERS) as wake:
+    async with Notifier(database) as notifier:
+        with notifier.listener(topics=ABOUT_ORDERS) as wake:
             await settled(wake)
             rows(database, END_LISTENERS)
             assert await is_rung(wake, RECONNECT_SECONDS + 3 * HEARD_SECONDS)
 
 
 async def test_a_patient_one_is_rung_for_all_that_came_meanwhile_together() -> None:
-    wake = Wake(courtesy_seconds=0.05)
+    wake = Listener(delay_seconds=0.05)
     for _ in range(100):
         wake.ring()
     assert await is_rung(wake)

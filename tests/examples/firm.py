@@ -161,7 +161,7 @@ async def open_firm(conninfo: str, **changes: Any) -> AsyncIterator[Firm]:
             ):
                 yield Firm(office=office, standins=standins, client=client, web=web)
                 service.tail.end()
-                service.bell.end()
+                service.job_waiters.end()
     rows(conninfo, "DROP SCHEMA bookings CASCADE")
 
 

@@ -18,7 +18,7 @@ from daybook.processors.job_lease_expiry import Leases
 from daybook.processors.order_dispatch import Dispatch
 from daybook.processors.order_recovery import Recovery
 from daybook.processors.order_timers import Completions
-from daybook.processors.processor import Kitchen as Rules
+from daybook.processors.processor import OrderRules as Rules
 from daybook.projections.jobs.heartbeats import Heartbeat, extend_leases
 from daybook.projections.registry import MIGRATIONS
 from tests.conftest import empty, fresh_database, reachable_directory

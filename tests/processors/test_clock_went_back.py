@@ -113,7 +113,7 @@ async def test_jumps_that_could_not_be_recorded_are_recorded_later(
             instance=uuid7(),
             conninfo=database,
             committer=kitchen.committer,
-            wakeups=service.wakeups,
+            notifier=service.notifier,
             kitchen=STANDARD_KITCHEN,
         )
         # The clock was two hours ahead, then one, and is right again when the processor looks.

@@ -127,7 +127,7 @@ async def _complete_all(conninfo: str, kitchen: Kitchen) -> None:
         instance=uuid7(),
         conninfo=conninfo,
         committer=kitchen.committer,
-        wakeups=service.wakeups,
+        notifier=service.notifier,
         kitchen=STANDARD_KITCHEN,
     )
     async with await connect(reader_conninfo(conninfo)) as connection:
@@ -136,14 +136,14 @@ async def _complete_all(conninfo: str, kitchen: Kitchen) -> None:
 
 class Watching(Processor):
     name: ClassVar[str] = "watchers"
-    hears: ClassVar[Hears] = None
+    wakes_on: ClassVar[Hears] = None
     pause_seconds: ClassVar[float] = 0.01
 
     def __init__(self) -> None:
         self.turns: list[bool] = []
 
     async def work(self, _runtime: Runtime, session: Session) -> float:
-        self.turns.append(session.on_duty)
+        self.turns.append(session.is_leader)
         return 0
 
 
@@ -288,7 +288,7 @@ async def test_a_bot_that_must_report_is_not_completed_by_time(database: str) ->
 
 class Broken(Processor):
     name: ClassVar[str] = "broken ones"
-    hears: ClassVar[Hears] = None
+    wakes_on: ClassVar[Hears] = None
     pause_seconds: ClassVar[float] = 0.01
 
     async def work(self, _runtime: Runtime, _session: Session) -> float:

@@ -9,8 +9,8 @@ import pytest
 from daybook.api.runtime.service import Service
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.eventlog.writing.idempotency import FORGET_KEYS, forget_keys
-from daybook.processors.processor import BATCH_MAX, Kitchen
-from daybook.processors.retention import Forgetting
+from daybook.processors.processor import BATCH_MAX, OrderRules
+from daybook.processors.retention import Retention
 from tests.support.asgi_client import api_of
 from tests.support.committer import eventually, rows
 
@@ -39,7 +39,7 @@ async def test_a_key_is_kept_for_as_many_days_as_are_set_and_no_longer(
         await api_of(service).post("/api/bots", idempotency_key="k1")
     rows(database, GROW_OLDER, {"age": age})
     rows(database, FILL_KEYS, {"age": "8 days", "count": 1})
-    kitchen = Kitchen(idempotency_keep_days=7)
+    kitchen = OrderRules(idempotency_keep_days=7)
     async with Service(database, kitchen=kitchen, read_models=()) as service:
         await eventually(lambda: keys_count(database) == is_kept)
         again = await api_of(service).post("/api/bots", idempotency_key="k1")
@@ -75,7 +75,7 @@ async def test_a_key_that_is_forgotten_has_no_second_effect(database: str) -> No
 async def test_more_than_one_batch_is_forgotten_and_nothing_that_is_young(database: str) -> None:
     rows(database, FILL_KEYS, {"age": "31 days", "count": 3 * BATCH_MAX + 1})
     rows(database, FILL_KEYS.replace("'k'", "'young'"), {"age": "29 days", "count": 10})
-    async with Service(database, read_models=(), processors=[Forgetting()]):
+    async with Service(database, read_models=(), processors=[Retention()]):
         await eventually(lambda: keys_count(database) == 10)
 
 

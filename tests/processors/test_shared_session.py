@@ -45,7 +45,7 @@ async def test_a_process_manager_sends_the_shared_session_single_statements(
             instance=uuid7(),
             conninfo=database,
             committer=kitchen.committer,
-            wakeups=service.wakeups,
+            notifier=service.notifier,
             kitchen=STANDARD_KITCHEN,
         )
         conninfo = reader_conninfo(database)

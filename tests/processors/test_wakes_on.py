@@ -43,8 +43,8 @@ def registered() -> list[Processor]:
     return all_processors(cast(QStash, object()), Upstreams({}, Outbound()), deliveries)
 
 
-def names_of(hears: Hears) -> set[str]:
-    return {decider.name for decider in (DECIDERS if hears is None else hears)}
+def names_of(wakes_on: Hears) -> set[str]:
+    return {decider.name for decider in (DECIDERS if wakes_on is None else wakes_on)}
 
 
 def name_of(processor: Processor) -> str:
@@ -54,7 +54,7 @@ def name_of(processor: Processor) -> str:
 @pytest.mark.parametrize("processor", registered(), ids=name_of)
 def test_every_process_manager_says_what_it_hears(processor: Processor) -> None:
     assert "hears" in {name for kind in type(processor).__mro__ for name in vars(kind)}
-    assert names_of(processor.hears) <= {decider.name for decider in DECIDERS}
+    assert names_of(processor.wakes_on) <= {decider.name for decider in DECIDERS}
 
 
 class Noting(AsyncCursor[TupleRow]):
@@ -93,7 +93,7 @@ async def test_a_process_manager_hears_of_every_table_that_it_looks_at(
             instance=uuid7(),
             conninfo=database,
             committer=service.committer,
-            wakeups=service.wakeups,
+            notifier=service.notifier,
             kitchen=STANDARD_KITCHEN,
         )
         async with noted(database) as connection:
@@ -101,22 +101,22 @@ async def test_a_process_manager_hears_of_every_table_that_it_looks_at(
 
     looked_at = tables_in(Noting.statements) & KINDS.keys()
     assert Noting.statements
-    assert {KINDS[table] for table in looked_at} <= names_of(processor.hears)
+    assert {KINDS[table] for table in looked_at} <= names_of(processor.wakes_on)
 
 
 def test_who_follows_the_log_hears_of_all_that_it_follows() -> None:
     topics = MAPPER.topics_of(Announcing.kinds or ())
-    assert MAPPER.aggregates_of(topics) <= names_of(Notifications.hears)
+    assert MAPPER.aggregates_of(topics) <= names_of(Notifications.wakes_on)
 
 
 def test_deliveries_hear_of_all_that_makes_a_job_ready() -> None:
-    assert names_of(Deliveries.hears) >= READY_JOBS
+    assert names_of(Deliveries.wakes_on) >= READY_JOBS
 
 
 class HearsOrders(Processor):
     name: ClassVar[str] = "those who hear orders"
     pause_seconds: ClassVar[float] = 0.01
-    hears: ClassVar[Hears] = (ORDER,)
+    wakes_on: ClassVar[Hears] = (ORDER,)
 
     def __init__(self) -> None:
         self.looks_count = 0

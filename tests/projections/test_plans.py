@@ -15,7 +15,7 @@ from psycopg import Connection
 import daybook.eventlog
 import daybook.projections
 from daybook.eventlog.postgres.connections import writer_conninfo
-from daybook.eventlog.postgres.key_lookup import same
+from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.projections.orders.orders import UPDATE_ORDERS
 
 # A placeholder of the packed parameters that only writers' batches have.
@@ -108,6 +108,6 @@ def test_what_is_said_to_walk_does_walk(vacuumed: Connection[Any]) -> None:
 
 def test_an_update_by_equality_would_read_the_whole_table(vacuumed: Connection[Any]) -> None:
     # This is what the others would not find if it were not so.
-    naive = UPDATE_ORDERS.replace(same("orders.id", "new.id"), "orders.id = new.id")
+    naive = UPDATE_ORDERS.replace(equals_by_key_lookup("orders.id", "new.id"), "orders.id = new.id")
     assert naive != UPDATE_ORDERS
     assert whole_scans(vacuumed, naive) == ["Index Scan on orders"]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from daybook.api.keys.key_admin import Keysmith
+from daybook.api.keys.key_admin import ApiKeyAdmin
 from daybook.api.keys.key_format import new_key_text, new_name, read_key_text
 from daybook.domain.api_keys.commands import IssueKey, RevokeKey, RotateKey
 from daybook.domain.api_keys.key import Binding
@@ -51,7 +51,7 @@ async def issue(
         reason="a test",
         expires_at=expires_at,
     )
-    async with Keysmith(database, actor=OPERATOR) as smith:
+    async with ApiKeyAdmin(database, actor=OPERATOR) as smith:
         await smith.submit(issued)
     return text.write()
 
@@ -66,13 +66,13 @@ async def rotate(database: str, key: str, overlap_seconds: float) -> str:
         reason="a test",
         overlap_seconds=overlap_seconds,
     )
-    async with Keysmith(database, actor=OPERATOR) as smith:
+    async with ApiKeyAdmin(database, actor=OPERATOR) as smith:
         await smith.submit(rotated)
     return text.write()
 
 
 async def revoke(database: str, key: str) -> None:
-    async with Keysmith(database, actor=OPERATOR) as smith:
+    async with ApiKeyAdmin(database, actor=OPERATOR) as smith:
         await smith.submit(RevokeKey(name=name_of(key), reason="a test"))
 
 
@@ -84,6 +84,6 @@ async def holder(api: Api, database: str, *scopes: str, **binding: Any) -> Holde
 
 
 async def refresh(api: Api) -> None:
-    keyring = api.service.keyring
-    assert keyring is not None
-    await keyring.refresh()
+    key_cache = api.service.key_cache
+    assert key_cache is not None
+    await key_cache.refresh()

@@ -15,8 +15,8 @@ from daybook.domain.event import State
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.claim import CompletedVia, CompletionMode
 from daybook.domain.orders.commands import (
-    Claimed,
     ClaimOrder,
+    ClaimResult,
     CompleteOrder,
     CreateBot,
     CreateOrder,
@@ -56,7 +56,7 @@ class Kitchen:
 
     async def claim(self, bot: Bot, seconds: float = 10) -> Order | None:
         receipt = await self.submit(ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=seconds))
-        assert isinstance(receipt.answer, Claimed)
+        assert isinstance(receipt.answer, ClaimResult)
         return receipt.answer.order
 
     async def complete(self, order: Order, claim_id: UUID | None = None) -> Order:

@@ -9,9 +9,9 @@ from msgspec import Raw
 from uuid_utils.compat import uuid7
 
 from daybook.domain.errors import Refusal
-from daybook.domain.jobs.create import CreateJobs, Enqueued, NewJob, unique_id
+from daybook.domain.jobs.create import CreatedJob, CreateJobs, NewJob, unique_id
 from daybook.domain.jobs.job import Job, UniqueScope
-from daybook.domain.jobs.work import ClaimJobs, FinishJobs, Outcome, Result, Selector
+from daybook.domain.jobs.work import ClaimJobs, FinishJobs, JobResult, JobSelector, Outcome
 from tests.support.committer import Kitchen, open_kitchen
 
 QUEUE = "email"
@@ -30,8 +30,8 @@ class Workshop:
     def __init__(self, kitchen: Kitchen) -> None:
         self.submit = kitchen.submit
 
-    async def enqueue(self, *new: NewJob) -> list[Enqueued]:
-        answer: list[Enqueued] = (await self.submit(CreateJobs(new))).answer
+    async def enqueue(self, *new: NewJob) -> list[CreatedJob]:
+        answer: list[CreatedJob] = (await self.submit(CreateJobs(new))).answer
         return answer
 
     async def job(self, queue: str = QUEUE, type_: str = TYPE, **fields: Any) -> Job:
@@ -50,7 +50,7 @@ class Workshop:
         lease_seconds: float | None = None,
     ) -> list[Job]:
         command = ClaimJobs(
-            selector=Selector(queues, types),
+            selector=JobSelector(queues, types),
             worker="test",
             limit=limit,
             claim_id=uuid7(),
@@ -70,10 +70,10 @@ class Workshop:
     @staticmethod
     def result(
         job: Job, outcome: Outcome = Outcome.DONE, claim_id: UUID | None = None, **fields: Any
-    ) -> Result:
+    ) -> JobResult:
         claim_id = claim_id or (job.lease.id if job.lease else None)
         assert claim_id is not None
-        return Result(job_id=job.id, claim_id=claim_id, outcome=outcome, **fields)
+        return JobResult(job_id=job.id, claim_id=claim_id, outcome=outcome, **fields)
 
 
 @asynccontextmanager

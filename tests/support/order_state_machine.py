@@ -17,8 +17,8 @@ from daybook.domain.orders.claim import CompletedVia, CompletionMode, ReleaseRea
 from daybook.domain.orders.commands import (
     ORDER_NUMBERS,
     AssignOrder,
-    Claimed,
     ClaimOrder,
+    ClaimResult,
     ClearOrders,
     CompleteOrder,
     ConfigureBot,
@@ -51,18 +51,18 @@ class PlainDesk:
         state = self.states.get(aggregate_id)
         return state if isinstance(state, decider.state) else None
 
-    def tied_count(self, decider: Decider[Any], to: UUID) -> int:
+    def count_related(self, decider: Decider[Any], to: UUID) -> int:
         raise NotImplementedError
 
     def every(self, decider: Decider[S]) -> Sequence[S]:
         found = [state for state in self.states.values() if isinstance(state, decider.state)]
         return [state for state in found if not decider.finished(state)]
 
-    def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:  # noqa: ARG002 (all)
+    def pick_one(self, decider: Decider[S], among: Hashable = None) -> S | None:  # noqa: ARG002 (all)
         ready: list[Any] = [state for state in self.every(decider) if _is_ready(state)]
         return min(ready, key=_urgency, default=None)
 
-    def take_all_ready(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
+    def pick(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
         raise NotImplementedError
 
     def draw(self, sequence: str) -> int:
@@ -85,7 +85,7 @@ class PlainDesk:
         command = CreateBot(bot_id=uuid7(), completion=completion, failures_max=failures_max)
         return command.decide(self)
 
-    def claim(self, bot: Bot, aging_seconds: float | None = None) -> Claimed:
+    def claim(self, bot: Bot, aging_seconds: float | None = None) -> ClaimResult:
         command = ClaimOrder(
             bot_id=bot.id, claim_id=uuid7(), seconds=10, aging_seconds=aging_seconds
         )

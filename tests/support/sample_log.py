@@ -8,7 +8,7 @@ import psycopg
 from click.testing import CliRunner, Result
 
 from daybook.api.server.signals import StopSignals
-from daybook.cli.main import Choice, cli
+from daybook.cli.main import CliContext, cli
 from daybook.domain.jobs.work import Outcome
 from daybook.domain.orders.order import OrderKind
 from daybook.eventlog.errors import SetupError
@@ -30,7 +30,7 @@ FROM (SELECT gen_random_uuid() AS id, n FROM generate_series(1, %(count)s) AS n)
 def run(database: str, *arguments: str | Path) -> Result:
     """A command, in this process; what is said in one sentence is its output too."""
     flags = [*map(str, arguments), "--database-url", database]
-    done = CliRunner().invoke(cli, flags, obj=Choice(StopSignals()))
+    done = CliRunner().invoke(cli, flags, obj=CliContext(StopSignals()))
     if isinstance(done.exception, SetupError):
         done.stderr_bytes = (done.stderr_bytes or b"") + str(done.exception).encode()
         done.exit_code = 2

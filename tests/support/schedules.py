@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Raw
 from msgspec.structs import replace
 
-from daybook.domain.command import Desk, Reads
+from daybook.domain.command import Needs, UnitOfWork
 from daybook.domain.jobs.template import JobTemplate
 from daybook.domain.schedules.commands import PutSchedule
 from daybook.domain.schedules.schedule import SCHEDULE, MissedRuns, Plan, Schedule, schedule_id
@@ -59,11 +59,11 @@ class Backdate:
         self._plan = plan(**changes)
 
     @property
-    def reads(self) -> Reads:
-        return Reads(names=((SCHEDULE, schedule_id(self._name)),))
+    def reads(self) -> Needs:
+        return Needs(names=((SCHEDULE, schedule_id(self._name)),))
 
-    def decide(self, desk: Desk) -> Schedule:
+    def decide(self, work: UnitOfWork) -> Schedule:
         created = Schedule.Created(
-            at=desk.now, name=self._name, plan=self._plan, paused=False, next_run_at=self._due_at
+            at=work.now, name=self._name, plan=self._plan, paused=False, next_run_at=self._due_at
         )
-        return desk.record(SCHEDULE, schedule_id(self._name), created)
+        return work.record(SCHEDULE, schedule_id(self._name), created)

@@ -8,7 +8,13 @@ from uuid import UUID, uuid5
 from uuid_utils.compat import uuid7
 
 from daybook.domain.command import Command
-from daybook.domain.tickets.commands import CallNext, Join, OpenedRestaurant, OpenRestaurant, Served
+from daybook.domain.tickets.commands import (
+    CallNext,
+    JoinLine,
+    OpenedRestaurant,
+    OpenRestaurant,
+    TicketResult,
+)
 from daybook.domain.tickets.restaurant import Profile, Reset, Restaurant, restaurant_id
 from daybook.domain.tickets.ticket import Guest, Ticket
 from daybook.eventlog.reading.follower import Follower
@@ -40,7 +46,7 @@ class Counter:
 
     async def do(self, command: Command[Any]) -> Any:
         answer = (await self.committer.submit(command, origin())).answer
-        return answer.ticket if isinstance(answer, Served) else answer
+        return answer.ticket if isinstance(answer, TicketResult) else answer
 
     async def open(self, **changes: Any) -> Restaurant:
         profile = Profile(**{**_fields(PROFILE), **changes})
@@ -48,7 +54,7 @@ class Counter:
         return opened.restaurant
 
     async def join(self, mobile: str = "+491701234567", ticket_id: UUID | None = None) -> Ticket:
-        join = Join(
+        join = JoinLine(
             slug=self.slug, ticket_id=ticket_id or uuid7(), guest=guest(mobile), party_size=2
         )
         ticket: Ticket = await self.do(join)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from msgspec import Raw, json
 
 from daybook.domain.jobs.job import Job
-from daybook.domain.upstreams.commands import RecordJob, RecordNews, TakeInPage, TakeInVanished
+from daybook.domain.upstreams.commands import ChangedRecord, ImportDeletions, ImportPage, RecordJob
 from daybook.domain.upstreams.record import UPSTREAM_RECORD, Found, UpstreamRecord, record_uuid
 from daybook.domain.upstreams.upstream import UPSTREAM, Overlap, Poll, Upstream, begin, upstream_id
 from tests.support.schedules import TimetableDesk
@@ -51,7 +51,7 @@ class IntakeDesk(TimetableDesk):
         poll: Poll | None = None,
     ) -> Upstream:
         upstream = self.upstream
-        command = TakeInPage(
+        command = ImportPage(
             stream=STREAM,
             version=upstream.version if upstream else 0,
             poll=poll or self.poll(),
@@ -66,7 +66,7 @@ class IntakeDesk(TimetableDesk):
     def vanish(self, *numbers: int, is_last: bool = True) -> Upstream:
         ids = [record_uuid(STREAM, str(number)) for number in numbers]
         assert self.upstream is not None
-        command = TakeInVanished(
+        command = ImportDeletions(
             stream=STREAM, version=self.upstream.version, record_ids=ids, is_last=is_last, job=JOB
         )
         return command.decide(self)
@@ -74,6 +74,6 @@ class IntakeDesk(TimetableDesk):
     def topics(self) -> list[str]:
         return [event.topic for _, event in self.log if event.topic != "upstream.page_read"]
 
-    def jobs(self) -> list[RecordNews]:
+    def jobs(self) -> list[ChangedRecord]:
         jobs = [state for state in self.states.values() if isinstance(state, Job)]
-        return [json.decode(job.payload, type=RecordNews) for job in jobs]
+        return [json.decode(job.payload, type=ChangedRecord) for job in jobs]

@@ -18,12 +18,12 @@ from uuid_utils.compat import uuid7
 import daybook
 from daybook.api.admin.openapi import describe
 from daybook.api.app import ROUTES, App
-from daybook.api.keys.key_admin import Keysmith
+from daybook.api.keys.key_admin import ApiKeyAdmin
 from daybook.api.runtime.load_shedding import Thresholds
 from daybook.api.runtime.service import Service
 from daybook.api.server.listener import listen
 from daybook.domain.api_keys.commands import IssueKey, RevokeKey, RotateKey
-from daybook.domain.command import Command, Desk, Reads
+from daybook.domain.command import Command, Needs, UnitOfWork
 from daybook.domain.errors import Refusal
 from daybook.domain.schedules.commands import FireSchedule
 from daybook.errors import DaybookError
@@ -160,17 +160,17 @@ class Later:
         self._command = command
 
     @property
-    def reads(self) -> Reads:
+    def reads(self) -> Needs:
         return self._command.reads
 
-    def decide(self, desk: Desk) -> Any:
-        return self._command.decide(LaterDesk(desk))
+    def decide(self, work: UnitOfWork) -> Any:
+        return self._command.decide(LaterDesk(work))
 
 
 class LaterDesk:
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self.now = desk.now + timedelta(minutes=2)
+    def __init__(self, work: UnitOfWork) -> None:
+        self._desk = work
+        self.now = work.now + timedelta(minutes=2)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._desk, name)
@@ -366,7 +366,7 @@ class House:
         return self._keys([issue, rotate, RevokeKey(name=name, reason=reason or "over")])
 
     async def _keys(self, commands: Sequence[Command[Any]]) -> None:
-        async with Keysmith(self.conninfo, actor="operator:test") as smith:
+        async with ApiKeyAdmin(self.conninfo, actor="operator:test") as smith:
             for command in commands:
                 self.counts["keys"] += 1
                 with suppress(Refusal, ValueError):

@@ -13,7 +13,7 @@ import pytest
 from daybook.api.app import App
 from daybook.api.runtime.service import Service
 from daybook.audit.invariant import Case, Verdict
-from daybook.audit.replayed_state import World
+from daybook.audit.replayed_state import ReplayedState
 from daybook.audit.runner import check
 from daybook.audit.service_database import Kept
 from daybook.audit.service_database import Service as AuditedService
@@ -76,7 +76,7 @@ async def findings(conninfo: str) -> dict[str, Finding]:
         return {one.what: one async for one in examine(connection)}
 
 
-def audit(conninfo: str) -> tuple[dict[str, str], World]:
+def audit(conninfo: str) -> tuple[dict[str, str], ReplayedState]:
     """The invariants that are violated, with the reason of each."""
     reader = reader_conninfo(conninfo)
     kept = Kept(
@@ -86,7 +86,7 @@ def audit(conninfo: str) -> tuple[dict[str, str], World]:
         derive=partial(derive_anew, reader),
     )
     with closing(AuditedService(reader, kept)) as service:
-        world = World()
+        world = ReplayedState()
         found = check(service, Case(world=world, service=service))
     wrong = [one for one in found if one.verdict is Verdict.INVALID]
     return {one.id: one.violation.reason for one in wrong if one.violation}, world

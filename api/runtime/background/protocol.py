@@ -10,7 +10,7 @@ from daybook.projections.doctor.finding import Health
 Work = Literal["rebuild", "verify", "examine"]
 
 
-class Task(Struct, frozen=True):
+class TaskRequest(Struct, frozen=True):
     """What is to be done, and where."""
 
     work: Work
@@ -21,20 +21,20 @@ class Task(Struct, frozen=True):
     followers_off: tuple[str, ...] = ()
 
 
-class Word(Struct, frozen=True, tag=True):
+class TaskMessage(Struct, frozen=True, tag=True):
     pass
 
 
-class Began(Word, frozen=True, tag=True):
+class Started(TaskMessage, frozen=True, tag=True):
     step: str
 
 
-class Reached(Word, frozen=True, tag=True):
+class Progress(TaskMessage, frozen=True, tag=True):
     position: int
     goal: int
 
 
-class Compared(Word, frozen=True, tag=True):
+class TableCompared(TaskMessage, frozen=True, tag=True):
     """A table, and where it was not what the log says; not all differences are told."""
 
     name: str
@@ -45,19 +45,19 @@ class Compared(Word, frozen=True, tag=True):
     """Aggregates that cannot be read; not all are told."""
 
 
-class Found(Word, frozen=True, tag=True):
+class FindingReported(TaskMessage, frozen=True, tag=True):
     what: str
     health: Health
     sentence: str
     next_step: str
 
 
-class Troubled(Word, frozen=True, tag=True):
+class Failed(TaskMessage, frozen=True, tag=True):
     """It could not be done: why, and what to do about it."""
 
     sentence: str
 
 
-words: Decoder[Began | Reached | Compared | Found | Troubled] = Decoder(
-    Began | Reached | Compared | Found | Troubled
+words: Decoder[Started | Progress | TableCompared | FindingReported | Failed] = Decoder(
+    Started | Progress | TableCompared | FindingReported | Failed
 )

@@ -14,17 +14,17 @@ from msgspec.json import encode
 
 from daybook.api.clock import now
 from daybook.api.runtime.background.protocol import (
-    Began,
-    Compared,
-    Found,
-    Reached,
-    Task,
-    Troubled,
+    Failed,
+    FindingReported,
+    Progress,
+    Started,
+    TableCompared,
+    TaskRequest,
     Work,
     words,
 )
 from daybook.domain.errors import RebuildRunningError
-from daybook.eventlog.async_tasks import end
+from daybook.eventlog.async_tasks import cancel_and_wait
 
 _log = logging.getLogger("daybook")
 
@@ -41,10 +41,10 @@ class State(StrEnum):
     STOPPED = "stopped"
 
 
-class Errand:
+class BackgroundTask:
     """One piece of work: what is known of it so far."""
 
-    def __init__(self, task: Task, key: str | None = None) -> None:
+    def __init__(self, task: TaskRequest, key: str | None = None) -> None:
         self.task = task
         self.key = key
         """Whoever sends the same again, because the answer was lost, asks for this one."""
@@ -55,8 +55,8 @@ class Errand:
         self.step = "starting"
         self.position = 0
         self.goal = 0
-        self.compared: list[Compared] = []
-        self.found: list[Found] = []
+        self.compared: list[TableCompared] = []
+        self.found: list[FindingReported] = []
         self.trouble: str | None = None
         self._running = asyncio.create_task(self._run())
 
@@ -66,7 +66,7 @@ class Errand:
 
     async def stop(self) -> None:
         """What it did until then is kept, and the next one goes on from there."""
-        await end([self._running])
+        await cancel_and_wait([self._running])
         if self.is_running:
             self.state, self.finished_at = State.STOPPED, now()
 
@@ -110,15 +110,15 @@ class Errand:
 
     def _hear(self, line: bytes) -> None:
         match words.decode(line):
-            case Began(step=step):
+            case Started(step=step):
                 self.step, self.position, self.goal = step, 0, 0
-            case Reached(position=position, goal=goal):
+            case Progress(position=position, goal=goal):
                 self.position, self.goal = position, goal
-            case Compared() as compared:
+            case TableCompared() as compared:
                 self.compared.append(compared)
-            case Found() as found:
+            case FindingReported() as found:
                 self.found.append(found)
-            case Troubled(sentence=sentence):
+            case Failed(sentence=sentence):
                 self.trouble = sentence
 
 
@@ -129,32 +129,32 @@ class Asked(Struct, frozen=True):
     reason: str | None = None
 
 
-class Errands:
+class BackgroundTasks:
     """The rebuild and the examination of this service: the last of each, and one at a time."""
 
     def __init__(self, conninfo: str, *, followers_off: tuple[str, ...] = ()) -> None:
         self._conninfo = conninfo
         self._followers_off = followers_off
-        self.rebuild: Errand | None = None
-        self.examination: Errand | None = None
+        self.rebuild: BackgroundTask | None = None
+        self.examination: BackgroundTask | None = None
 
     def start_rebuild(
         self, work: Work, names: tuple[str, ...], key: str | None, asked: Asked
-    ) -> Errand:
+    ) -> BackgroundTask:
         running = self.rebuild
         if running is not None and key is not None and running.key == key:
             return running
         if running is not None and running.is_running:
             raise RebuildRunningError
-        task = Task(work, self._conninfo, names, asked.actor, asked.reason)
-        self.rebuild = Errand(task, key)
+        task = TaskRequest(work, self._conninfo, names, asked.actor, asked.reason)
+        self.rebuild = BackgroundTask(task, key)
         return self.rebuild
 
-    def start_examination(self) -> Errand:
+    def start_examination(self) -> BackgroundTask:
         """Whoever asks while one is under way looks at that one."""
         if self.examination is None or not self.examination.is_running:
-            task = Task("examine", self._conninfo, followers_off=self._followers_off)
-            self.examination = Errand(task)
+            task = TaskRequest("examine", self._conninfo, followers_off=self._followers_off)
+            self.examination = BackgroundTask(task)
         return self.examination
 
     async def end(self) -> None:

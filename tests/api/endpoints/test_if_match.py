@@ -7,7 +7,7 @@ import pytest
 from uuid_utils.compat import uuid7
 
 from daybook.domain.jobs.create import NewJob
-from daybook.domain.messages.commands import Push, Standing
+from daybook.domain.messages.commands import Backlog, Push
 from tests.support.api_tickets import LINE, join, open_restaurant
 from tests.support.asgi_client import Api
 from tests.support.committer import origin, rows
@@ -66,7 +66,7 @@ async def accept(api: Api) -> UUID:
     job_id, operation_id = uuid7(), uuid7()
     new = NewJob(job_id=job_id, queue="mail", type="message", partition="1", unique_key=str(job_id))
     push = Push(
-        new=[new], operation_id=operation_id, is_busy=True, standing=Standing(None, per_second=1)
+        new=[new], operation_id=operation_id, is_busy=True, standing=Backlog(None, per_second=1)
     )
     await api.service.committer.submit(push, origin())
     return operation_id

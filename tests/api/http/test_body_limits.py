@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daybook.api.http.body_limits import INTEGER_MAX, Skeleton, check_depth, check_sizes
+from daybook.api.http.body_limits import INTEGER_MAX, BodyShape, check_depth, check_sizes
 from daybook.api.http.problems import BadInputError
 from daybook.api.settings.limits import STANDARD_LIMITS, LimitSettings
 
@@ -18,7 +18,7 @@ SMALL = LimitSettings(
 
 def refusal(body: bytes, limits: LimitSettings = SMALL) -> tuple[int, str] | None:
     try:
-        skeleton = Skeleton(body)
+        skeleton = BodyShape(body)
         check_depth(skeleton, limits)
         check_sizes(skeleton, limits)
     except BadInputError as error:

@@ -8,12 +8,12 @@ from uuid import UUID
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.api.http.problems import REFUSALS, TROUBLES, problem_of
+from daybook.api.http.problems import INFRASTRUCTURE_PROBLEMS, REFUSALS, problem_of
 from daybook.domain.errors import Refusal
 from daybook.eventlog.errors import (
     ConflictError,
-    KeyReusedError,
-    KeySpentError,
+    IdempotencyKeyExpiredError,
+    IdempotencyKeyReusedError,
     OutcomeUnknownError,
     UnavailableError,
 )
@@ -42,7 +42,7 @@ def test_every_refusal_has_a_status() -> None:
 
 def test_no_two_problems_have_the_same_code() -> None:
     codes = [refusal.code for refusal in REFUSALS]
-    codes += {trouble.code for trouble in TROUBLES.values()}
+    codes += {trouble.code for trouble in INFRASTRUCTURE_PROBLEMS.values()}
 
     assert len(codes) == len(set(codes))
 
@@ -53,8 +53,8 @@ def test_no_two_problems_have_the_same_code() -> None:
         (UnavailableError("host=10.0.0.1"), 503, "unavailable", "1"),
         (OutcomeUnknownError(UUID(ORDER_ID)), 503, "outcome_unknown", "1"),
         (ConflictError("Key (id)=(1)"), 409, "conflict", "1"),
-        (KeyReusedError("k1"), 422, "idempotency_key_reused", None),
-        (KeySpentError(uuid7()), 409, "already_exists", None),
+        (IdempotencyKeyReusedError("k1"), 422, "idempotency_key_reused", None),
+        (IdempotencyKeyExpiredError(uuid7()), 409, "already_exists", None),
     ],
 )
 def test_trouble_with_the_log_is_told_without_the_names_of_the_database(

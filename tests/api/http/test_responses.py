@@ -27,7 +27,7 @@ class Broken:
     """A service in which everything fails, with a sentence that is for nobody's eyes."""
 
     def __getattr__(self, name: str) -> Any:
-        if name == "keyring":
+        if name == "key_cache":
             return None
         raise RuntimeError(INSIDE)
 

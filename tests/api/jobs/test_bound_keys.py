@@ -8,7 +8,7 @@ from msgspec import Struct
 from uuid_utils.compat import uuid7
 
 from daybook.api.keys.access import Caller
-from daybook.api.runtime.load_shedding import Admission, Verdict
+from daybook.api.runtime.load_shedding import Decision, LoadShedder
 from tests.support.api_keys import Holder, holder
 from tests.support.asgi_client import open_api
 from tests.support.committer import rows
@@ -102,7 +102,7 @@ async def test_the_desk_refuses_what_a_route_has_forgotten(
 async def test_nothing_is_accepted_for_later_either(
     bound: Bound, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Admission, "of_push", lambda _: Verdict.QUEUE)
+    monkeypatch.setattr(LoadShedder, "decide_push", lambda _: Decision.QUEUE)
     assert await bound.refusals() == []
     monkeypatch.setattr(Caller, "must_reach", lambda *_: None)
     assert await bound.refusals() == []

@@ -16,10 +16,10 @@ from starlette.types import Message
 from uuid_utils.compat import uuid7
 
 from daybook.api.keys.access import ANY_KEY, PUBLIC
-from daybook.api.keys.key_cache import ANSWER_SECONDS_MAX, STALE_SECONDS_MAX, Keyring
+from daybook.api.keys.key_cache import ANSWER_SECONDS_MAX, STALE_SECONDS_MAX, ApiKeyCache
 from daybook.api.keys.key_format import KEY_PATTERN, new_key_text, new_name, read_key_text
-from daybook.api.login.authentication import Door
-from daybook.api.runtime.load_shedding import Admission, Verdict
+from daybook.api.login.authentication import Authenticator
+from daybook.api.runtime.load_shedding import Decision, LoadShedder
 from daybook.api.settings.public_hosts import KnownHosts
 from daybook.projections.api_keys.api_keys import changed_keys
 from tests.support.api_keys import Holder, holder, issue, name_of, refresh, revoke, rotate
@@ -105,8 +105,8 @@ async def test_an_unknown_key_takes_as_long_to_refuse_as_a_wrong_secret(
     hits both; of what each took, what it takes undisturbed."""
     good = await issue(database, "staff")
     await refresh(shut)
-    keyring = shut.service.keyring
-    assert keyring is not None
+    key_cache = shut.service.key_cache
+    assert key_cache is not None
     wrong = [new_key_text("staff", name_of(good)).write().encode() for _ in range(100)]
     unknown = [new_key_text("staff", new_name()).write().encode() for _ in range(100)]
     took: dict[str, list[int]] = {"wrong": [], "unknown": []}
@@ -114,7 +114,7 @@ async def test_an_unknown_key_takes_as_long_to_refuse_as_a_wrong_secret(
     for turn in range(20_000):
         for kind, keys in order:
             began = time.perf_counter_ns()
-            keyring.caller(keys[turn % 100], ANY_KEY.value)
+            key_cache.caller(keys[turn % 100], ANY_KEY.value)
             took[kind].append(time.perf_counter_ns() - began)
         order.reverse()
     undisturbed = {kind: quantiles(times, n=10)[1] for kind, times in took.items()}
@@ -285,7 +285,7 @@ async def test_who_waits_is_sent_away_once_the_key_is_good_no_longer(
 ) -> None:
     # SEC-05, SEC-21: also when nothing happens that would wake anybody.
     admin = await holder(shut, database, "admin")
-    monkeypatch.setattr(Admission, "of_push", lambda _: Verdict.QUEUE)
+    monkeypatch.setattr(LoadShedder, "decide_push", lambda _: Decision.QUEUE)
     pushed = await admin.post("/api/v1/push", {"items": [{"queue": "q", "payload": 1}]})
     assert pushed.status == 202
     over = datetime.now(UTC) + timedelta(seconds=2) if ending == "expired" else None
@@ -342,7 +342,7 @@ async def test_keys_in_a_cookie_that_are_no_good_are_counted_too(database: str) 
         told = [(await api.ask("GET", "/api/me", cookie="daybook_key=x")).status for _ in range(4)]
         assert told == [401, 401, 429, 429]
         # The process refuses that address itself from then on, without the database.
-        inner.door.failed_keys._note = None  # type: ignore[attr-defined]  # ours
+        inner.authenticator.failed_keys._note = None  # type: ignore[attr-defined]  # ours
         again = await api.ask("GET", "/api/me", cookie="daybook_key=x")
         assert again.problem == (429, "rate-limited")
         assert 0 < int(again.headers["retry-after"]) <= 60
@@ -356,28 +356,28 @@ async def test_without_the_database_nobody_is_let_in_for_long(
     """Who cannot hear of a revocation does not act as if there were none."""
     monkeypatch.setattr("daybook.api.keys.key_cache.STALE_SECONDS_MAX", STALE_SECONDS_MAX / 5)
     key = await issue(database, "staff")
-    async with proxy_to(database) as proxy, Keyring(proxy.conninfo) as keyring:
-        assert keyring.caller(key.encode(), ANY_KEY.value) is not None
-        assert not keyring.is_stale
+    async with proxy_to(database) as proxy, ApiKeyCache(proxy.conninfo) as key_cache:
+        assert key_cache.caller(key.encode(), ANY_KEY.value) is not None
+        assert not key_cache.is_stale
         proxy.refusing = True
         proxy.drop_all()
         await asyncio.sleep(1.5)
-        assert keyring.is_stale
+        assert key_cache.is_stale
         headers = [(b"authorization", f"Bearer {key}".encode())]
         scope = {"method": "GET", "query_string": b"", "headers": headers}
-        door = Door(keyring, hosts=KnownHosts(some_settings(auth="keys")))
-        refused = door.check(scope, ANY_KEY.value)
+        authenticator = Authenticator(key_cache, hosts=KnownHosts(some_settings(auth="keys")))
+        refused = authenticator.check(scope, ANY_KEY.value)
         assert refused is not None
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
-        assert door.check(scope, PUBLIC.value) is None
+        assert authenticator.check(scope, PUBLIC.value) is None
         # A key that is not known may be one that was made since.
         other = {**scope, "headers": [(b"authorization", b"Bearer another")]}
-        unsure = door.check(other, ANY_KEY.value)
+        unsure = authenticator.check(other, ANY_KEY.value)
         assert unsure is not None
         assert unsure.status_code == 503
         proxy.refusing = False
         async with asyncio.timeout(5):
-            while keyring.is_stale:  # noqa: ASYNC110 (it looks by itself)
+            while key_cache.is_stale:  # noqa: ASYNC110 (it looks by itself)
                 await asyncio.sleep(0.05)
 
 
@@ -416,21 +416,21 @@ async def test_a_decision_that_is_committed_late_is_heard_of_all_the_same(databa
             "DELETE FROM daybook.keys WHERE name = %(name)s RETURNING *", {"name": name_of(late)}
         ).fetchone()
         assert hidden is not None
-        async with Keyring(database) as keyring:
-            assert keyring.caller(late.encode(), ANY_KEY.value) is None
+        async with ApiKeyCache(database) as key_cache:
+            assert key_cache.caller(late.encode(), ANY_KEY.value) is None
             places = ", ".join(["%s"] * len(hidden))
             owner.execute(f"INSERT INTO daybook.keys VALUES ({places})".encode(), hidden)
             owner.execute(age, {"name": name_of(late)})
-            await keyring.refresh()
+            await key_cache.refresh()
             for key in (early, late):
-                assert keyring.caller(key.encode(), ANY_KEY.value) is not None
+                assert key_cache.caller(key.encode(), ANY_KEY.value) is not None
 
 
 async def test_keys_that_take_long_to_read_are_read_all_the_same(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slow answer is not a connection that hangs: cut off each time, it would never come."""
-    async with Keyring(database) as keyring:
+    async with ApiKeyCache(database) as key_cache:
 
         async def slowly(*given: Any) -> Any:
             await asyncio.sleep(2 * ANSWER_SECONDS_MAX)
@@ -439,7 +439,7 @@ async def test_keys_that_take_long_to_read_are_read_all_the_same(
         monkeypatch.setattr("daybook.api.keys.key_cache.changed_keys", slowly)
         key = await issue(database, "staff")
         async with asyncio.timeout(10):
-            while keyring.caller(key.encode(), ANY_KEY.value) is None:  # noqa: ASYNC110 (as above)
+            while key_cache.caller(key.encode(), ANY_KEY.value) is None:  # noqa: ASYNC110 (as above)
                 await asyncio.sleep(0.05)
 
 
@@ -454,11 +454,11 @@ async def test_after_a_failover_keys_are_read_anew_whatever_their_sum(database: 
     with psycopg.connect(database, autocommit=True) as owner:
         one = {"name": name_of(lost), "version": 2, "revoked_at": None}
         owner.execute(change, one)
-        async with proxy_to(database) as proxy, Keyring(proxy.conninfo) as keyring:
+        async with proxy_to(database) as proxy, ApiKeyCache(proxy.conninfo) as key_cache:
             gone = {"name": name_of(revoked), "version": 2, "revoked_at": datetime.now(UTC)}
             with owner.transaction():
                 owner.execute(change, {**one, "version": 1})
                 owner.execute(change, gone)
             proxy.drop_all()
-            await eventually(lambda: keyring.caller(revoked.encode(), ANY_KEY.value) is None)
-            assert keyring.caller(lost.encode(), ANY_KEY.value) is not None
+            await eventually(lambda: key_cache.caller(revoked.encode(), ANY_KEY.value) is None)
+            assert key_cache.caller(lost.encode(), ANY_KEY.value) is not None

@@ -19,7 +19,7 @@ from daybook.api.runtime.guest_encryption import guest_details
 from daybook.api.runtime.service import Service
 from daybook.api.telemetry.counters import read_count
 from daybook.eventlog.errors import UnavailableError
-from daybook.eventlog.side_tables.rate_limit_windows import Asked, Limit, Standing
+from daybook.eventlog.side_tables.rate_limit_windows import Limit, LimitRequest, LimitState
 from tests.support.api_tickets import LINE, open_restaurant, party
 from tests.support.asgi_client import GUEST_KEY, Answer, Api, open_api, some_settings
 from tests.support.committer import eventually, rows
@@ -115,20 +115,20 @@ async def test_headers_tell_what_is_left_and_how_long_to_wait(api: Api) -> None:
 
 
 def test_who_is_refused_by_two_limits_hears_of_the_last_that_opens() -> None:  # SEC-16
-    asked = [Asked(Limit("soon", 3, 60), "a"), Asked(Limit("late", 3, 3600), "b")]
+    asked = [LimitRequest(Limit("soon", 3, 60), "a"), LimitRequest(Limit("late", 3, 3600), "b")]
     noted: Any = {"is_admitted": False, "noted_at": datetime(2026, 1, 1, tzinfo=UTC)}
     for order in ((0, 1), (1, 0)):
         standings = [
-            Standing(name="soon", has_room=False, remaining=0, seconds=12.2, **noted),
-            Standing(name="late", has_room=False, remaining=0, seconds=1800.5, **noted),
+            LimitState(name="soon", has_room=False, remaining=0, seconds=12.2, **noted),
+            LimitState(name="late", has_room=False, remaining=0, seconds=1800.5, **noted),
         ]
         refused = admission_of(asked, [standings[place] for place in order])
         assert (refused.limit, refused.retry_after_seconds) == ("late", 1801)
         assert refused.headers["Retry-After"] == "1801"
     # A limit with room has no say, however long it is until it has more.
     standings = [
-        Standing(name="soon", has_room=False, remaining=0, seconds=0.2, **noted),
-        Standing(name="late", has_room=True, remaining=1, seconds=1800.5, **noted),
+        LimitState(name="soon", has_room=False, remaining=0, seconds=0.2, **noted),
+        LimitState(name="late", has_room=True, remaining=1, seconds=1800.5, **noted),
     ]
     refused = admission_of(asked, standings)
     assert (refused.limit, refused.headers["Retry-After"]) == ("soon", "1")

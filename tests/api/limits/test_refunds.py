@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from daybook.api.limits import refunds
-from daybook.api.limits.refunds import Charge, GivenBack
+from daybook.api.limits.refunds import Charge, Refunds
 from daybook.eventlog.errors import UnavailableError
 from tests.support.committer import eventually
 
@@ -49,7 +49,7 @@ async def test_the_charges_that_waited_longest_are_dropped(
     arrived_count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     database = Database()
-    waiting = GivenBack(database.note)
+    waiting = Refunds(database.note)
     waiting.give_back_later(make_charge(1))
     await database.asked.wait()
     # The first is under way, the others arrive behind it; then the attempt fails.

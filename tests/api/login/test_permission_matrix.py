@@ -268,7 +268,7 @@ def test_a_route_that_does_not_say_for_whom_it_is_keeps_the_application_from_sta
     async def forgotten(_request: Any) -> None: ...
 
     class Nothing:
-        keyring = None
+        key_cache = None
 
     with pytest.raises(SetupError, match=r"/api/forgotten.*declares no scope"):
         # It is refused before anybody asks a service for anything.

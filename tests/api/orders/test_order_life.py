@@ -8,7 +8,7 @@ import pytest
 
 from daybook.api.app import App
 from daybook.api.runtime.service import Service
-from daybook.processors.processor import Kitchen
+from daybook.processors.processor import OrderRules
 from tests.support.asgi_client import Api, some_settings
 from tests.support.committer import eventually
 from tests.support.running.service import completed
@@ -20,7 +20,7 @@ DELAY_SECONDS = 0.4
 
 async def open_restaurant(stack: AsyncExitStack, conninfo: str) -> Api:
     """A service with all that it does by itself."""
-    service = Service(conninfo, kitchen=Kitchen(delay_seconds=DELAY_SECONDS))
+    service = Service(conninfo, kitchen=OrderRules(delay_seconds=DELAY_SECONDS))
     await stack.enter_async_context(service)
     return Api(App(service, some_settings(processing_delay_seconds=DELAY_SECONDS)), service)
 

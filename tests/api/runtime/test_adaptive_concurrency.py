@@ -4,20 +4,25 @@ import asyncio
 
 import pytest
 
-from daybook.api.runtime.adaptive_concurrency import FIRST, LEAST, MOST, UnderWay
+from daybook.api.runtime.adaptive_concurrency import (
+    INITIAL,
+    MAXIMUM,
+    MINIMUM,
+    AdaptiveConcurrencyLimit,
+)
 
 pytestmark = pytest.mark.anyio
 
 GOOD_TIME = 0.02
 
 
-async def answer(under_way: UnderWay, *, late: bool) -> None:
+async def answer(under_way: AdaptiveConcurrencyLimit, *, late: bool) -> None:
     began_at = under_way.begin()
     await asyncio.sleep(2 * GOOD_TIME if late else 0)
     under_way.end(began_at)
 
 
-def fill(under_way: UnderWay) -> list[float]:
+def fill(under_way: AdaptiveConcurrencyLimit) -> list[float]:
     """As many as there is room for."""
     begun: list[float] = []
     while not under_way.is_full:
@@ -25,7 +30,7 @@ def fill(under_way: UnderWay) -> list[float]:
     return begun
 
 
-def room(under_way: UnderWay) -> int:
+def room(under_way: AdaptiveConcurrencyLimit) -> int:
     begun = fill(under_way)
     for _ in begun:
         # In the future, as it were: neither late nor any use of the bound.
@@ -34,28 +39,28 @@ def room(under_way: UnderWay) -> int:
 
 
 async def test_it_falls_once_for_all_that_were_late_together() -> None:
-    under_way = UnderWay(GOOD_TIME)
+    under_way = AdaptiveConcurrencyLimit(GOOD_TIME)
     await asyncio.gather(*(answer(under_way, late=True) for _ in range(20)))
-    assert FIRST / 2 < room(under_way) < FIRST
+    assert INITIAL / 2 < room(under_way) < INITIAL
 
 
 async def test_it_falls_no_further_than_that_a_few_are_always_let_in() -> None:
-    under_way = UnderWay(GOOD_TIME)
+    under_way = AdaptiveConcurrencyLimit(GOOD_TIME)
     for _ in range(40):
         await answer(under_way, late=True)
-    assert room(under_way) == LEAST
+    assert room(under_way) == MINIMUM
 
 
 async def test_while_it_is_used_and_answers_are_in_time_it_rises() -> None:
-    under_way = UnderWay(GOOD_TIME)
+    under_way = AdaptiveConcurrencyLimit(GOOD_TIME)
     for _ in range(5):
         for began_at in fill(under_way):
             under_way.end(began_at)
-    assert FIRST < room(under_way) < MOST
+    assert INITIAL < room(under_way) < MAXIMUM
 
 
 async def test_whoever_uses_little_of_it_does_not_raise_it() -> None:
-    under_way = UnderWay(GOOD_TIME)
+    under_way = AdaptiveConcurrencyLimit(GOOD_TIME)
     for _ in range(200):
         await answer(under_way, late=False)
-    assert room(under_way) == FIRST
+    assert room(under_way) == INITIAL

@@ -9,7 +9,12 @@ import pytest
 from cryptography.exceptions import InvalidTag
 
 from daybook.api.http.problems import BadInputError
-from daybook.api.runtime.guest_encryption import GuestBook, GuestDetails, SealedGuest, guest_details
+from daybook.api.runtime.guest_encryption import (
+    GuestDetails,
+    GuestVault,
+    SealedGuest,
+    guest_details,
+)
 from daybook.api.runtime.guest_master_key import ServiceKey
 from daybook.api.runtime.service import Service
 from daybook.domain.tickets.data_subject import EraseSubject
@@ -30,8 +35,8 @@ async def erase(api: Api, subject_id: UUID) -> None:
     await api.service.committer.submit(command, origin())
 
 
-async def opened(book: GuestBook, *guests: SealedGuest) -> list[GuestDetails | None]:
-    return await book.open_each([(one.subject_id, one.sealed) for one in guests])
+async def opened(book: GuestVault, *guests: SealedGuest) -> list[GuestDetails | None]:
+    return await book.decrypt_each([(one.subject_id, one.sealed) for one in guests])
 
 
 async def test_what_was_sealed_can_be_opened(api: Api) -> None:
@@ -39,7 +44,7 @@ async def test_what_was_sealed_can_be_opened(api: Api) -> None:
     ada, bob = [await book.seal(RESTAURANT, guest) for guest in (ADA, BOB)]
 
     assert await opened(book, ada, bob, ada) == [ADA, BOB, ADA]
-    assert await book.open_many({bob.subject_id: bob.sealed}) == {bob.subject_id: BOB}
+    assert await book.decrypt_many({bob.subject_id: bob.sealed}) == {bob.subject_id: BOB}
     assert await opened(book) == []
 
 
@@ -108,7 +113,7 @@ async def test_a_sealed_text_opens_in_its_own_place_only(api: Api) -> None:
     ada, bob = [await book.seal(RESTAURANT, guest) for guest in (ADA, BOB)]
 
     with pytest.raises(InvalidTag):
-        await book.open_many({bob.subject_id: ada.sealed})
+        await book.decrypt_many({bob.subject_id: ada.sealed})
 
 
 async def test_a_key_that_was_put_in_another_guests_place_opens_nothing(
@@ -136,12 +141,12 @@ async def test_a_sealed_text_that_was_changed_does_not_open(api: Api, place: int
     changed[place] ^= 1
 
     with pytest.raises((InvalidTag, AssertionError)):
-        await book.open_many({ada.subject_id: b64encode(changed).decode()})
+        await book.decrypt_many({ada.subject_id: b64encode(changed).decode()})
 
 
 async def test_with_another_service_key_no_guest_can_be_read(api: Api) -> None:
     ada = await api.service.guests.seal(RESTAURANT, ADA)
-    stranger = GuestBook(ServiceKey.of(bytes(32)), api.service.note)
+    stranger = GuestVault(ServiceKey.of(bytes(32)), api.service.note)
 
     with pytest.raises(InvalidTag):
         await opened(stranger, ada)

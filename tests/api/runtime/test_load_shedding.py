@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from daybook.api.runtime.load_shedding import DRAINED, Admission, Thresholds, Verdict
+from daybook.api.runtime.load_shedding import DRAINED_SHARE, Decision, LoadShedder, Thresholds
 from daybook.projections.messages.operations import Numbers
 
 pytestmark = pytest.mark.anyio
@@ -23,10 +23,10 @@ class IdleCommitter(Struct):
     patient_count: int = 0
 
 
-def admission_of(committer: IdleCommitter, **thresholds: Any) -> Admission:
+def admission_of(committer: IdleCommitter, **thresholds: Any) -> LoadShedder:
     readers: Any = None
     given: Any = committer
-    return Admission(given, readers, Thresholds(push_depth_max=PLACES, **thresholds))
+    return LoadShedder(given, readers, Thresholds(push_depth_max=PLACES, **thresholds))
 
 
 def left(count: int) -> Numbers:
@@ -36,16 +36,16 @@ def left(count: int) -> Numbers:
 async def test_once_all_places_are_taken_nearly_all_are_emptied_first() -> None:
     admission = admission_of(IdleCommitter())
     for _ in range(PLACES):
-        assert admission.of_push() is Verdict.EXECUTE
+        assert admission.decide_push() is Decision.EXECUTE
         admission.note_queued()
     assert admission.depth == PLACES
-    assert admission.of_push() is Verdict.REJECT
-    for count in (PLACES - 1, PLACES // 2, int(DRAINED * PLACES) + 1):
+    assert admission.decide_push() is Decision.REJECT
+    for count in (PLACES - 1, PLACES // 2, int(DRAINED_SHARE * PLACES) + 1):
         admission._numbers, admission._queued_since = left(count), 0
         assert admission.depth == count
-        assert admission.of_push() is Verdict.REJECT, count
-    admission._numbers = left(int(DRAINED * PLACES))
-    assert admission.of_push() is Verdict.EXECUTE
+        assert admission.decide_push() is Decision.REJECT, count
+    admission._numbers = left(int(DRAINED_SHARE * PLACES))
+    assert admission.decide_push() is Decision.EXECUTE
 
 
 async def test_who_is_turned_away_while_places_are_emptied_hears_when_they_are() -> None:
@@ -53,7 +53,7 @@ async def test_who_is_turned_away_while_places_are_emptied_hears_when_they_are()
     admission.per_second = 10.0
     for _ in range(50):  # As many as are carried out in push_wait_seconds_max.
         admission.note_queued()
-    assert admission.of_push() is Verdict.REJECT
+    assert admission.decide_push() is Decision.REJECT
     assert admission.retry_seconds == 5  # (50 - 0.05 * 50) / 10 = 4.75
 
 
@@ -61,13 +61,13 @@ async def test_after_a_burst_whoever_finds_too_many_under_way_is_turned_away() -
     admission = admission_of(IdleCommitter())
     for _ in range(PLACES):
         admission.note_queued()
-    assert admission.of_push() is Verdict.REJECT
+    assert admission.decide_push() is Decision.REJECT
     admission._numbers, admission._queued_since = left(0), 0
-    assert admission.of_push() is Verdict.EXECUTE
+    assert admission.decide_push() is Decision.EXECUTE
     while not admission.pushes.is_full:
         admission.pushes.begin()
     # Not accepted for later, which would fill the places again.
-    assert admission.of_push() is Verdict.REJECT
+    assert admission.decide_push() is Decision.REJECT
 
 
 async def test_a_load_above_the_threshold_is_busy_until_half_of_it_is_left() -> None:
@@ -75,22 +75,22 @@ async def test_a_load_above_the_threshold_is_busy_until_half_of_it_is_left() -> 
     admission = admission_of(committer, busy_seconds=1.0, push_load_max=0.5)
     for waiting, verdict in ((0.5, "execute"), (0.51, "queue"), (0.26, "queue"), (0.24, "execute")):
         committer.waiting_seconds = waiting
-        assert admission.of_push() == verdict, waiting
+        assert admission.decide_push() == verdict, waiting
 
 
 async def test_late_answers_turn_away_more_than_can_be_answered_in_time() -> None:
     committer = IdleCommitter(answer_seconds=0.2, last_count=200, patient_count=100)
     admission = admission_of(committer, busy_seconds=0.1, push_load_max=1000)
-    assert admission.of_push() is Verdict.EXECUTE
+    assert admission.decide_push() is Decision.EXECUTE
     committer.patient_count = 101
-    assert admission.of_push() is Verdict.REJECT
+    assert admission.decide_push() is Decision.REJECT
     committer.answer_seconds = 0.1
-    assert admission.of_push() is Verdict.EXECUTE
+    assert admission.decide_push() is Decision.EXECUTE
 
 
 async def test_pops_are_turned_away_by_what_is_as_urgent_alone() -> None:
     committer = IdleCommitter(waiting_seconds=100.0)
     admission = admission_of(committer, busy_seconds=0.1, pop_load_max=10.0)
-    assert admission.of_pop() is Verdict.EXECUTE
+    assert admission.decide_pop() is Decision.EXECUTE
     committer.urgent_seconds = 1.01
-    assert admission.of_pop() is Verdict.REJECT
+    assert admission.decide_pop() is Decision.REJECT

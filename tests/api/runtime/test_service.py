@@ -46,7 +46,7 @@ class Broken:
 
     name = "broken"
     kinds: tuple[type[Event], ...] | None = None
-    looks_inside = True
+    needs_payload = True
     pause_seconds = PAUSE_SECONDS
 
     async def apply(

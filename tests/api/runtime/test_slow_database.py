@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from daybook.api.runtime.load_shedding import Thresholds
-from daybook.eventlog.async_tasks import end
+from daybook.eventlog.async_tasks import cancel_and_wait
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors.operation_executor import Operations
 from tests.api.messages.test_operations import drained, make_busy, opened, push
@@ -41,7 +41,7 @@ async def probing(conninfo: str) -> AsyncIterator[list[float]]:
     try:
         yield taken
     finally:
-        await end([task])
+        await cancel_and_wait([task])
 
 
 async def push_hundred(api: Api, first: int) -> tuple[list[int], list[float]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daybook.api.server.buffered_transport import HELD_BYTES_MAX, CorkedTransport
+from daybook.api.server.buffered_transport import HELD_BYTES_MAX, CoalescingTransport
 from tests.support.running.socket_server import open_live, request
 
 pytestmark = pytest.mark.anyio
@@ -41,12 +41,12 @@ def beneath() -> Recorded:
 
 
 @pytest.fixture
-async def corked(beneath: Recorded) -> CorkedTransport:
-    return CorkedTransport(beneath, asyncio.get_running_loop())
+async def corked(beneath: Recorded) -> CoalescingTransport:
+    return CoalescingTransport(beneath, asyncio.get_running_loop())
 
 
 async def test_what_is_written_in_one_go_is_sent_in_one_go(
-    corked: CorkedTransport, beneath: Recorded
+    corked: CoalescingTransport, beneath: Recorded
 ) -> None:
     corked.write(b"head")
     corked.write(b"body")
@@ -58,7 +58,7 @@ async def test_what_is_written_in_one_go_is_sent_in_one_go(
 
 
 async def test_whoever_hung_up_before_the_loop_came_round_is_sent_nothing(
-    corked: CorkedTransport, beneath: Recorded
+    corked: CoalescingTransport, beneath: Recorded
 ) -> None:
     corked.write(b"news")
     beneath.close()
@@ -67,7 +67,7 @@ async def test_whoever_hung_up_before_the_loop_came_round_is_sent_nothing(
 
 
 async def test_whoever_writes_much_without_a_pause_does_not_fill_the_memory(
-    corked: CorkedTransport, beneath: Recorded
+    corked: CoalescingTransport, beneath: Recorded
 ) -> None:
     chunk = bytes(HELD_BYTES_MAX // 2)
     for _ in range(3):
@@ -78,7 +78,7 @@ async def test_whoever_writes_much_without_a_pause_does_not_fill_the_memory(
 
 
 async def test_what_was_written_is_sent_before_the_end(
-    corked: CorkedTransport, beneath: Recorded
+    corked: CoalescingTransport, beneath: Recorded
 ) -> None:
     corked.write(b"answer")
     corked.write_eof()
@@ -89,7 +89,7 @@ async def test_what_was_written_is_sent_before_the_end(
 
 
 async def test_what_is_broken_off_sends_nothing_more(
-    corked: CorkedTransport, beneath: Recorded
+    corked: CoalescingTransport, beneath: Recorded
 ) -> None:
     corked.write(b"answer")
     corked.abort()

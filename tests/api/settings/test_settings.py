@@ -12,7 +12,7 @@ from daybook.api.server.run import kitchen_of, thresholds_of
 from daybook.api.settings.environment import help_of, load
 from daybook.api.settings.settings import Settings
 from daybook.eventlog.errors import SetupError
-from daybook.processors.processor import STANDARD_KITCHEN, Kitchen
+from daybook.processors.processor import STANDARD_KITCHEN, OrderRules
 
 ROOMY = {"DAYBOOK_DATA_DIR": "/somewhere"}
 OPEN = {"DAYBOOK_AUTH": "open"}
@@ -175,7 +175,7 @@ def test_the_constants_of_the_kitchen_can_be_set() -> None:
         {},
     )
 
-    assert kitchen_of(settings) == Kitchen(
+    assert kitchen_of(settings) == OrderRules(
         delay_seconds=0.5, attempts_max=1, aging_seconds=60, idempotency_keep_days=7
     )
 

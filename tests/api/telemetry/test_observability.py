@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from daybook.api.keys.key_format import read_key_text
-from daybook.api.telemetry.structured_log import logger, written
+from daybook.api.telemetry.structured_log import json_logging, logger
 from daybook.api.telemetry.tracing import Traced, exporting, trace_of
 from daybook.eventlog.errors import SetupError
 from daybook.projections.gauge_readings import BOT_STATUSES
@@ -40,7 +40,7 @@ async def api(database: str) -> AsyncIterator[Api]:
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     monkeypatch.setattr(logger, "hasHandlers", lambda: False)
-    with redirect_stderr(io.StringIO()) as said, written():
+    with redirect_stderr(io.StringIO()) as said, json_logging():
         yield said
 
 

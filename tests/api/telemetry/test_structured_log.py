@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from daybook.api.http.problems import Problem, defect, unavailable
+from daybook.api.http.problems import Problem, internal_error_response, unavailable
 from daybook.api.keys.key_format import KEY_PATTERN
 from daybook.api.telemetry import structured_log
 from daybook.api.telemetry.counters import read_count
 from daybook.api.telemetry.log_flood_limit import LINES_MAX
-from daybook.api.telemetry.structured_log import MASKED, happened, logger, masked, written
+from daybook.api.telemetry.structured_log import MASKED, json_logging, log_event, logger, redact
 from tests.support.api_tickets import (
     LINE,
     act,
@@ -48,7 +48,7 @@ async def api(database: str) -> AsyncIterator[Api]:
 def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     """What a service of its own would print; here somebody else sees to logging, too."""
     monkeypatch.setattr(logger, "hasHandlers", lambda: False)
-    with redirect_stderr(io.StringIO()) as said, written():
+    with redirect_stderr(io.StringIO()) as said, json_logging():
         yield said
 
 
@@ -58,7 +58,7 @@ def told(said: io.StringIO) -> list[dict[str, Any]]:
 
 def test_a_line_is_json_with_these_four_members(lines: io.StringIO) -> None:
     # S2-07 S2-46
-    happened("queue.created", restaurantId=TICKET, tokenNumber="RDEMO123-000123", position=5)
+    log_event("queue.created", restaurantId=TICKET, tokenNumber="RDEMO123-000123", position=5)
 
     (line,) = told(lines)
     assert [*line] == ["timestamp", "level", "event", "context"]
@@ -79,18 +79,18 @@ async def test_lines_that_anybody_can_cause_are_limited_and_counted(
     monkeypatch.setattr("daybook.api.telemetry.log_flood_limit.WINDOW_SECONDS", 0.5)
     monkeypatch.setattr("daybook.api.telemetry.log_flood_limit.LINES_MAX", 3)
     for number in range(10):
-        happened("access.denied", status=401, number=number)
-        happened("queue.called", number=number)
-    written = told(lines)
-    denied = [line["context"] for line in written if line["event"] == "access.denied"]
+        log_event("access.denied", status=401, number=number)
+        log_event("queue.called", number=number)
+    json_logging = told(lines)
+    denied = [line["context"] for line in json_logging if line["event"] == "access.denied"]
     assert [one["number"] for one in denied] == [0, 1, 2]
-    assert len(written) == 3 + 10
+    assert len(json_logging) == 3 + 10
     # Nothing else happens, and it is told all the same.
     await asyncio.sleep(0.7)
     (last,) = told(lines)[13:]
     assert (last["event"], last["level"]) == ("access.denied", "warning")
     assert last["context"] == {"linesLeftOut": 7}
-    happened("access.denied", status=401, number=10)
+    log_event("access.denied", status=401, number=10)
     assert told(lines)[-1]["context"]["number"] == 10
     assert len(told(lines)) == 15
 
@@ -106,7 +106,7 @@ async def test_a_flood_of_refused_requests_writes_few_lines(
 
 def test_a_text_cannot_begin_a_line_of_its_own(lines: io.StringIO) -> None:
     # SEC-22
-    happened("queue.called", desk='1"}\n{"event": "queue.seated"\r\x1b[31m\u2028')
+    log_event("queue.called", desk='1"}\n{"event": "queue.seated"\r\x1b[31m\u2028')
 
     assert lines.getvalue().count("\n") == 1
     assert "\x1b" not in lines.getvalue()
@@ -164,7 +164,7 @@ async def test_metrics_are_answered_as_prometheus_reads_them(api: Api) -> None:
 
 def test_an_answer_that_is_the_services_fault_is_counted() -> None:
     before = [read_count("daybook_errors", status=status) for status in ("500", "503", "404")]
-    defect()
+    internal_error_response()
     unavailable("The database is away.")
     Problem(HTTPStatus.NOT_FOUND, "not_found", "There is nothing.")
     after = [read_count("daybook_errors", status=status) for status in ("500", "503", "404")]
@@ -176,7 +176,7 @@ def test_while_nobody_wants_lines_it_is_still_counted(monkeypatch: pytest.Monkey
     monkeypatch.setattr(logger, "isEnabledFor", lambda _level: False)
     monkeypatch.setattr(structured_log, "masked", lambda _context: pytest.fail("in vain"))
     before = read_count("daybook_joins")
-    happened("queue.created")
+    log_event("queue.created")
 
     assert read_count("daybook_joins") == before + 1
 
@@ -184,8 +184,8 @@ def test_while_nobody_wants_lines_it_is_still_counted(monkeypatch: pytest.Monkey
 def test_a_program_that_has_set_up_logging_gets_the_records(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    with caplog.at_level(logging.INFO, "daybook.happenings"), written():
-        happened("queue.called", tokenNumber="RDEMO-000001")
+    with caplog.at_level(logging.INFO, "daybook.happenings"), json_logging():
+        log_event("queue.called", tokenNumber="RDEMO-000001")
 
     (record,) = caplog.records
     assert record.getMessage() == "queue.called"
@@ -206,7 +206,7 @@ def test_a_program_that_has_set_up_logging_gets_the_records(
     ],
 )
 def test_no_context_carries_a_name_or_a_number(context: dict[str, Any]) -> None:
-    shown = json.dumps(masked(context), ensure_ascii=False)
+    shown = json.dumps(redact(context), ensure_ascii=False)
 
     assert MASKED in shown
     assert not [part for part in ("Ada", "Lovelace", "1234567", "123 45", "171") if part in shown]
@@ -216,13 +216,13 @@ def test_no_context_carries_a_name_or_a_number(context: dict[str, Any]) -> None:
 def test_whatever_number_stands_in_a_text_is_masked(number: str, around: str) -> None:
     text = f"{around} {number} {around}"
 
-    assert number[1:] not in masked({"detail": text})["detail"]
+    assert number[1:] not in redact({"detail": text})["detail"]
 
 
 @given(some.from_regex(KEY_PATTERN, fullmatch=True), some.text("abc,:; \n", max_size=5))
 def test_whatever_key_stands_in_a_text_is_masked_to_its_end(key: str, around: str) -> None:
     # SEC-22: a secret may have a hyphen anywhere
-    assert masked({"detail": f"{around} {key} {around}"}) == {
+    assert redact({"detail": f"{around} {key} {around}"}) == {
         "detail": f"{around} {MASKED} {around}"
     }
 
@@ -239,8 +239,8 @@ def test_whatever_key_stands_in_a_text_is_masked_to_its_end(key: str, around: st
     ],
 )
 def test_what_is_needed_to_find_something_is_left_as_it_is(text: str) -> None:
-    assert masked({"value": text}) == {"value": text}
-    assert masked({"value": TICKET}) == {"value": TICKET}
+    assert redact({"value": text}) == {"value": text}
+    assert redact({"value": TICKET}) == {"value": TICKET}
 
 
 async def test_nothing_that_a_guest_says_is_told(api: Api, lines: io.StringIO) -> None:

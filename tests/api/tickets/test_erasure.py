@@ -46,7 +46,7 @@ async def test_an_erasure_destroys_the_key_and_says_who_and_why(api: Api, databa
     assert (told["id"], told["status"]) == (str(ada.subject_id), "ERASED")
     assert rows(database, KEYS) == []
     assert rows(database, EVENTS) == [(ada.subject_id, 1, "open", REASON["reason"])]
-    assert await api.service.guests.open_many({ada.subject_id: ada.sealed}) == {
+    assert await api.service.guests.decrypt_many({ada.subject_id: ada.sealed}) == {
         ada.subject_id: None
     }
 
@@ -69,7 +69,7 @@ async def test_if_the_key_cannot_be_destroyed_there_is_no_event(own_database: st
             await erase(api, ada.subject_id)
 
         assert rows(own_database, EVENTS) == []
-        assert await api.service.guests.open_many({ada.subject_id: ada.sealed}) == {
+        assert await api.service.guests.decrypt_many({ada.subject_id: ada.sealed}) == {
             ada.subject_id: ADA
         }
 
@@ -159,7 +159,7 @@ async def test_a_key_that_came_back_with_a_backup_goes_when_the_table_is_rebuilt
         names = ("subject_id", "restaurant_id", "pseudonym", "wrapped", "created_at")
         restored = dict(zip(names, backup[0], strict=True))
         rows(own_database, RESTORE_KEY, restored)
-        opened = await api.service.guests.open_many({ada.subject_id: ada.sealed})
+        opened = await api.service.guests.decrypt_many({ada.subject_id: ada.sealed})
         assert opened == {ada.subject_id: ADA}
 
         done = await asyncio.to_thread(

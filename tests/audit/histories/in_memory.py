@@ -11,7 +11,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.audit.entries import Entry
 from daybook.audit.invariant import Case
-from daybook.audit.replayed_state import World
+from daybook.audit.replayed_state import ReplayedState
 from daybook.audit.runner import Finding, check
 from daybook.audit.service_database import Kept, Service
 from daybook.eventlog.postgres.connections import reader_conninfo
@@ -136,8 +136,10 @@ def said(entry: Entry) -> dict[str, Any]:
     return told
 
 
-def judge(log: Log, *only: str, world: World | None = None, **evidence: Any) -> dict[str, Finding]:
-    case = Case(world=world or World(), **evidence)
+def judge(
+    log: Log, *only: str, world: ReplayedState | None = None, **evidence: Any
+) -> dict[str, Finding]:
+    case = Case(world=world or ReplayedState(), **evidence)
     return {finding.id: finding for finding in check(log, case, only=only)}
 
 

@@ -18,13 +18,20 @@ from daybook.domain.errors import OrderNotPendingError
 from daybook.domain.jobs.create import CreateJobs, NewJob
 from daybook.domain.jobs.job import Job, UniqueScope
 from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
-from daybook.domain.jobs.work import ClaimJobs, ExpireLease, FinishJobs, Outcome, Result, Selector
+from daybook.domain.jobs.work import (
+    ClaimJobs,
+    ExpireLease,
+    FinishJobs,
+    JobResult,
+    JobSelector,
+    Outcome,
+)
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.claim import CompletedVia, CompletionMode, ReleaseReason
 from daybook.domain.orders.commands import (
     AssignOrder,
-    Claimed,
     ClaimOrder,
+    ClaimResult,
     CompleteOrder,
     ConfigureBot,
     CreateBot,
@@ -94,7 +101,7 @@ class Author:
 
     async def claim(self, bot: Bot, seconds: float = LATER_SECONDS, actor: str = DISPATCH) -> Order:
         command = ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=seconds)
-        claimed: Claimed = await self.do(command, actor)
+        claimed: ClaimResult = await self.do(command, actor)
         assert claimed.order is not None
         return claimed.order
 
@@ -207,13 +214,15 @@ class Author:
         return [one.job for one in await self.do(CreateJobs(new), actor)]
 
     async def take(self, limit: int = 1, queue: str = "email") -> list[Job]:
-        command = ClaimJobs(selector=Selector((queue,)), worker="w1", limit=limit, claim_id=uuid7())
+        command = ClaimJobs(
+            selector=JobSelector((queue,)), worker="w1", limit=limit, claim_id=uuid7()
+        )
         jobs: list[Job] = await self.do(command)
         return jobs
 
     async def finish(self, job: Job, outcome: Outcome, **fields: Any) -> Job:
         assert job.lease is not None
-        result = Result(job_id=job.id, claim_id=job.lease.id, outcome=outcome, **fields)
+        result = JobResult(job_id=job.id, claim_id=job.lease.id, outcome=outcome, **fields)
         (settled,) = await self.do(FinishJobs(results=[result], jitter=0))
         assert isinstance(settled.answer, Job), settled.answer
         return settled.answer

@@ -13,8 +13,8 @@ from daybook.domain.tickets.commands import (
     CallTicket,
     CancelTicket,
     ChangeRestaurant,
-    Join,
-    MissTicket,
+    JoinLine,
+    MarkNoShow,
     OpenRestaurant,
     RecallTicket,
     ReturnTicket,
@@ -68,7 +68,7 @@ class Guests:
 
     async def join(self, slug: str = SLUG, mobile: int | None = None) -> Ticket:
         self._mobile += 1
-        command = Join(
+        command = JoinLine(
             slug=slug,
             ticket_id=uuid7(),
             guest=guest(mobile or self._mobile),
@@ -90,11 +90,11 @@ class Guests:
         line = [await self.join() for _ in range(8)]
         await self.act(RecallTicket, await self.call_next())
         await self.act(SeatTicket, line[0])
-        await self.act(MissTicket, await self.call_next())
+        await self.act(MarkNoShow, await self.call_next())
         await self.act(ReturnTicket, line[1])
         late = await self.call_next()
         await asyncio.sleep(2 * GRACE_SECONDS)
-        missed = MissTicket(slug=SLUG, ticket_id=late.id, via=NoShowVia.GRACE)
+        missed = MarkNoShow(slug=SLUG, ticket_id=late.id, via=NoShowVia.GRACE)
         await self._author.do(missed, NO_SHOWS)
         await self.act(CallTicket, line[4])
         await self.act(CancelTicket, line[4], reason="hungry")

@@ -11,7 +11,7 @@ from psycopg.conninfo import make_conninfo
 
 import bench
 from daybook.api.server.signals import StopSignals
-from daybook.cli.main import Choice, cli
+from daybook.cli.main import CliContext, cli
 from tests.support.running.processes import ROOT, daybook
 from tests.support.running.serving import Made, Serving, postgres_processes
 
@@ -132,6 +132,6 @@ def test_a_bench_is_a_file_and_takes_the_flags_of_the_database(
     flags = ["--data-dir", "/somewhere"]
     arguments = [*flags, "shown"] if order == "before" else ["shown", *flags]
 
-    shown = CliRunner().invoke(cli, ["bench", *arguments], obj=Choice(StopSignals()))
+    shown = CliRunner().invoke(cli, ["bench", *arguments], obj=CliContext(StopSignals()))
 
     assert shown.output == "/somewhere\n"

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from daybook.api.server.signals import StopSignals
-from daybook.cli.main import Choice, cli
+from daybook.cli.main import CliContext, cli
 from daybook.eventlog.errors import SetupError
 from tests.support.committer import rows
 from tests.support.running.processes import ROOT, command, daybook, environment
@@ -150,7 +150,7 @@ async def rebuild(serving: Serving, *arguments: str) -> subprocess.CompletedProc
 def ask(conninfo: str, *arguments: str) -> Result:
     """The command in this process."""
     invoked = ["rebuild", *arguments, "--database-url", conninfo]
-    return CliRunner().invoke(cli, invoked, obj=Choice(StopSignals()))
+    return CliRunner().invoke(cli, invoked, obj=CliContext(StopSignals()))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_who_rebuilt_what_and_why_is_in_the_log(own_database: str) -> None:
     # N10
     assert ask(own_database, "bots", "--reason", "A row was changed by hand.").exit_code == 0
     shown = ["log", "--topic", "rebuild.", "--database-url", own_database]
-    told = CliRunner().invoke(cli, shown, obj=Choice(StopSignals()))
+    told = CliRunner().invoke(cli, shown, obj=CliContext(StopSignals()))
     created, completed = told.stdout.splitlines()
     assert "rebuild.created" in created
     assert f"operator:{getuser()}" in created

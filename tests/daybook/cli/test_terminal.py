@@ -16,7 +16,7 @@ import click
 import pytest
 
 from daybook import Refused
-from daybook.api.telemetry.structured_log import lines
+from daybook.api.telemetry.structured_log import json_formatter
 from daybook.cli.main import cli
 from daybook.client.responses import Answer, error_of
 from daybook.domain.api_keys.commands import IssueKey
@@ -145,9 +145,9 @@ def test_broken_rows_and_broken_promises_are_shown_without_them(
     assert seeded.runs("doctor").returncode == 1
     file = tmp_path / "log.ndjson"
     assert seeded.runs("export", file).returncode == 0
-    lines = [json.loads(line) for line in file.read_text().rstrip("\n").split("\n")]
-    lines[0]["actor"], lines[0]["topic"] = f" {EVIL}", EVIL
-    file.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    json_formatter = [json.loads(line) for line in file.read_text().rstrip("\n").split("\n")]
+    json_formatter[0]["actor"], json_formatter[0]["topic"] = f" {EVIL}", EVIL
+    file.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in json_formatter))
     assert seeded.runs("audit", "check", "--export", file).returncode == 1
     assert seeded.runs("import", file).returncode != 0
 
@@ -189,7 +189,7 @@ def test_errors_of_the_server_are_harmless_in_a_client() -> None:
     assert "\n" not in str(error)
 
 
-@pytest.mark.parametrize("formatter", [JSONLines, lines])
+@pytest.mark.parametrize("formatter", [JSONLines, json_formatter])
 def test_lines_of_the_logs_are_harmless(formatter: Callable[[], logging.Formatter]) -> None:
     record = logging.makeLogRecord({"msg": EVIL, "error": EVIL, "context": {"why": EVIL}})
     line = formatter().format(record)

@@ -13,7 +13,7 @@ from daybook import (
     Unavailable,
 )
 from daybook.client.responses import Answer, error_of, retry_after_seconds
-from daybook.client.transport import Tries
+from daybook.client.transport import RetryState
 from tests.support.fake_address import Address
 from tests.support.fake_service import Fault, StandIn
 
@@ -101,7 +101,7 @@ def test_rests_grow_and_end_with_the_time_limit() -> None:
     chance, failure = random.Random(7), Unavailable("Away.", code="unavailable")
 
     def rests() -> Iterator[float]:
-        tries = Tries(3600, chance)
+        tries = RetryState(3600, chance)
         while True:
             yield tries.rest_seconds(failure)
 
@@ -109,7 +109,7 @@ def test_rests_grow_and_end_with_the_time_limit() -> None:
         limits = [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
         assert all(0 <= next(series) <= limit for limit in limits)
     with pytest.raises(Unavailable):
-        Tries(0, chance).rest_seconds(failure)
+        RetryState(0, chance).rest_seconds(failure)
 
 
 def test_a_moment_to_come_back_is_read_by_the_clock_of_who_said_it() -> None:

@@ -13,7 +13,7 @@ from daybook import (
     Refused,
     Worker,
 )
-from daybook.worker.held_claims import Held
+from daybook.worker.held_claims import HeldClaim
 from tests.daybook.worker.test_outcomes import make_job
 from tests.support.fake_address import Address, stand_in
 from tests.support.fake_service import Fault, StandIn
@@ -68,7 +68,7 @@ async def test_a_job_that_has_a_short_lease_of_its_own_keeps_it(
 
 
 def test_a_heartbeat_is_a_third_of_the_lease_unless_it_is_said_otherwise() -> None:  # S1-04
-    usual, patient = Held(make_job(), None), Held(make_job(), FIVE_MINUTE_LEASE)
+    usual, patient = HeldClaim(make_job(), None), HeldClaim(make_job(), FIVE_MINUTE_LEASE)
 
     assert (usual.lease.seconds, usual.lease.beat_seconds) == (90, 30)
     assert (patient.lease.seconds, patient.lease.beat_seconds) == (300, 30)
@@ -76,7 +76,7 @@ def test_a_heartbeat_is_a_third_of_the_lease_unless_it_is_said_otherwise() -> No
 
 def test_the_time_of_the_service_is_told_by_the_lease_it_gave() -> None:
     claimed_at = datetime(2026, 3, 1, 12, tzinfo=UTC)
-    held = Held(make_job(lease_until=claimed_at + timedelta(seconds=90)), None)
+    held = HeldClaim(make_job(lease_until=claimed_at + timedelta(seconds=90)), None)
 
     assert claimed_at <= held.server_now < claimed_at + timedelta(seconds=1)
 

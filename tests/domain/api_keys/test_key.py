@@ -13,7 +13,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.domain.api_keys.key import KEY, Binding, Key, earlier_until, issue, revoke, rotate
 from daybook.domain.api_keys.scope import NAMES, Scope, names_of, scope_of
-from daybook.domain.errors import BadKeyError, BadValueError, KeyRevokedError
+from daybook.domain.errors import BadValueError, InvalidApiKeyError, KeyRevokedError
 from daybook.domain.event import Event
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -49,7 +49,7 @@ def issued(*scopes: str, expires_at: datetime | None = None, **binding: Any) -> 
     ],
 )
 def test_a_key_without_a_meaning_is_not_issued(scopes: Any, binding: Any) -> None:
-    with pytest.raises(BadKeyError):
+    with pytest.raises(InvalidApiKeyError):
         issued(*scopes, **binding)
 
 
@@ -80,19 +80,19 @@ def test_a_key_whose_words_no_log_can_hold_is_not_issued(values: dict[str, Any])
         "now": NOON,
     }
     assert issue(**usual).holder == "a test"
-    with pytest.raises((BadKeyError, BadValueError)):
+    with pytest.raises((InvalidApiKeyError, BadValueError)):
         issue(**{**usual, **values})
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1, 1e300])
 def test_the_secret_before_is_not_good_for_ever(seconds: float) -> None:
-    with pytest.raises(BadKeyError):
+    with pytest.raises(InvalidApiKeyError):
         earlier_until(NOON, seconds)
     assert earlier_until(NOON, 3600) == NOON + timedelta(hours=1)
 
 
 def test_a_key_that_has_expired_is_not_issued() -> None:
-    with pytest.raises(BadKeyError):
+    with pytest.raises(InvalidApiKeyError):
         issued("client", expires_at=NOON)
 
 

@@ -13,9 +13,9 @@ from daybook.domain.jobs.work import (
     BACKOFF,
     ExpireLease,
     FinishJobs,
+    JobResult,
     Outcome,
     RescheduleRetry,
-    Result,
 )
 from tests.domain.jobs.test_job import FIRST, SECOND, claimed, failed, make_job
 from tests.support.order_state_machine import NOON, PlainDesk
@@ -89,7 +89,7 @@ def test_the_rest_after_a_failure_grows_with_failures_and_crashes(crashes: int) 
         job = failed(claimed(job), FailureReason.LEASE_EXPIRED)
     job = claimed(failed(claimed(job)))
     desk = desk_with(job)
-    result = Result(job_id=job.id, claim_id=FIRST, outcome=Outcome.RETRY, error="boom")
+    result = JobResult(job_id=job.id, claim_id=FIRST, outcome=Outcome.RETRY, error="boom")
     (settled,) = FinishJobs(results=[result], jitter=1).decide(desk)
     assert isinstance(settled.answer, Job)
     assert settled.answer.run_at is not None

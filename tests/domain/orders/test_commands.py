@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.domain.command import Reads, Together
+from daybook.domain.command import AllOrNothing, Needs
 from daybook.domain.errors import (
     BotBusyError,
     BotDeadError,
@@ -135,8 +135,8 @@ def test_a_claim_records_that_an_order_was_taken_for_its_age() -> None:
 
 def test_commands_that_belong_together_need_what_all_of_them_need() -> None:
     bots = [uuid7(), uuid7()]
-    together = Together([ClaimOrder(bot_id=bot, claim_id=uuid7(), seconds=1) for bot in bots])
-    assert together.reads == Reads(
+    together = AllOrNothing([ClaimOrder(bot_id=bot, claim_id=uuid7(), seconds=1) for bot in bots])
+    assert together.reads == Needs(
         names=tuple((BOT, bot) for bot in bots), ready=ORDER, ready_count=2
     )
     assert together.reads.weight == 2

@@ -19,17 +19,17 @@ from daybook.domain.tickets.commands import (
     CallTicket,
     CancelTicket,
     ChangeRestaurant,
-    Join,
-    MissTicket,
+    JoinLine,
+    MarkNoShow,
     OpenRestaurant,
     ReturnTicket,
     SeatTicket,
-    Served,
+    TicketResult,
 )
 from daybook.domain.tickets.restaurant import RESTAURANT, Reset, Restaurant, restaurant_id, wait_at
 from daybook.domain.tickets.ticket import TICKET, NoShowVia, Ticket, TicketStatus
 from daybook.eventlog.codec import EventMapper
-from daybook.eventlog.writing.unit_of_work import BatchDesk
+from daybook.eventlog.writing.unit_of_work import BatchUnitOfWork
 from tests.support.tickets import PROFILE, SLUG, guest
 
 MAPPER = EventMapper([RESTAURANT, TICKET])
@@ -56,7 +56,7 @@ class Room:
             key=lambda one: one.token.place,
         )
         named = [aggregate_id for _, aggregate_id in command.reads.names]
-        desk = BatchDesk(
+        desk = BatchUnitOfWork(
             now=self.now,
             seal=MAPPER.seal,
             held=[self.states[one] for one in named if one in self.states],
@@ -86,7 +86,7 @@ class LineMachine(RuleBasedStateMachine):
     @rule()
     def join(self) -> None:
         ticket_id = UUID(int=len(self.tickets) + 1)
-        join = Join(slug=SLUG, ticket_id=ticket_id, guest=guest(), party_size=2)
+        join = JoinLine(slug=SLUG, ticket_id=ticket_id, guest=guest(), party_size=2)
         ticket = self.room.do(join).ticket
         number = len(self.tickets) + 1
         assert ticket.token.number == f"RDEMO123-{number:06d}"
@@ -96,7 +96,7 @@ class LineMachine(RuleBasedStateMachine):
 
     @rule()
     def call_next(self) -> None:
-        called: Served | None = self.room.do(CallNext(slug=SLUG))
+        called: TicketResult | None = self.room.do(CallNext(slug=SLUG))
         if not self.line:
             assert called is None
             return
@@ -106,7 +106,7 @@ class LineMachine(RuleBasedStateMachine):
         self._moved(first, TicketStatus.CALLED)
 
     @precondition(lambda self: self.tickets)
-    @rule(data=st.data(), kind=st.sampled_from([CallTicket, CancelTicket, SeatTicket, MissTicket]))
+    @rule(data=st.data(), kind=st.sampled_from([CallTicket, CancelTicket, SeatTicket, MarkNoShow]))
     def act(self, data: st.DataObject, kind: type[Any]) -> None:
         number = data.draw(st.sampled_from(sorted(self.tickets)))
         try:
@@ -170,7 +170,7 @@ def test_numbers_begin_anew_with_the_day_of_the_restaurant_and_places_do_not() -
     # In Berlin the 29th begins at 23:00 UTC, and clocks change that night.
     for hours in (0, 10.9, 11.1, 13, 34.9):
         room.now = NOON + timedelta(hours=hours)
-        join = Join(slug=SLUG, ticket_id=UUID(int=len(told) + 1), guest=guest(), party_size=1)
+        join = JoinLine(slug=SLUG, ticket_id=UUID(int=len(told) + 1), guest=guest(), party_size=1)
         token = room.do(join).ticket.token
         told.append((token.place, token.sequence, token.service_day.isoformat()[-2:]))
 
@@ -194,7 +194,7 @@ def test_a_day_never_comes_twice() -> None:
     for n, (hours, changes) in enumerate(steps):
         room.now = NOON + timedelta(hours=hours)
         room.do(ChangeRestaurant(slug=SLUG, **changes))
-        join = Join(slug=SLUG, ticket_id=UUID(int=n + 1), guest=guest(), party_size=1)
+        join = JoinLine(slug=SLUG, ticket_id=UUID(int=n + 1), guest=guest(), party_size=1)
         token = room.do(join).ticket.token
         tokens.append((token.service_day, token.sequence))
 
@@ -212,9 +212,9 @@ def test_a_wait_is_a_range_that_grows_with_the_line() -> None:
 def test_the_clock_may_not_end_a_turn_before_the_grace_is_over() -> None:
     room = Room()
     room.do(OpenRestaurant(slug=SLUG, profile=PROFILE))
-    room.do(Join(slug=SLUG, ticket_id=UUID(int=1), guest=guest(), party_size=1))
+    room.do(JoinLine(slug=SLUG, ticket_id=UUID(int=1), guest=guest(), party_size=1))
     room.do(CallNext(slug=SLUG))
-    miss = MissTicket(slug=SLUG, ticket_id=UUID(int=1), via=NoShowVia.GRACE)
+    miss = MarkNoShow(slug=SLUG, ticket_id=UUID(int=1), via=NoShowVia.GRACE)
     room.now = NOON + timedelta(seconds=299)
 
     with pytest.raises(GraceNotOverError):

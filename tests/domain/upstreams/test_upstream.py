@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import json
 
-from daybook.domain.errors import PollOvertakenError
+from daybook.domain.errors import ConcurrentPollError
 from daybook.domain.event import Decider
 from daybook.domain.jobs.job import Job
-from daybook.domain.upstreams.commands import FailPoll, TakeInPage
+from daybook.domain.upstreams.commands import FailPoll, ImportPage
 from daybook.domain.upstreams.record import UPSTREAM_RECORD, Found, record_uuid
 from daybook.domain.upstreams.upstream import MARKS_MAX, UPSTREAM, Overlap, Poll, Upstream, begin
 from tests.support.upstreams import JOB, NO_OVERLAP, NOON, STREAM, IntakeDesk, found
@@ -123,7 +123,7 @@ def test_of_two_who_read_the_same_page_one_takes_it_in() -> None:
     desk = IntakeDesk()
     poll = desk.poll()
     commands = [
-        TakeInPage(
+        ImportPage(
             stream=STREAM,
             version=0,
             poll=poll,
@@ -135,7 +135,7 @@ def test_of_two_who_read_the_same_page_one_takes_it_in() -> None:
         )
     ] * 2
     commands[0].decide(desk)
-    with pytest.raises(PollOvertakenError):
+    with pytest.raises(ConcurrentPollError):
         commands[1].decide(desk)
     assert len(desk.jobs()) == 1
 

@@ -14,7 +14,7 @@ from daybook.domain.event import Event
 from daybook.domain.orders.order import Order
 from daybook.eventlog.codec import FollowedEvent
 from daybook.eventlog.errors import CursorAheadError
-from daybook.eventlog.notifier import Wakeups
+from daybook.eventlog.notifier import Notifier
 from daybook.eventlog.postgres.connections import follower_conninfo, owner_conninfo
 from daybook.eventlog.reading import follower as follower_module
 from daybook.eventlog.reading.follower import PAUSE_SECONDS, READ_EVENTS_OF_TOPICS, Cursor, Follower
@@ -34,7 +34,7 @@ class Seen:
 
     name = "seen"
     kinds: tuple[type[Event], ...] | None = None
-    looks_inside = True
+    needs_payload = True
     pause_seconds = PAUSE_SECONDS
 
     def __init__(self) -> None:
@@ -62,11 +62,11 @@ def seen_database(own_database: str) -> str:
 
 
 @asynccontextmanager
-async def following(conninfo: str, *followers: Follower) -> AsyncIterator[Wakeups]:
-    async with Wakeups(conninfo) as wakeups:
-        tasks = [asyncio.create_task(follower.run(wakeups)) for follower in followers]
+async def following(conninfo: str, *followers: Follower) -> AsyncIterator[Notifier]:
+    async with Notifier(conninfo) as notifier:
+        tasks = [asyncio.create_task(follower.run(notifier)) for follower in followers]
         try:
-            yield wakeups
+            yield notifier
         finally:
             for task in tasks:
                 task.cancel()
@@ -155,7 +155,7 @@ async def test_a_follower_in_another_process_is_woken_by_notify_and_not_by_its_p
     seen_database: str,
 ) -> None:
     follower = Follower(seen_database, Seen(), MAPPER)
-    async with following(seen_database, follower), Wakeups(seen_database) as elsewhere:
+    async with following(seen_database, follower), Notifier(seen_database) as elsewhere:
         await asyncio.sleep(0.5)
         await write_orders(seen_database, 1)
         began = asyncio.get_running_loop().time()
@@ -173,13 +173,13 @@ async def test_a_follower_sleeps_through_what_is_not_its_business(
 ) -> None:
     monkeypatch.setattr(follower_module, "POLL_SECONDS", FOR_EVER_SECONDS)
     follower = Follower(seen_database, SeenOrders(), MAPPER)
-    async with following(seen_database, follower) as wakeups:
+    async with following(seen_database, follower) as notifier:
         await asyncio.sleep(0.5)
         await write_orders(seen_database, 1)
-        wakeups.announce(1, frozenset({"job"}))
+        notifier.announce(1, frozenset({"job"}))
         await asyncio.sleep(0.3)
         assert all_seen(seen_database, 0)
-        wakeups.announce(1, frozenset({"job", "order"}))
+        notifier.announce(1, frozenset({"job", "order"}))
         await eventually(lambda: all_seen(seen_database, 1))
 
 
@@ -228,11 +228,11 @@ async def test_what_rings_while_a_follower_waits_for_a_writer_is_heard_afterward
     owner = owner_conninfo(seen_database)
     with psycopg.connect(owner) as first, psycopg.connect(owner) as second:
         first.execute(APPEND_ONE)
-        async with following(seen_database, follower) as wakeups:
+        async with following(seen_database, follower) as notifier:
             await asyncio.sleep(0.5)
             second.execute(APPEND_ONE)
             second.commit()
-            wakeups.announce(2, frozenset({"order"}))
+            notifier.announce(2, frozenset({"order"}))
             await asyncio.sleep(0.1)
             first.commit()
             await eventually(lambda: all_seen(seen_database, 2))
@@ -349,7 +349,7 @@ async def test_who_does_not_look_inside_is_told_only_what_happened_to_what(
     told: list[FollowedEvent] = []
 
     class Passer(Seen):
-        looks_inside = False
+        needs_payload = False
 
         async def apply(
             self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]

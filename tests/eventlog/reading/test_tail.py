@@ -18,7 +18,7 @@ from daybook.domain.deciders import DECIDERS
 from daybook.domain.orders.order import Order, OrderKind
 from daybook.eventlog.codec import RecordedEvent
 from daybook.eventlog.errors import UnavailableError
-from daybook.eventlog.notifier import Wakeups
+from daybook.eventlog.notifier import Notifier
 from daybook.eventlog.postgres.connections import reader_conninfo, writer_conninfo
 from daybook.eventlog.reading.epochs import Place
 from daybook.eventlog.reading.subscription import Subscription, SubscriptionEndedError
@@ -45,15 +45,15 @@ async def open_tail(conninfo: str) -> AsyncIterator[tuple[Tail, Kitchen]]:
     """A tail with a connection that has a name, and a kitchen that wakes it."""
     named = make_conninfo(conninfo, application_name="tail")
     async with (
-        Wakeups(conninfo) as wakeups,
+        Notifier(conninfo) as notifier,
         AsyncConnectionPool(
             reader_conninfo(conninfo), kwargs={"autocommit": True}, open=False, max_size=4
         ) as readers,
         Tail(
-            named, mapper=MAPPER, kinds=KINDS, render=render, wakeups=wakeups, readers=readers
+            named, mapper=MAPPER, kinds=KINDS, render=render, notifier=notifier, readers=readers
         ) as tail,
         Committer(
-            conninfo, tables=LIVE_TABLES, mapper=MAPPER, lanes=2, on_commit=wakeups.announce
+            conninfo, tables=LIVE_TABLES, mapper=MAPPER, lanes=2, on_commit=notifier.announce
         ) as committer,
     ):
         yield tail, Kitchen(committer)

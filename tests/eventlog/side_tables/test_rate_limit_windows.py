@@ -23,12 +23,12 @@ from daybook.eventlog.postgres.connections import (
 )
 from daybook.eventlog.side_tables.rate_limit_windows import (
     FORGET_ADMISSIONS,
-    Asked,
     Limit,
-    Standing,
-    admit,
-    forget_admissions,
+    LimitRequest,
+    LimitState,
+    delete_expired,
     give_back,
+    try_acquire,
 )
 from tests.support.committer import rows
 from tests.support.running.processes import ROOT, environment
@@ -73,17 +73,17 @@ asyncio.run(main())
 """
 
 
-def asked(phone: str = "ada", address: str = "door") -> list[Asked]:
-    return [Asked(PHONE, phone), Asked(ADDRESS, address)]
+def asked(phone: str = "ada", address: str = "door") -> list[LimitRequest]:
+    return [LimitRequest(PHONE, phone), LimitRequest(ADDRESS, address)]
 
 
-def is_admitted(standings: Sequence[Standing]) -> bool:
+def is_admitted(standings: Sequence[LimitState]) -> bool:
     (told,) = {one.is_admitted for one in standings}
     return told
 
 
 async def ask(connection: AsyncConnection[TupleRow], phone: str, address: str = "door") -> bool:
-    return is_admitted(await admit(connection, asked(phone, address)))
+    return is_admitted(await try_acquire(connection, asked(phone, address)))
 
 
 async def test_as_many_as_the_limit_says_are_let_in_and_not_one_more(database: str) -> None:
@@ -132,7 +132,7 @@ async def test_the_wait_that_is_told_is_the_wait_that_it_takes(database: str) ->
         for _ in range(3):
             await ask(connection, "ada")
             rows(database, GROW_OLDER, {"seconds": 600})
-        refused = await admit(connection, asked("ada"))
+        refused = await try_acquire(connection, asked("ada"))
         (phone,) = (one for one in refused if not one.has_room)
         assert (phone.name, phone.remaining) == ("per-phone", 0)
         assert 1790 < phone.seconds <= 1800
@@ -147,14 +147,16 @@ async def test_attempts_at_one_command_count_once(database: str) -> None:
     async with await connect(noting_conninfo(database)) as connection:
         first, *others = [uuid7() for _ in range(4)]
         for _ in range(5):
-            assert is_admitted(await admit(connection, asked(), first))
-        assert [is_admitted(await admit(connection, asked(), one)) for one in others] == [
+            assert is_admitted(await try_acquire(connection, asked(), first))
+        assert [is_admitted(await try_acquire(connection, asked(), one)) for one in others] == [
             True,
             True,
             False,
         ]
         # Sent again, it is still one of the three that there may be.
-        (phone, _) = sorted(await admit(connection, asked(), first), key=lambda one: -len(one.name))
+        (phone, _) = sorted(
+            await try_acquire(connection, asked(), first), key=lambda one: -len(one.name)
+        )
         assert is_admitted([phone])
 
 
@@ -162,9 +164,9 @@ async def test_an_attempt_counts_from_its_latest_on(database: str) -> None:
     # I-31: its effect is as late as the last attempt.
     async with await connect(noting_conninfo(database)) as connection:
         command = uuid7()
-        assert is_admitted(await admit(connection, asked(), command))
+        assert is_admitted(await try_acquire(connection, asked(), command))
         rows(database, GROW_OLDER, {"seconds": 3000})
-        assert is_admitted(await admit(connection, asked(), command))
+        assert is_admitted(await try_acquire(connection, asked(), command))
         rows(database, GROW_OLDER, {"seconds": 3000})
         told = [await ask(connection, "ada") for _ in range(3)]
     assert told == [True, True, False]
@@ -174,7 +176,7 @@ async def test_what_is_given_back_is_there_again(database: str) -> None:
     async with await connect(noting_conninfo(database)) as connection:
         for _ in range(5):
             command = uuid7()
-            told = await admit(connection, asked(), command)
+            told = await try_acquire(connection, asked(), command)
             assert is_admitted(told)
             await give_back(connection, asked(), command_id=command, noted_at=told[0].noted_at)
         assert {count for _, _, count in rows(database, TIMES)} == {0}
@@ -188,7 +190,7 @@ async def test_an_attempt_that_is_given_back_leaves_its_twin(database: str) -> N
     async with await connect(noting_conninfo(database)) as connection:
         command = uuid7()
         for turn in (0, 1):
-            twins = [await admit(connection, asked(str(turn)), command) for _ in range(2)]
+            twins = [await try_acquire(connection, asked(str(turn)), command) for _ in range(2)]
             noted_at = twins[turn][0].noted_at
             await give_back(connection, asked(str(turn)), command_id=command, noted_at=noted_at)
             assert ("per-phone", str(turn), 1) in rows(database, TIMES)
@@ -201,7 +203,7 @@ async def test_an_instance_of_an_earlier_version_counts_along(database: str) -> 
     async with await connect(noting_conninfo(database)) as connection:
         command = uuid7()
         assert rows(database, earlier) == [(True,)]
-        told = await admit(connection, asked(), command)
+        told = await try_acquire(connection, asked(), command)
         assert rows(database, earlier) == [(True,)]
         assert not await ask(connection, "ada")
         await give_back(connection, asked(), command_id=command, noted_at=told[0].noted_at)
@@ -215,8 +217,8 @@ async def test_rows_from_before_belong_to_no_command(database: str) -> None:
             await ask(connection, "ada")
         rows(database, "UPDATE admissions SET commands = '{}'")
         command = uuid7()
-        assert is_admitted(await admit(connection, asked(), command))
-        assert is_admitted(await admit(connection, asked(), command))
+        assert is_admitted(await try_acquire(connection, asked(), command))
+        assert is_admitted(await try_acquire(connection, asked(), command))
         assert not await ask(connection, "ada")
 
 
@@ -227,7 +229,7 @@ async def test_a_limit_that_was_lowered_counts_those_that_were_let_in_before(
         for _ in range(3):
             await ask(connection, "ada")
             rows(database, GROW_OLDER, {"seconds": 600})
-        (one,) = await admit(connection, [Asked(Limit("per-phone", 1, 3600), "ada")])
+        (one,) = await try_acquire(connection, [LimitRequest(Limit("per-phone", 1, 3600), "ada")])
 
     # The last of them came ten minutes ago.
     assert not one.is_admitted
@@ -274,11 +276,11 @@ async def test_those_who_share_an_address_or_a_number_never_wait_for_each_other_
     async def press(number: int) -> None:
         for turn in range(60):
             one = asked(f"guest {(number + turn) % 3}", f"door {turn % 3}")
-            await admit(connections[number], one if turn % 2 else [*reversed(one)])
+            await try_acquire(connections[number], one if turn % 2 else [*reversed(one)])
             if turn % 7 == number % 7:
                 # One row alone, so that the test itself cannot be in a ring.
                 await connections[number].execute(EXPIRE, {"key": f"door {turn % 3}"})
-                await forget_admissions(connections[number], limit=2)
+                await delete_expired(connections[number], limit=2)
 
     # A deadlock raises, and so does a lock that is waited for longer than two seconds.
     await asyncio.gather(*(press(number) for number in range(8)))
@@ -293,7 +295,7 @@ class Model:
         self.now = 0.0
         self.times: dict[tuple[str, str], list[float]] = {}
 
-    def ask(self, asked: Sequence[Asked]) -> bool:
+    def ask(self, asked: Sequence[LimitRequest]) -> bool:
         recent = {
             (one.limit.name, one.key): [
                 time
@@ -336,8 +338,8 @@ async def compare(database: str, steps: Steps) -> None:
         for seconds, phone, address in steps:
             model.now += seconds
             rows(database, GROW_OLDER, {"seconds": seconds})
-            one = [Asked(PHONE, phone), Asked(small, address)]
-            assert is_admitted(await admit(connection, one)) == model.ask(one)
+            one = [LimitRequest(PHONE, phone), LimitRequest(small, address)]
+            assert is_admitted(await try_acquire(connection, one)) == model.ask(one)
     rows(database, "DELETE FROM admissions")
 
 
@@ -349,13 +351,13 @@ async def test_what_no_limit_looks_at_any_more_is_forgotten_and_nothing_else(
         await ask(connection, "ada")
         rows(database, GROW_OLDER, {"seconds": 3599})
         await ask(connection, "bob", "another door")
-        while await forget_admissions(connection, limit=500):
+        while await delete_expired(connection, limit=500):
             pass
         assert {key for _, key, _ in rows(database, TIMES)} >= {"ada", "bob", "another door"}
         assert "door" not in {key for _, key, _ in rows(database, TIMES)}
 
         rows(database, GROW_OLDER, {"seconds": 7200})
-        while await forget_admissions(connection, limit=500):
+        while await delete_expired(connection, limit=500):
             pass
         assert rows(database, TIMES) == []
 
@@ -365,7 +367,7 @@ async def test_what_somebody_holds_is_not_waited_for(database: str) -> None:
     with psycopg.connect(owner_conninfo(database)) as holder:
         holder.execute("SELECT FROM admissions WHERE key = 'k1' FOR UPDATE")
         async with await connect(reader_conninfo(database)) as connection:
-            assert await asyncio.wait_for(forget_admissions(connection, limit=10), 1) == 1
+            assert await asyncio.wait_for(delete_expired(connection, limit=10), 1) == 1
 
     assert [key for _, key, _ in rows(database, TIMES)] == ["k1"]
 

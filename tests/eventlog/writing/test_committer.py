@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
-from daybook.domain.command import Desk, Reads, Together
+from daybook.domain.command import AllOrNothing, Needs, UnitOfWork
 from daybook.domain.errors import BotBusyError, ClaimLostError, NotFoundError, Refusal
 from daybook.domain.event import Decider, Event
 from daybook.domain.orders.bot import Bot
@@ -136,15 +136,15 @@ async def test_one_kinds_id_given_for_anothers_is_unknown(database: str) -> None
 class _RecordThenRefuse:
     """A command that takes a ready order, records an event, and only then finds a reason."""
 
-    reads = Reads(ready=ORDER, ready_count=1)
+    reads = Needs(ready=ORDER, ready_count=1)
 
     def __init__(self, reason: Exception) -> None:
         self._reason = reason
 
-    def decide(self, desk: Desk) -> None:
-        order = desk.take_ready(ORDER)
+    def decide(self, work: UnitOfWork) -> None:
+        order = work.pick_one(ORDER)
         assert order is not None
-        desk.record(ORDER, order.id, Order.Deleted(at=desk.now))
+        work.record(ORDER, order.id, Order.Deleted(at=work.now))
         raise self._reason
 
 
@@ -242,13 +242,13 @@ class _Unheard(Event, frozen=True, kw_only=True):
 class _RecordUnregistered:
     """A defect that shows only when the batch is being written."""
 
-    reads = Reads()
+    reads = Needs()
 
-    def decide(self, desk: Desk) -> None:
+    def decide(self, work: UnitOfWork) -> None:
         unregistered = Decider[Any](
             name="order", state=Order, events=(), evolve=_pretend, finished=lambda _order: True
         )
-        desk.record(unregistered, uuid7(), _Unheard(at=desk.now))
+        work.record(unregistered, uuid7(), _Unheard(at=work.now))
 
 
 def _pretend(_state: Any, event: Event) -> Order:
@@ -272,10 +272,10 @@ async def test_commands_that_belong_together_are_decided_all_or_nothing(database
     async with open_kitchen(database) as kitchen:
         bot = await kitchen.bot()
         orders = [CreateOrder(order_id=uuid7(), kind=OrderKind.NORMAL) for _ in range(3)]
-        created = (await kitchen.submit(Together(orders))).answer
+        created = (await kitchen.submit(AllOrNothing(orders))).answer
         claims = [ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=10) for _ in range(2)]
         with pytest.raises(BotBusyError):
-            await kitchen.submit(Together(claims))
+            await kitchen.submit(AllOrNothing(claims))
 
     assert [order.number for order in created] == [1, 2, 3]
     assert rows(database, "SELECT count(*) FROM log WHERE topic LIKE '%%claimed'") == [(0,)]

@@ -10,8 +10,8 @@ from daybook.domain.errors import BotBusyError
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.commands import ClaimOrder, CreateOrder
 from daybook.domain.orders.order import OrderKind
-from daybook.eventlog.errors import KeyReusedError
-from daybook.eventlog.origin import Receipt, StoredAnswer
+from daybook.eventlog.errors import IdempotencyKeyReusedError
+from daybook.eventlog.origin import Receipt, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 from tests.support.committer import Kitchen, open_kitchen, origin, rows
 from tests.support.databases.tcp_proxy import Cut, proxy_to
@@ -19,10 +19,10 @@ from tests.support.databases.tcp_proxy import Cut, proxy_to
 pytestmark = pytest.mark.anyio
 
 
-def render(answer: Any) -> StoredAnswer:
+def render(answer: Any) -> StoredResponse:
     if isinstance(answer, Exception):
-        return StoredAnswer(409, str(answer).encode())
-    return StoredAnswer(201, str(answer.id).encode())
+        return StoredResponse(409, str(answer).encode())
+    return StoredResponse(201, str(answer.id).encode())
 
 
 def key(name: str, *, principal: str = "alice", fingerprint: bytes = b"body") -> IdempotencyKey:
@@ -72,7 +72,7 @@ async def test_a_key_used_for_another_request_is_refused_and_changes_nothing(
 ) -> None:
     async with open_kitchen(database) as kitchen:
         await order(kitchen, key("k"))
-        with pytest.raises(KeyReusedError):
+        with pytest.raises(IdempotencyKeyReusedError):
             await order(kitchen, key("k", fingerprint=b"other body"))
 
     assert orders_count(database) == 1

@@ -6,7 +6,7 @@ import time
 import pytest
 from uuid_utils.compat import uuid7
 
-from daybook.domain.command import Together
+from daybook.domain.command import AllOrNothing
 from daybook.domain.orders.commands import CreateOrder
 from daybook.domain.orders.order import Order, OrderKind
 from daybook.eventlog.errors import OutcomeUnknownError, UnavailableError
@@ -41,7 +41,9 @@ async def test_a_batch_of_several_parts_cut_at_commit_is_answered_as_if_it_had_h
 ) -> None:
     """Parts of it have left before the rest was packed: it is in the log as a whole or not."""
     count = 2 * PART_EVENTS + 1
-    many = Together([CreateOrder(order_id=uuid7(), kind=OrderKind.NORMAL) for _ in range(count)])
+    many = AllOrNothing(
+        [CreateOrder(order_id=uuid7(), kind=OrderKind.NORMAL) for _ in range(count)]
+    )
     async with proxy_to(database) as proxy, open_kitchen(proxy.conninfo) as kitchen:
         await kitchen.order()
         proxy.cut = cut

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from uuid_utils.compat import uuid7
 
-from daybook.domain.command import Desk, Haste, Reads, Together
+from daybook.domain.command import AllOrNothing, CommandPriority, Needs, UnitOfWork
 from daybook.domain.orders.commands import ClaimOrder, CreateOrder
 from daybook.domain.orders.order import Order, OrderKind
 from daybook.eventlog.writing.committer import ADDED_WEIGHT_MAX
@@ -46,11 +46,11 @@ class Afterwards(Struct, frozen=True):
     command: CreateOrder
 
     @property
-    def reads(self) -> Reads:
-        return replace(self.command.reads, haste=Haste.LAST)
+    def reads(self) -> Needs:
+        return replace(self.command.reads, haste=CommandPriority.LAST)
 
-    def decide(self, desk: Desk) -> Order:
-        return self.command.decide(desk)
+    def decide(self, work: UnitOfWork) -> Order:
+        return self.command.decide(work)
 
 
 async def test_while_others_wait_little_is_added_to_what_they_wait_for(database: str) -> None:
@@ -76,7 +76,7 @@ async def test_what_is_large_and_can_wait_is_not_passed_by_for_ever(database: st
 
         asking = [asyncio.create_task(ask_again_and_again(kitchen, bot.id)) for bot in bots]
         await asyncio.sleep(0.05)
-        large = Together([create() for _ in range(600)])
+        large = AllOrNothing([create() for _ in range(600)])
         receipt = await kitchen.committer.submit(large, origin())
         is_over.set()
         await asyncio.gather(*asking, return_exceptions=True)

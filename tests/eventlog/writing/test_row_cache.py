@@ -16,7 +16,7 @@ from daybook.domain.jobs.manage import CancelJob
 from daybook.domain.jobs.work import ExpireLease, FinishJobs, Outcome
 from daybook.eventlog.postgres.connection_caches import drop_caches
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
-from daybook.eventlog.writing.row_cache import Memory
+from daybook.eventlog.writing.row_cache import RowCache
 from daybook.projections.jobs.jobs import REMEMBERED_BYTES_MAX, LiveJobs
 from tests.support.committer import rows
 from tests.support.jobs import Workshop, open_workshop, raw
@@ -196,7 +196,7 @@ async def test_what_was_committed_on_an_earlier_connection_is_not_remembered(
     async with open_workshop(database) as workshop:
         await workshop.job()
         claimed = await workshop.claim()
-    memory = Memory(LiveJobs())
+    memory = RowCache(LiveJobs())
     life = memory.life
     drop_caches()
     memory.note([Left(job) for job in claimed], life)
@@ -232,7 +232,7 @@ async def test_large_payloads_and_lanes_are_not_remembered(database: str) -> Non
 
 
 async def test_of_more_than_can_be_remembered_the_oldest_are_forgotten(database: str) -> None:
-    memory = Memory(LiveJobs(), count_max=3)
+    memory = RowCache(LiveJobs(), count_max=3)
     async with open_workshop(database) as workshop:
         await workshop.jobs(5)
         claimed = await workshop.claim(5)

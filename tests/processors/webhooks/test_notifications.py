@@ -15,7 +15,7 @@ from uuid_utils.compat import uuid7
 from daybook.api.runtime.guest_encryption import GuestDetails
 from daybook.api.runtime.service import Service
 from daybook.domain.jobs.job import Backoff
-from daybook.domain.tickets.commands import CallNext, Join, Served
+from daybook.domain.tickets.commands import CallNext, JoinLine, TicketResult
 from daybook.domain.tickets.ticket import Guest, Ticket
 from daybook.processors.webhooks.deliveries import Deliveries
 from daybook.processors.webhooks.notifications import Notifications
@@ -36,7 +36,7 @@ ADA = GuestDetails(name="Ada Lovelace", mobile_number="+491701234567")
 @asynccontextmanager
 async def notifying(database: str, inbox: Inbox) -> AsyncIterator[Service]:
     async def open_guests(sealed: Sequence[tuple[UUID, str]]) -> Sequence[GuestDetails | None]:
-        return await service.guests.open_each(sealed)
+        return await service.guests.decrypt_each(sealed)
 
     webhook = Webhook(inbox.url, SECRETS, outbound=NEARBY, seconds_max=2)
     deliveries = Deliveries(webhook, open_guests, SOON)
@@ -55,7 +55,7 @@ async def join(service: Service) -> Ticket:
     restaurant = await counter.open()
     sealed = await service.guests.seal(restaurant.id, ADA)
     guest = Guest(subject_id=sealed.subject_id, sealed=sealed.sealed, pseudonym=sealed.pseudonym)
-    command = Join(slug=SLUG, ticket_id=uuid7(), guest=guest, party_size=2)
+    command = JoinLine(slug=SLUG, ticket_id=uuid7(), guest=guest, party_size=2)
     ticket: Ticket = await counter.do(command)
     return ticket
 
@@ -156,5 +156,5 @@ async def test_nobody_there_to_be_told_holds_nobody_up(database: str) -> None:
     async with notifying(database, gone) as service:
         await join(service)
         receipt = await service.committer.submit(CallNext(slug=SLUG), origin())
-        assert isinstance(receipt.answer, Served)
+        assert isinstance(receipt.answer, TicketResult)
         await eventually(lambda: "job.failed" in topics_of_jobs(database), 8)

@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from daybook.domain.command import Command, Together
+from daybook.domain.command import AllOrNothing, Command
 from daybook.domain.jobs.create import CreateJobs
 from daybook.domain.jobs.job import Job, UniqueScope
 from daybook.domain.jobs.manage import CancelJob, RetryJob
@@ -144,7 +144,7 @@ async def test_what_begins_and_ends_in_one_batch_is_there_once(database: str) ->
             CancelJob(keyed.id),
             CreateJobs([new_job(**KEYED)]),
         ]
-        await workshop.submit(Together(commands))
+        await workshop.submit(AllOrNothing(commands))
 
     assert numbers(database) == [2]
 

@@ -18,7 +18,7 @@ from daybook.domain.jobs.manage import CancelJob, RetryJob
 from daybook.domain.jobs.work import Outcome
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.projections.by_id import one_job
-from daybook.projections.jobs.job_filter import JobFilter, Place
+from daybook.projections.jobs.job_filter import JobCursor, JobFilter
 from daybook.projections.jobs.job_list import read_jobs
 from daybook.projections.page_cursor import BadCursorError
 from tests.support.jobs import Workshop, new_job, open_workshop
@@ -223,7 +223,7 @@ def forged(text: bytes) -> str:
     return urlsafe_b64encode(text + b"123456").decode()
 
 
-GOOD = Place.beginning(JobFilter()).cursor()
+GOOD = JobCursor.beginning(JobFilter()).cursor()
 
 
 @pytest.mark.parametrize(
@@ -239,8 +239,8 @@ GOOD = Place.beginning(JobFilter()).cursor()
         forged(b'["","PENDING",5]'),
         forged(b"{}"),
         "A" * 100_000,
-        Place("", JobStatus.DEAD, 5).cursor(),
-        Place.beginning(JobFilter(status=JobStatus.DEAD)).cursor(),
+        JobCursor("", JobStatus.DEAD, 5).cursor(),
+        JobCursor.beginning(JobFilter(status=JobStatus.DEAD)).cursor(),
     ],
 )
 async def test_a_cursor_that_this_list_did_not_give_out_is_refused(
@@ -275,7 +275,7 @@ async def test_a_cursor_cannot_lead_into_a_section_that_its_list_does_not_have(
     database: str,
 ) -> None:
     wanted = JobFilter(status=JobStatus.DEAD)
-    astray = Place(wanted.mark, JobStatus.PENDING, 5).cursor()
+    astray = JobCursor(wanted.mark, JobStatus.PENDING, 5).cursor()
     async with open_reader(database) as reader:
         with pytest.raises(BadCursorError):
             await read_jobs(reader, wanted, limit=1, cursor=astray)

@@ -7,7 +7,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.job import JobStatus
-from daybook.projections.jobs.job_filter import JobFilter, Place
+from daybook.projections.jobs.job_filter import JobCursor, JobFilter
 from daybook.projections.jobs.job_list_sql import OF_SOURCES, OF_SUBJECT
 from daybook.projections.snapshot import PLAN_BY_INDEX
 from tests.projections.jobs.test_job_list import open_reader
@@ -56,7 +56,7 @@ async def assert_walks(reader: Reader, wanted: JobFilter) -> None:
         "type": wanted.type,
         "subject": wanted.subject,
         "status": wanted.status.value,
-        "number": Place.beginning(wanted).number,
+        "number": JobCursor.beginning(wanted).number,
         "limit": 11,
     }
     explain = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}"

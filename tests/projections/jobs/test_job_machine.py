@@ -24,18 +24,18 @@ from uuid_utils.compat import uuid7
 from daybook.domain.command import Command
 from daybook.domain.errors import Refusal
 from daybook.domain.event import Decider, Event, S
-from daybook.domain.jobs.create import CreateJobs, Enqueued
+from daybook.domain.jobs.create import CreatedJob, CreateJobs
 from daybook.domain.jobs.job import Job, JobStatus, UniqueScope
 from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
-from daybook.domain.jobs.queue import QUEUE, Lanes, queue_id
+from daybook.domain.jobs.queue import QUEUE, DeadJobPolicy, queue_id
 from daybook.domain.jobs.work import (
     ClaimJobs,
     ExpireLease,
     FinishJobs,
+    JobOutcome,
+    JobResult,
+    JobSelector,
     Outcome,
-    Result,
-    Selector,
-    Settled,
 )
 from tests.conftest import empty
 from tests.support.committer import Kitchen, fold_of_the_log, live_rows, open_kitchen, rows
@@ -79,18 +79,18 @@ class PlainWorkshop:
         state = self.states.get(aggregate_id)
         return state if isinstance(state, decider.state) else None
 
-    def tied_count(self, decider: Decider[Any], to: UUID) -> int:
+    def count_related(self, decider: Decider[Any], to: UUID) -> int:
         raise NotImplementedError
 
     def every(self, decider: Decider[S]) -> Sequence[S]:
         raise NotImplementedError
 
-    def take_ready(self, decider: Decider[S], among: Hashable = None) -> S | None:
-        taken = self.take_all_ready(decider, among, limit=1)
+    def pick_one(self, decider: Decider[S], among: Hashable = None) -> S | None:
+        taken = self.pick(decider, among, limit=1)
         return taken[0] if taken else None
 
-    def take_all_ready(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
-        assert isinstance(among, Selector)
+    def pick(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
+        assert isinstance(among, JobSelector)
         ready: list[Any] = [one for one in self.states.values() if self._is_ready(one, among)]
         ready.sort(key=lambda job: (job.priority, job.number))
         assert all(isinstance(one, decider.state) for one in ready)
@@ -120,7 +120,7 @@ class PlainWorkshop:
         ]
         return job.partition is None or min(lane, key=self.places.__getitem__) == job.id
 
-    def _is_ready(self, state: Any, among: Selector) -> bool:
+    def _is_ready(self, state: Any, among: JobSelector) -> bool:
         if not isinstance(state, Job) or state.status is not JobStatus.PENDING:
             return False
         queue = self.get(QUEUE, queue_id(state.queue))
@@ -200,7 +200,7 @@ class WorkshopMachine(RuleBasedStateMachine):
         self, queues: set[str], types: set[str] | None, limit: int, partition: str | None
     ) -> Any:
         of_types = None if types is None else tuple(sorted(types))
-        selector = Selector(tuple(sorted(queues)), of_types, partition)
+        selector = JobSelector(tuple(sorted(queues)), of_types, partition)
         command = ClaimJobs(
             selector=selector, worker="w", limit=limit, claim_id=uuid7(), lease_seconds=0
         )
@@ -219,7 +219,7 @@ class WorkshopMachine(RuleBasedStateMachine):
         job_id, claim_id = claim
         is_followed = follow_up and outcome is Outcome.DONE
         then = (new_job("", "print", partition=partition),) if is_followed else ()
-        result = Result(
+        result = JobResult(
             job_id=job_id,
             claim_id=claim_id,
             outcome=outcome,
@@ -247,8 +247,8 @@ class WorkshopMachine(RuleBasedStateMachine):
     def somebody_pauses(self, queue: str, paused: bool) -> None:
         self.attempt(ConfigureQueue(name=queue, paused=paused))
 
-    @rule(queue=st.sampled_from(QUEUES), lanes=st.sampled_from(Lanes))
-    def somebody_says_what_dead_jobs_mean_to_lanes(self, queue: str, lanes: Lanes) -> None:
+    @rule(queue=st.sampled_from(QUEUES), lanes=st.sampled_from(DeadJobPolicy))
+    def somebody_says_what_dead_jobs_mean_to_lanes(self, queue: str, lanes: DeadJobPolicy) -> None:
         self.attempt(ConfigureQueue(name=queue, lanes=lanes))
 
     @invariant()
@@ -275,9 +275,9 @@ def _essence(answer: Any) -> Any:
     match answer:
         case list():
             return [_essence(one) for one in answer]
-        case Enqueued():
+        case CreatedJob():
             return answer.is_new, _essence(answer.job)
-        case Settled():
+        case JobOutcome():
             return answer.job_id, _essence(answer.answer)
         case Job() as job:
             counts = (job.attempts, job.failures, job.crashes, job.interruptions, job.life)

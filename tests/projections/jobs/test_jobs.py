@@ -12,7 +12,7 @@ from daybook.domain.jobs.create import RESTARTED_BECAUSE, NewJob
 from daybook.domain.jobs.job import Job, JobStatus, OnDead, UniqueScope
 from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
 from daybook.domain.jobs.queue import Limits, Rate
-from daybook.domain.jobs.work import FinishJobs, Outcome, Selector
+from daybook.domain.jobs.work import FinishJobs, JobSelector, Outcome
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.projections.jobs.claim_sql import COLUMNS, find_ready
 from daybook.projections.jobs.jobs import LiveJobs
@@ -265,7 +265,7 @@ async def test_a_paused_queue_gives_nothing_until_it_is_resumed(database: str) -
 
 
 async def test_nobody_is_woken_for_a_queue_that_gives_nothing(database: str) -> None:
-    wanted = [Selector(("email",)), Selector(("email",), ("send",), "lane")]
+    wanted = [JobSelector(("email",)), JobSelector(("email",), ("send",), "lane")]
     async with open_workshop(database) as workshop:
         await workshop.enqueue(new_job(), new_job(partition="lane"))
         settings: list[tuple[dict[str, Any], int]] = [

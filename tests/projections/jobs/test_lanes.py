@@ -11,12 +11,12 @@ import pytest
 from uuid_utils.compat import uuid7
 
 import daybook
-from daybook.domain.command import Command, Together
+from daybook.domain.command import AllOrNothing, Command
 from daybook.domain.jobs.create import CreateJobs
 from daybook.domain.jobs.job import Job, JobStatus
 from daybook.domain.jobs.manage import CancelJob, ConfigureQueue, RetryJob
-from daybook.domain.jobs.queue import Lanes
-from daybook.domain.jobs.work import ClaimJobs, FinishJobs, Outcome, Selector
+from daybook.domain.jobs.queue import DeadJobPolicy
+from daybook.domain.jobs.work import ClaimJobs, FinishJobs, JobSelector, Outcome
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.projections import migrations
 from daybook.projections.doctor.doctor import examine
@@ -49,14 +49,14 @@ async def assert_lanes_are_what_the_log_says(conninfo: str) -> None:
 
 
 async def claim_lane(workshop: Workshop, partition: str) -> list[Job]:
-    selector = Selector((QUEUE,), partition=partition)
+    selector = JobSelector((QUEUE,), partition=partition)
     command = ClaimJobs(selector=selector, worker="test", limit=5, claim_id=uuid7())
     claimed: list[Job] = (await workshop.submit(command)).answer
     return claimed
 
 
 async def skip_dead_jobs(workshop: Workshop) -> None:
-    await workshop.submit(ConfigureQueue(name=QUEUE, lanes=Lanes.SKIP))
+    await workshop.submit(ConfigureQueue(name=QUEUE, lanes=DeadJobPolicy.SKIP))
 
 
 async def test_one_of_a_lane_is_in_flight_and_the_next_follows_it(database: str) -> None:
@@ -159,7 +159,7 @@ async def test_a_job_that_leaves_its_lane_and_comes_back_in_one_transaction_come
             FinishJobs(results=[failed], jitter=1),
             RetryJob(first.id),
         ]
-        await workshop.submit(Together(both))
+        await workshop.submit(AllOrNothing(both))
         await assert_lanes_are_what_the_log_says(database)
         for expected in (second, third, first):
             (head,) = await workshop.claim(5)

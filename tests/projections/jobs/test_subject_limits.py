@@ -16,7 +16,7 @@ from daybook.domain.jobs.create import NewJob
 from daybook.domain.jobs.job import Job
 from daybook.domain.jobs.manage import CancelJob, ConfigureQueue
 from daybook.domain.jobs.queue import Limits, Rate
-from daybook.domain.jobs.work import ClaimJobs, Selector
+from daybook.domain.jobs.work import ClaimJobs, JobSelector
 from daybook.eventlog.postgres.connections import writer_conninfo
 from daybook.projections.jobs.limited_claim_sql import PICK_LIMITED
 from tests.conftest import empty
@@ -177,7 +177,7 @@ class Put(Struct, frozen=True):
 
 
 class Take(Struct, frozen=True):
-    selectors: tuple[Selector, ...]
+    selectors: tuple[JobSelector, ...]
     limit: int
 
 
@@ -208,7 +208,7 @@ PUTS = st.builds(
     st.sampled_from((1, 2, 40, 40)),
 )
 SELECTORS = st.builds(
-    Selector,
+    JobSelector,
     st.sampled_from((("email",), ("print",), QUEUES)),
     st.none() | st.sampled_from((("send",), ("check",), TYPES)),
     st.sampled_from((None, None, None, "left")),
@@ -265,7 +265,7 @@ class PlainQueues:
             return False
         return subject is None or self.has_room(queue, subject, of_subject)
 
-    def take(self, among: Selector, limit: int) -> list[int]:
+    def take(self, among: JobSelector, limit: int) -> list[int]:
         ready = [
             job
             for job in sorted(self.jobs, key=lambda job: job.rank)
@@ -368,7 +368,7 @@ async def play(
         for subject, count in (("b", 40), ("c", 40), ("a", 2), ("d", 1), (None, 2))
         for is_delayed in (False, True)
     ],
-    story=[Take((Selector(("email",)),), limit) for limit in (1, 1, 3, 1, 10)],
+    story=[Take((JobSelector(("email",)),), limit) for limit in (1, 1, 3, 1, 10)],
 )
 def test_claims_take_the_jobs_that_a_look_at_all_of_them_would(
     server: str,

@@ -12,15 +12,15 @@ from uuid_utils.compat import uuid7
 from daybook.domain.errors import LaneFullError, Refusal
 from daybook.domain.jobs.create import NewJob
 from daybook.domain.jobs.manage import ConfigureQueue
-from daybook.domain.jobs.queue import Lanes
+from daybook.domain.jobs.queue import DeadJobPolicy
 from daybook.domain.messages.commands import (
+    Backlog,
     CancelOperation,
-    CarryOut,
+    ExecuteOperation,
     FailOperation,
     Push,
-    Queued,
+    PushDeferred,
     RetryOperation,
-    Standing,
 )
 from daybook.domain.messages.message import MESSAGE_TYPE, message_key
 from daybook.domain.messages.operation import Operation
@@ -42,7 +42,7 @@ from tests.support.running.processes import daybook
 pytestmark = pytest.mark.anyio
 
 SKIPPING = "skipping"
-NOTHING_KNOWN = Standing()
+NOTHING_KNOWN = Backlog()
 
 
 def message(queue: str, partition: str) -> NewJob:
@@ -76,14 +76,14 @@ class Rush:
             for _ in range(self.chance.randrange(1, 4))
         ]
         is_busy = self.chance.random() < 0.5
-        command = Push(new=new, operation_id=uuid7(), is_busy=is_busy, standing=Standing())
+        command = Push(new=new, operation_id=uuid7(), is_busy=is_busy, standing=Backlog())
         answer = (await self.workshop.submit(command)).answer
-        if isinstance(answer, Queued):
+        if isinstance(answer, PushDeferred):
             self.operations.append(answer.operation)
 
     async def carry_out(self) -> None:
         one = self.chance.choice(self.operations)
-        await self.workshop.submit(CarryOut(operation_id=one.id, items=one.items))
+        await self.workshop.submit(ExecuteOperation(operation_id=one.id, items=one.items))
 
     async def fail(self) -> None:
         one = self.chance.choice(self.operations)
@@ -101,7 +101,7 @@ class Rush:
 
 async def rush(database: str) -> None:
     async with open_workshop(database) as workshop:
-        await workshop.submit(ConfigureQueue(name=SKIPPING, lanes=Lanes.SKIP))
+        await workshop.submit(ConfigureQueue(name=SKIPPING, lanes=DeadJobPolicy.SKIP))
         one = Rush(workshop)
         await one.push()
         while not one.operations:
@@ -144,11 +144,11 @@ async def test_what_has_ended_is_counted_by_the_minute(own_database: str) -> Non
     }
 
 
-async def accepted(workshop: Workshop, standing: Standing = NOTHING_KNOWN) -> Queued:
+async def accepted(workshop: Workshop, standing: Backlog = NOTHING_KNOWN) -> PushDeferred:
     new = [message("mail", "a")]
     command = Push(new=new, operation_id=uuid7(), is_busy=True, standing=standing)
     answer = (await workshop.submit(command)).answer
-    assert isinstance(answer, Queued)
+    assert isinstance(answer, PushDeferred)
     return answer
 
 
@@ -161,7 +161,7 @@ async def test_a_position_is_a_difference_of_numbers_and_the_wait_follows_from_t
         assert (first.position, first.wait_seconds) == (0, 1.0)
         for _ in range(3):
             await accepted(workshop)
-        standing = Standing(oldest=first.operation.number, per_second=50)
+        standing = Backlog(oldest=first.operation.number, per_second=50)
         fifth = await accepted(workshop, standing)
         assert (fifth.position, fifth.wait_seconds) == (4, 5 / 50)
 
@@ -176,7 +176,7 @@ async def test_a_lane_takes_no_more_than_its_depth_also_in_one_moment(database: 
                 new=new,
                 operation_id=uuid7(),
                 is_busy=True,
-                standing=Standing(),
+                standing=Backlog(),
                 lane_depth_max=5,
             )
 
@@ -196,7 +196,7 @@ async def test_ids_are_made_here_and_tell_the_time_while_the_log_tells_the_order
         for operation_id in (late, early):
             new = [message("mail", "a")]
             await workshop.submit(
-                Push(new=new, operation_id=operation_id, is_busy=True, standing=Standing())
+                Push(new=new, operation_id=operation_id, is_busy=True, standing=Backlog())
             )
     assert (late.version, late > early) == (7, True)
     places = rows(database, "SELECT operation_id FROM operation_lanes ORDER BY place")

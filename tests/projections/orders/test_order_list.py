@@ -22,13 +22,13 @@ from daybook.domain.orders.commands import (
     RestoreOrder,
 )
 from daybook.domain.orders.order import Order, OrderKind, OrderStatus
-from daybook.eventlog.notifier import Wakeups
+from daybook.eventlog.notifier import Notifier
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.eventlog.reading.follower import Follower
 from daybook.projections.by_id import one_bot, one_order
 from daybook.projections.orders.bots import all_bots
 from daybook.projections.orders.finished_orders import FinishedOrders
-from daybook.projections.orders.order_cursor import Place
+from daybook.projections.orders.order_cursor import OrderCursor
 from daybook.projections.orders.order_list import find_complete, read_orders
 from daybook.projections.page_cursor import BadCursorError
 from daybook.projections.snapshot import ListBehindError
@@ -183,34 +183,34 @@ async def cook_everything(kitchen: Kitchen, bots_count: int) -> None:
     await asyncio.gather(*(work() for _ in range(bots_count)))
 
 
-async def stopped(_follower: Follower, _wakeups: Wakeups) -> None:
+async def stopped(_follower: Follower, _notifier: Notifier) -> None:
     await asyncio.sleep(3600)
 
 
-async def behind(follower: Follower, _wakeups: Wakeups) -> None:
+async def behind(follower: Follower, _notifier: Notifier) -> None:
     """Never quite there: batches of seven, with pauses of any length."""
     while True:
         await follower.catch_up()
         await asyncio.sleep(random.uniform(0, 0.1))
 
 
-async def prompt(follower: Follower, wakeups: Wakeups) -> None:
-    await follower.run(wakeups)
+async def prompt(follower: Follower, notifier: Notifier) -> None:
+    await follower.run(notifier)
 
 
 @pytest.mark.parametrize("following", [stopped, behind, prompt])
 async def test_every_order_is_in_every_snapshot_once_while_bots_cook_and_the_read_model_follows(
-    database: str, following: Callable[[Follower, Wakeups], Any]
+    database: str, following: Callable[[Follower, Notifier], Any]
 ) -> None:  # S0-28
     async with (
-        Wakeups(database) as wakeups,
+        Notifier(database) as notifier,
         open_kitchen(database, lanes=2) as kitchen,
         read_model(database) as follower,
         open_reader(database) as reader,
     ):
         made = await asyncio.gather(*(kitchen.order() for _ in range(300)))
         every = sorted(order.number for order in made)
-        task = asyncio.create_task(following(follower, wakeups))
+        task = asyncio.create_task(following(follower, notifier))
         cooking = asyncio.create_task(cook_everything(kitchen, 8))
         snapshots = 0
         while not cooking.done() or snapshots < 20:
@@ -253,7 +253,7 @@ def forged(text: bytes) -> str:
     return urlsafe_b64encode(text + b"123456").decode()
 
 
-GOOD = Place(None, OrderStatus.PENDING, 1, 5).cursor()
+GOOD = OrderCursor(None, OrderStatus.PENDING, 1, 5).cursor()
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ GOOD = Place(None, OrderStatus.PENDING, 1, 5).cursor()
         forged(b"{}"),
         forged(b"\xff\xff"),
         "A" * 100_000,
-        Place(OrderStatus.DEAD, OrderStatus.DEAD, 0, 5).cursor(),
+        OrderCursor(OrderStatus.DEAD, OrderStatus.DEAD, 0, 5).cursor(),
     ],
 )
 async def test_a_cursor_that_this_list_did_not_give_out_is_refused(

@@ -9,7 +9,7 @@ from daybook.domain.command import Command
 from daybook.domain.errors import Refusal
 from daybook.domain.tickets.commands import (
     CancelTicket,
-    MissTicket,
+    MarkNoShow,
     ReturnTicket,
     SeatTicket,
     TransferTicket,
@@ -32,7 +32,7 @@ async def an_evening(counter: Counter, chance: random.Random) -> None:
     for ticket in chance.sample(tickets, k=60):
         deeds: list[Command[Any]] = [
             CancelTicket(slug=SLUG, ticket_id=ticket.id),
-            MissTicket(slug=SLUG, ticket_id=ticket.id),
+            MarkNoShow(slug=SLUG, ticket_id=ticket.id),
             SeatTicket(slug=SLUG, ticket_id=ticket.id),
             ReturnTicket(slug=SLUG, ticket_id=ticket.id),
             TransferTicket(slug=SLUG, ticket_id=ticket.id, to_slug=OTHER),

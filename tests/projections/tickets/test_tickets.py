@@ -8,7 +8,7 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.tickets.commands import (
     CancelTicket,
-    MissTicket,
+    MarkNoShow,
     ReturnTicket,
     SeatTicket,
     TransferTicket,
@@ -110,7 +110,7 @@ async def test_a_guest_who_did_not_show_up_returns_to_the_old_place(database: st
         first, _ = await counter.join(), await counter.join()
         await counter.call_next()
 
-        missed = await counter.do(MissTicket(slug=SLUG, ticket_id=first.id))
+        missed = await counter.do(MarkNoShow(slug=SLUG, ticket_id=first.id))
         assert missed.status is TicketStatus.NO_SHOW
         assert live_rows(database).get(first.id) is None
         await counter.do(ReturnTicket(slug=SLUG, ticket_id=first.id))

@@ -42,7 +42,7 @@ async def running(
     processors: Sequence[Processor] | None = None,
     callback_grace_seconds: float = GRACE_SECONDS,
 ) -> AsyncIterator[Kitchen]:
-    kitchen = processor.Kitchen(delay_seconds=delay_seconds)
+    kitchen = processor.OrderRules(delay_seconds=delay_seconds)
     service = Service(
         conninfo,
         kitchen=kitchen,
