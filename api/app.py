@@ -156,8 +156,10 @@ class App(Starlette):
         self.callback_keys = completion_callback.callback_keys(settings)
         self.cron_access = cron_trigger.cron_access(settings)
         self.queue_room = QueueDepthLimit(service.read, settings.queue_depth_max)
-        self.rate_limits = RateLimits(settings, service.guests, service.note)
-        self.authenticator.failed_keys = FailedKeys(settings, self.rate_limits, service.note)
+        self.rate_limits = RateLimits(settings, service.guests, service.write_unlogged)
+        self.authenticator.failed_keys = FailedKeys(
+            settings, self.rate_limits, service.write_unlogged
+        )
         self.traffic = RequestMetrics()
         self.gauges = Gauges(service, self.traffic)
         self._lookup = Lookup(routes)

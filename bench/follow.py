@@ -127,7 +127,7 @@ def _lag(conninfo: str, seconds: float) -> Round:
     async def one_round() -> Round:
         async with Notifier(conninfo) as notifier:
             committer = Committer(
-                conninfo, tables=LIVE_TABLES, mapper=MAPPER, on_commit=notifier.announce
+                conninfo, tables=LIVE_TABLES, mapper=MAPPER, on_commit=notifier.notify
             )
             lags: list[float] = []
             following = asyncio.create_task(_follow(conninfo, notifier, lags))

@@ -95,13 +95,13 @@ async def _deed(service: Service, name: str) -> Deed:
         pairs = [(one.subject_id, one.sealed) for one in sealed]
         return lambda _number: service.guests.decrypt_each(pairs)
     if name == BARE:
-        return lambda _number: service.note(_nothing)
+        return lambda _number: service.write_unlogged(_nothing)
     is_new = name == NEW
     return lambda number: service.guests.seal(RESTAURANT, _guest(number if is_new else 0))
 
 
 def _admission(service: Service, *, is_shared: bool) -> Deed:
-    limits = RateLimits(load(ROOMY, {}), service.guests, service.note)
+    limits = RateLimits(load(ROOMY, {}), service.guests, service.write_unlogged)
     # An address is let in a thousand times a minute: so many share each.
     return lambda number: limits.admit(
         RESTAURANT,

@@ -139,7 +139,7 @@ async def _revoked_after(admin: ApiKeyAdmin, key_cache: ApiKeyCache) -> float:
     await key_cache.refresh()
     caller = key_cache.caller(text.write().encode(), CLIENT.value)
     assert caller is not None
-    gone = asyncio.create_task(key_cache.gone(caller))
+    gone = asyncio.create_task(key_cache.wait_until_revoked(caller))
     await asyncio.sleep(0.01)
     await admin.submit(RevokeKey(name=text.name, reason="bench"))
     began = time.perf_counter()

@@ -102,7 +102,7 @@ async def _create(submit: Submit, partitions: Sequence[str | None]) -> None:
 async def _claim(submit: Submit) -> list[Job]:
     selector = JobSelector((QUEUE,), ("bench",))
     claim = ClaimJobs(selector=selector, worker="w", limit=AT_A_TIME, claim_id=uuid7())
-    answer: Any = (await submit(claim, origin())).answer
+    answer: Any = (await submit(claim, origin())).result
     jobs: list[Job] = answer
     return jobs
 

@@ -63,8 +63,8 @@ class RecordJump(Struct, frozen=True, kw_only=True, gc=False):
     """By the new clock."""
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((CLOCK, CLOCK_ID),))
+    def needs(self) -> Needs:
+        return Needs(lock=((CLOCK, CLOCK_ID),))
 
     def decide(self, work: UnitOfWork) -> Clock:
         # Others were recorded between the jump and this moment, some of them after it was noticed.

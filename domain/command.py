@@ -23,81 +23,81 @@ P = TypeVar("P")
 class CommandPriority(IntEnum):
     """Who goes first when there is more than can be done."""
 
-    URGENT = 0
+    HIGH = 0
     """What ends something, and whatever is not said to wait."""
 
-    PATIENT = 1
+    NORMAL = 1
     """What only begins something, and ends nothing."""
 
-    LAST = 2
+    LOW = 2
     """What nobody waits for."""
 
 
 class Needs(Struct, frozen=True, gc=False, kw_only=True):
     """What a command needs before it can decide."""
 
-    names: tuple[tuple[Decider[Any], UUID], ...] = ()
+    lock: tuple[tuple[Decider[Any], UUID], ...] = ()
     """Aggregates named by id: held for this command alone until its decision is durable."""
 
-    from_memory: bool = False
+    may_use_cache: bool = False
     """Whether what is remembered of those named will do: for who looks at nothing but what events
     say. They are held all the same, once it is decided."""
 
-    tied: tuple[tuple[Decider[Any], UUID], ...] = ()
+    lock_related: tuple[tuple[Decider[Any], UUID], ...] = ()
     """Aggregates of that kind which are tied to that id, whichever they are: a bot's order."""
 
-    every: tuple[Decider[Any], ...] = ()
+    lock_all: tuple[Decider[Any], ...] = ()
     """Kinds of which all unfinished ones are wanted."""
 
-    seen: tuple[tuple[Decider[Any], UUID], ...] = ()
+    peek: tuple[tuple[Decider[Any], UUID], ...] = ()
     """Aggregates named by id that are only looked at: others may change them meanwhile, and one
     that is finished is as if there were none."""
 
-    seen_all: tuple[Decider[Any], ...] = ()
+    peek_all: tuple[Decider[Any], ...] = ()
     """Kinds of which all are looked at in that way: for those that are few."""
 
-    ready: Decider[Any] | None = None
+    pick: Decider[Any] | None = None
     """A kind of aggregate of which the most urgent ready ones are wanted."""
 
-    ready_count: int = 0
+    pick_count: int = 0
 
-    among: Hashable = None
+    pick_selector: Hashable = None
     """Which of the ready ones, and how they are chosen: as their table understands it."""
 
-    seen_tied: tuple[tuple[Decider[Any], UUID], ...] = ()
+    count_related: tuple[tuple[Decider[Any], UUID], ...] = ()
     """How many aggregates of that kind are tied to that id, whichever: only looked at."""
 
-    draws: tuple[tuple[str, int], ...] = ()
+    next_numbers: tuple[tuple[str, int], ...] = ()
     """Sequences of numbers, and how many of each are wanted."""
 
-    haste: CommandPriority = CommandPriority.URGENT
+    priority: CommandPriority = CommandPriority.HIGH
 
     @staticmethod
     def of_all(parts: Sequence["Needs"]) -> "Needs":
         """What several commands need together: at most one kind of ready ones."""
-        sources = {(part.ready, part.among) for part in parts if part.ready}
+        sources = {(part.pick, part.pick_selector) for part in parts if part.pick}
         assert len(sources) <= 1, "commands that belong together take one kind of ready aggregate"
         ready, among = sources.pop() if sources else (None, None)
         return Needs(
-            names=_chained([part.names for part in parts]),
-            from_memory=all(part.from_memory for part in parts),
-            tied=_chained([part.tied for part in parts]),
-            every=tuple({*_chained([part.every for part in parts])}),
-            seen=_chained([part.seen for part in parts]),
-            seen_all=tuple({*_chained([part.seen_all for part in parts])}),
-            ready=ready,
-            ready_count=sum([part.ready_count for part in parts]),
-            among=among,
-            seen_tied=_chained([part.seen_tied for part in parts]),
-            draws=_chained([part.draws for part in parts]),
-            haste=min([part.haste for part in parts], default=CommandPriority.URGENT),
+            lock=_chained([part.lock for part in parts]),
+            may_use_cache=all(part.may_use_cache for part in parts),
+            lock_related=_chained([part.lock_related for part in parts]),
+            lock_all=tuple({*_chained([part.lock_all for part in parts])}),
+            peek=_chained([part.peek for part in parts]),
+            peek_all=tuple({*_chained([part.peek_all for part in parts])}),
+            pick=ready,
+            pick_count=sum([part.pick_count for part in parts]),
+            pick_selector=among,
+            count_related=_chained([part.count_related for part in parts]),
+            next_numbers=_chained([part.next_numbers for part in parts]),
+            priority=min([part.priority for part in parts], default=CommandPriority.HIGH),
         )
 
     @property
     def weight(self) -> int:
         """How much room a command takes in a batch."""
-        draws = sum([count for _, count in self.draws])
-        return max(1, len(self.names), self.ready_count, draws, len(self.seen_tied))
+        draws = sum([count for _, count in self.next_numbers])
+        return max(1, len(self.lock), self.pick_count, draws, len(self.count_related))
 
 
 def _chained(parts: Iterable[tuple[P, ...]]) -> tuple[P, ...]:
@@ -124,7 +124,7 @@ class UnitOfWork(Protocol):
     def count_related(self, decider: Decider[Any], to: UUID) -> int:
         """How many of that kind were tied to that id, when the batch began."""
 
-    def every(self, decider: Decider[S]) -> Sequence[S]:
+    def all(self, decider: Decider[S]) -> Sequence[S]:
         """All unfinished ones of a kind that was asked for as a whole; of another kind, those
         that lie here."""
 
@@ -134,7 +134,7 @@ class UnitOfWork(Protocol):
     def pick(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
         """So many of them, or as many as there are."""
 
-    def draw(self, sequence: str) -> int:
+    def next_number(self, sequence: str) -> int:
         """The next number of the sequence; every number is drawn once."""
 
     def record(self, decider: Decider[S], aggregate_id: UUID, event: Event) -> S:
@@ -145,7 +145,7 @@ class Command(Protocol[A_co]):
     """An intention. `decide` answers, records events on the desk, or raises a refusal."""
 
     @property
-    def reads(self) -> Needs: ...
+    def needs(self) -> Needs: ...
 
     def decide(self, work: UnitOfWork) -> A_co: ...
 
@@ -156,8 +156,8 @@ class AllOrNothing(Struct, frozen=True, gc=False):
     commands: Sequence[Command[Any]]
 
     @property
-    def reads(self) -> Needs:
-        return Needs.of_all([command.reads for command in self.commands])
+    def needs(self) -> Needs:
+        return Needs.of_all([command.needs for command in self.commands])
 
     def decide(self, work: UnitOfWork) -> list[Any]:
         return [command.decide(work) for command in self.commands]

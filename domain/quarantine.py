@@ -105,9 +105,9 @@ class Detect(Struct, frozen=True, kw_only=True, gc=False):
     fault: Fault
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         wanted = quarantine_id(self.fault.aggregate_id)
-        return Needs(names=((QUARANTINE, wanted),), haste=CommandPriority.LAST)
+        return Needs(lock=((QUARANTINE, wanted),), priority=CommandPriority.LOW)
 
     def decide(self, work: UnitOfWork) -> Quarantine:
         return _detected(work, self.fault)
@@ -121,8 +121,8 @@ class SetAside(Struct, frozen=True, kw_only=True, gc=False):
     reason: str
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((QUARANTINE, quarantine_id(self.fault.aggregate_id)),))
+    def needs(self) -> Needs:
+        return Needs(lock=((QUARANTINE, quarantine_id(self.fault.aggregate_id)),))
 
     def decide(self, work: UnitOfWork) -> Quarantine:
         quarantine = _detected(work, self.fault)

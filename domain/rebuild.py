@@ -112,11 +112,11 @@ class BeginRebuild(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(every=(REBUILD,))
+    def needs(self) -> Needs:
+        return Needs(lock_all=(REBUILD,))
 
     def decide(self, work: UnitOfWork) -> Rebuild:
-        for before in work.every(REBUILD):
+        for before in work.all(REBUILD):
             work.record(REBUILD, before.id, Rebuild.Failed(at=work.now, error=CUT_OFF))
         created = Rebuild.Created(
             at=work.now,
@@ -136,8 +136,8 @@ class EndRebuild(Struct, frozen=True, kw_only=True, gc=False):
     error: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((REBUILD, self.rebuild_id),))
+    def needs(self) -> Needs:
+        return Needs(lock=((REBUILD, self.rebuild_id),))
 
     def decide(self, work: UnitOfWork) -> None:
         ended: Event = Rebuild.Completed(at=work.now, found=tuple(self.found))

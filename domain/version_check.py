@@ -21,11 +21,11 @@ class ExpectVersion(Struct, Generic[A], frozen=True, gc=False):
     versions: Collection[int]
 
     @property
-    def reads(self) -> Needs:
-        return self.command.reads
+    def needs(self) -> Needs:
+        return self.command.needs
 
     def decide(self, work: UnitOfWork) -> A:
-        for decider, aggregate_id in self.reads.names:
+        for decider, aggregate_id in self.needs.lock:
             if aggregate_id != self.aggregate_id:
                 continue
             state = work.get(decider, aggregate_id)
@@ -50,8 +50,8 @@ class AsCounted(Struct, Generic[A], frozen=True, gc=False, kw_only=True):
     """Whether there are more than were counted."""
 
     @property
-    def reads(self) -> Needs:
-        return self.command.reads
+    def needs(self) -> Needs:
+        return self.command.needs
 
     def decide(self, work: UnitOfWork) -> A:
         if self.counted > self.expected or self.is_more:

@@ -49,18 +49,18 @@ class Visibility(Struct, frozen=True, kw_only=True):
         is_bound = self.owners is not None or self.queues is not None or self.restaurant is not None
         return self.sees_all_bots and not is_bound
 
-    def sees(self, state: object) -> bool:
+    def can_see(self, state: object) -> bool:
         match state:
             case Order():
                 return self.owners is None or state.owner in self.owners or self._holds(state)
             case Bot():
                 return self.sees_all_bots or state.id == self.bot_id
             case Job():
-                return self.reaches(state.queue)
+                return self.can_use_queue(state.queue)
             case Queue():
-                return self.reaches(state.name)
+                return self.can_use_queue(state.name)
             case Operation():
-                return all(self.reaches(item.queue) for item in state.items)
+                return all(self.can_use_queue(item.queue) for item in state.items)
             case Restaurant():
                 return self.restaurant in (None, state.slug)
             case Ticket():
@@ -70,7 +70,7 @@ class Visibility(Struct, frozen=True, kw_only=True):
         # A new kind of thing is hidden from bound keys until somebody says here whose it is.
         return self.is_none
 
-    def reaches(self, queue: str) -> bool:
+    def can_use_queue(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues
 
     def _holds(self, order: Order) -> bool:
@@ -88,8 +88,8 @@ class Restricted(Struct, Generic[A], frozen=True, gc=False):
     bounds: Visibility
 
     @property
-    def reads(self) -> Needs:
-        return self.command.reads
+    def needs(self) -> Needs:
+        return self.command.needs
 
     def decide(self, work: UnitOfWork) -> A:
         return self.command.decide(RestrictedUnitOfWork(work, self.bounds))
@@ -106,14 +106,14 @@ class RestrictedUnitOfWork:
 
     def get(self, decider: Decider[S], aggregate_id: UUID) -> S | None:
         state = self._desk.get(decider, aggregate_id)
-        return state if self._bounds.sees(state) else None
+        return state if self._bounds.can_see(state) else None
 
     def count_related(self, decider: Decider[Any], to: UUID) -> int:
         """Whoever may push into a lane may know how much is accepted before it."""
         return self._desk.count_related(decider, to)
 
-    def every(self, decider: Decider[S]) -> Sequence[S]:
-        return [state for state in self._desk.every(decider) if self._bounds.sees(state)]
+    def all(self, decider: Decider[S]) -> Sequence[S]:
+        return [state for state in self._desk.all(decider) if self._bounds.can_see(state)]
 
     def pick_one(self, decider: Decider[S], among: Hashable = None) -> S | None:
         """Orders of all owners, since bots cook for all; jobs only of queues the key reaches."""
@@ -124,8 +124,8 @@ class RestrictedUnitOfWork:
         self._must_select(among)
         return self._desk.pick(decider, among, limit=limit)
 
-    def draw(self, sequence: str) -> int:
-        return self._desk.draw(sequence)
+    def next_number(self, sequence: str) -> int:
+        return self._desk.next_number(sequence)
 
     def record(self, decider: Decider[S], aggregate_id: UUID, event: Event) -> S:
         match event:
@@ -142,7 +142,7 @@ class RestrictedUnitOfWork:
                 self._must_reach(queue)
 
     def _must_reach(self, queue: str) -> None:
-        if not self._bounds.reaches(queue):
+        if not self._bounds.can_use_queue(queue):
             raise QueueOutOfReachError(queue)
 
 

@@ -95,7 +95,7 @@ class Notifier:
         finally:
             self._wakes.discard(wake)
 
-    def announce(self, _position: int, kinds: frozenset[str]) -> None:
+    def notify(self, _position: int, kinds: frozenset[str]) -> None:
         """Called after a commit: wakes this process now and the others very soon."""
         for wake in self._wakes:
             if wake.topics(kinds):

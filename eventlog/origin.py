@@ -28,10 +28,10 @@ class StoredResponse(Struct, frozen=True, gc=False):
 class Receipt(Struct, frozen=True, gc=False):
     """What a caller gets: the command's answer, and where its last event stands in the log."""
 
-    answer: Any
+    result: Any
     command_id: UUID
     position: int | None
     """None when the command changed nothing."""
 
-    replayed: StoredResponse | None = None
+    replayed_response: StoredResponse | None = None
     """What was answered the first time, when the same request was sent before."""

@@ -7,14 +7,14 @@ from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.eventlog.reading.horizon import READ_LAST_POSITION
 from daybook.eventlog.reading.settled_position import settled_position
 from daybook.eventlog.writing.live_table import LiveTable
-from daybook.processors.processor import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.processor import POLL_SECONDS, Processor, Runtime, Session, WakesOn
 from daybook.projections.time_travel.checkpoints import due_tables, take_checkpoints
 
 
 class Checkpoints(Processor):
     name: ClassVar[str] = "checkpoints"
     # They are due when the log has grown, by whatever.
-    wakes_on: ClassVar[Hears] = None
+    wakes_on: ClassVar[WakesOn] = None
     pause_seconds: ClassVar[float] = POLL_SECONDS
     min_interval_seconds: ClassVar[float] = POLL_SECONDS
 

@@ -22,10 +22,10 @@ from daybook.processors.processor import (
     AGAIN_SECONDS,
     BATCH_MAX,
     POLL_SECONDS,
-    Hears,
     Processor,
     Runtime,
     Session,
+    WakesOn,
 )
 
 ACTOR = "system:clock"
@@ -53,7 +53,7 @@ MOVE_PACES = "UPDATE queue_paces SET due_at = due_at + %(seconds)s * interval '1
 
 class ClockJumps(Processor):
     name: ClassVar[str] = "clock"
-    wakes_on: ClassVar[Hears] = (JOB,)
+    wakes_on: ClassVar[WakesOn] = (JOB,)
     pause_seconds: ClassVar[float] = 0.1
     # Nothing that happens makes a clock jump.
     min_interval_seconds: ClassVar[float] = POLL_SECONDS

@@ -72,7 +72,7 @@ class Deadlines:
     ) -> Due:
         """Finds deadlines that were over `grace_seconds` ago; a standby process waits for its
         `patience_seconds` more."""
-        grace_seconds += session.patience_seconds
+        grace_seconds += session.standby_delay_seconds
         given = {**parameters, "grace": grace_seconds, "odd": JUMP_SECONDS_MIN}
         sees_all = self._must_see_all(session.clock)
         look, found = await _read(session, query, given, sees_all=sees_all)

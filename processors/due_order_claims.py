@@ -10,7 +10,7 @@ from daybook.domain.command import Command
 from daybook.domain.orders.claim import CompletionMode
 from daybook.domain.orders.order import ORDER
 from daybook.processors.deadlines import Deadline, Deadlines
-from daybook.processors.processor import AGAIN_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.processor import AGAIN_SECONDS, Processor, Runtime, Session, WakesOn
 
 # The claims that are due, and the first that is not: its remaining time is all that the processor
 # needs to know of the future. The time is the database's, like every due time, and never this
@@ -50,11 +50,11 @@ class DueClaimProcessor(Processor):
     """Ends the claims of one mode when they are due: it knows when to look again, and only a
     claim that is due sooner than those before it is a reason to look earlier."""
 
-    wakes_on: ClassVar[Hears] = (ORDER,)
+    wakes_on: ClassVar[WakesOn] = (ORDER,)
     min_interval_seconds: ClassVar[float] = 0.1
     mode: ClassVar[CompletionMode]
     actor: ClassVar[str]
-    deed: ClassVar[str]
+    action: ClassVar[str]
 
     def __init__(self, grace_seconds: float = 0) -> None:
         """The grace is somebody else's time to end a claim before we do without them."""
@@ -66,7 +66,7 @@ class DueClaimProcessor(Processor):
             session, FIND_DUE_CLAIMS, grace_seconds=self._grace_seconds, mode=self.mode.value
         )
         taken = await runtime.send(
-            (self.command(claim), runtime.origin(self.actor, claim.id, self.deed))
+            (self.command(claim), runtime.origin(self.actor, claim.id, self.action))
             for claim in map(_open_claim, due.deadlines)
         )
         return due.next_seconds if taken else min(due.next_seconds, AGAIN_SECONDS)

@@ -16,10 +16,10 @@ from daybook.processors.deadlines import Deadline, Deadlines
 from daybook.processors.processor import (
     AGAIN_SECONDS,
     POLL_SECONDS,
-    Hears,
     Processor,
     Runtime,
     Session,
+    WakesOn,
 )
 
 ACTOR = "system:leases"
@@ -52,7 +52,7 @@ LIMIT %(limit)s
 
 class Leases(Processor):
     name: ClassVar[str] = "leases"
-    wakes_on: ClassVar[Hears] = (JOB,)
+    wakes_on: ClassVar[WakesOn] = (JOB,)
     pause_seconds: ClassVar[float] = 0.1
     # A lease that begins now is not over before those that began earlier, as a rule; and nobody
     # waits for its end to the millisecond.

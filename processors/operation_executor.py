@@ -18,7 +18,7 @@ from daybook.domain.messages.commands import ExecuteOperation, FailOperation
 from daybook.domain.messages.operation import OPERATION, Operation, OperationStatus
 from daybook.eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
 from daybook.eventlog.origin import Receipt
-from daybook.processors.processor import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.processor import POLL_SECONDS, Processor, Runtime, Session, WakesOn
 from daybook.projections.messages.operations import Due, find_due
 
 _log = logging.getLogger("daybook.operations")
@@ -50,7 +50,7 @@ _OWN_FAULTS = ("21", "22", "23", "54", "P0")
 
 class Operations(Processor):
     name: ClassVar[str] = "operations"
-    wakes_on: ClassVar[Hears] = (OPERATION,)
+    wakes_on: ClassVar[WakesOn] = (OPERATION,)
     pause_seconds: ClassVar[float] = 0.01
     # Most of what rings has accepted nothing for later.
     min_interval_seconds: ClassVar[float] = 0.03
@@ -61,7 +61,7 @@ class Operations(Processor):
     async def work(self, runtime: Runtime, session: Session) -> float:
         self._begin(session)
         due = await find_due(
-            session.connection, patience_seconds=session.patience_seconds, limit=AT_ONCE_MAX
+            session.connection, patience_seconds=session.standby_delay_seconds, limit=AT_ONCE_MAX
         )
         if not due:
             return POLL_SECONDS
@@ -129,7 +129,7 @@ async def _carried_out_together(runtime: Runtime, part: Sequence[Due]) -> bool:
     except Exception:
         return False
     seconds = asyncio.get_running_loop().time() - began_at
-    for operation in receipt.answer:
+    for operation in receipt.result:
         _say(logging.INFO, "operation.completed", operation, ms=round(seconds * 1000, 1))
     return True
 
@@ -149,7 +149,7 @@ async def _carry_out(runtime: Runtime, due: Due) -> psycopg.Error | None:
         await _fail(runtime, due, error)
         return None
     seconds = asyncio.get_running_loop().time() - began_at
-    _say(logging.INFO, "operation.completed", receipt.answer, ms=round(seconds * 1000, 1))
+    _say(logging.INFO, "operation.completed", receipt.result, ms=round(seconds * 1000, 1))
     return None
 
 
@@ -175,7 +175,7 @@ async def _fail(runtime: Runtime, due: Due, error: Exception) -> None:
     origin = runtime.origin(ACTOR, due.operation_id, f"fail {jitter}")
     (receipt,) = await runtime.send_all([(command, origin)])
     if isinstance(receipt, Receipt):
-        _tell_failure(receipt.answer, error)
+        _tell_failure(receipt.result, error)
 
 
 def _sentence(error: Exception) -> str:

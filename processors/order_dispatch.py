@@ -14,10 +14,10 @@ from daybook.processors.processor import (
     AGAIN_SECONDS,
     BATCH_MAX,
     POLL_SECONDS,
-    Hears,
     Processor,
     Runtime,
     Session,
+    WakesOn,
 )
 
 ACTOR = "system:dispatch"
@@ -47,11 +47,11 @@ LIMIT (
 
 class Dispatch(Processor):
     name: ClassVar[str] = "dispatch"
-    wakes_on: ClassVar[Hears] = (ORDER, BOT)
+    wakes_on: ClassVar[WakesOn] = (ORDER, BOT)
     pause_seconds: ClassVar[float] = 0.02
 
     async def work(self, runtime: Runtime, session: Session) -> float:
-        parameters = {"patience": session.patience_seconds, "limit": BATCH_MAX}
+        parameters = {"patience": session.standby_delay_seconds, "limit": BATCH_MAX}
         found = await session.connection.execute(FIND_IDLE_BOTS, parameters)
         idle = await found.fetchall()
         if not idle:

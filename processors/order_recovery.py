@@ -19,7 +19,7 @@ class Recovery(DueClaimProcessor):
     pause_seconds: ClassVar[float] = 0.25
     mode: ClassVar[CompletionMode] = CompletionMode.ACK
     actor: ClassVar[str] = "system:recovery"
-    deed: ClassVar[str] = "expire"
+    action: ClassVar[str] = "expire"
 
     def command(self, claim: OpenClaim) -> Command[Order]:
         return ReleaseOrder(

@@ -18,7 +18,7 @@ class Completions(DueClaimProcessor):
     pause_seconds: ClassVar[float] = 0.02
     mode: ClassVar[CompletionMode] = CompletionMode.TIMER
     actor: ClassVar[str] = "system:completions"
-    deed: ClassVar[str] = "complete"
+    action: ClassVar[str] = "complete"
 
     def command(self, claim: OpenClaim) -> Command[Order]:
         return CompleteOrder(

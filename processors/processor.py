@@ -69,14 +69,16 @@ class Runtime(Struct, frozen=True, eq=False, kw_only=True):
         a committer that lost its connection asks by it whether its own batch was committed."""
         return Origin(command_id=uuid5(cause, f"{deed} {self.instance}"), actor=actor)
 
-    async def send(self, orders: Iterable[tuple[Command[Any], Origin]]) -> bool:
+    async def send(self, commands: Iterable[tuple[Command[Any], Origin]]) -> bool:
         """Returns whether all of them were taken. Only a defect is raised."""
-        return None not in await self.send_all(orders)
+        return None not in await self.send_all(commands)
 
-    async def send_all(self, orders: Iterable[tuple[Command[Any], Origin]]) -> list[Receipt | None]:
+    async def send_all(
+        self, commands: Iterable[tuple[Command[Any], Origin]]
+    ) -> list[Receipt | None]:
         """The receipts of those that were taken, and None for each other. Only a defect is
         raised."""
-        futures = [self.committer.submit(command, origin) for command, origin in orders]
+        futures = [self.committer.submit(command, origin) for command, origin in commands]
         outcomes = await asyncio.gather(*futures, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException) and not isinstance(outcome, _NOT_TAKEN):
@@ -88,7 +90,7 @@ class Session(Struct, frozen=True, eq=False):
     """A look at the database, by the process whose turn it is or by one that stands by."""
 
     connection: AsyncConnection[TupleRow]
-    patience_seconds: float
+    standby_delay_seconds: float
     """How long a thing must have been left undone. Who stands by leaves it to the other, and
     steps in only if that one seems to sleep."""
 
@@ -97,10 +99,10 @@ class Session(Struct, frozen=True, eq=False):
 
     @property
     def is_leader(self) -> bool:
-        return self.patience_seconds == 0
+        return self.standby_delay_seconds == 0
 
 
-Hears = tuple[Decider[Any], ...] | None
+WakesOn = tuple[Decider[Any], ...] | None
 """The kinds of aggregates for which somebody is woken; None for all of them."""
 
 
@@ -108,7 +110,7 @@ class Processor:
     """Something that the service brings about by itself."""
 
     name: ClassVar[str]
-    wakes_on: ClassVar[Hears]
+    wakes_on: ClassVar[WakesOn]
     """Whatever it looks at, so that what happens to it is seen at once; None for everything. What
     is missing is seen a second later, by the look that nobody rings for."""
 

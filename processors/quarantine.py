@@ -22,10 +22,10 @@ from daybook.eventlog.reading.horizon import READ_LAST_POSITION, Horizon
 from daybook.processors.processor import (
     AGAIN_SECONDS,
     POLL_SECONDS,
-    Hears,
     Processor,
     Runtime,
     Session,
+    WakesOn,
 )
 
 _log = logging.getLogger("daybook")
@@ -64,7 +64,7 @@ _MAPPER = EventMapper(DECIDERS)
 class QuarantineScan(Processor):
     name: ClassVar[str] = "quarantine"
     # A bad event rings for no processor; the scan finds it when it looks, once a second.
-    wakes_on: ClassVar[Hears] = (QUARANTINE,)
+    wakes_on: ClassVar[WakesOn] = (QUARANTINE,)
     pause_seconds: ClassVar[float] = 0.5
 
     def __init__(self) -> None:

@@ -8,13 +8,20 @@ from typing import ClassVar
 
 from daybook.eventlog.side_tables.rate_limit_windows import delete_expired
 from daybook.eventlog.writing.idempotency import forget_keys
-from daybook.processors.processor import BATCH_MAX, POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.processor import (
+    BATCH_MAX,
+    POLL_SECONDS,
+    Processor,
+    Runtime,
+    Session,
+    WakesOn,
+)
 
 
 class Retention(Processor):
     name: ClassVar[str] = "forgetting"
     # What it deletes is no aggregate, and grows old without a word.
-    wakes_on: ClassVar[Hears] = ()
+    wakes_on: ClassVar[WakesOn] = ()
     # Between two batches, so that others have their turn; without a full batch it does not matter
     # what happens, because nothing grows old at once.
     pause_seconds: ClassVar[float] = 0.1

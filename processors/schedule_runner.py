@@ -21,10 +21,10 @@ from daybook.processors.processor import (
     AGAIN_SECONDS,
     BATCH_MAX,
     POLL_SECONDS,
-    Hears,
     Processor,
     Runtime,
     Session,
+    WakesOn,
 )
 from daybook.projections.schedules.schedules import DueSchedule, find_due_schedules
 
@@ -34,14 +34,14 @@ DEED = "fire"
 
 class Schedules(Processor):
     name: ClassVar[str] = "schedules"
-    wakes_on: ClassVar[Hears] = (SCHEDULE,)
+    wakes_on: ClassVar[WakesOn] = (SCHEDULE,)
     pause_seconds: ClassVar[float] = 0.05
     # It knows when the next one is due, and a new one is hardly ever due within the second.
     min_interval_seconds: ClassVar[float] = POLL_SECONDS
 
     async def work(self, runtime: Runtime, session: Session) -> float:
         first = await find_due_schedules(
-            session.connection, patience_seconds=session.patience_seconds, limit=BATCH_MAX
+            session.connection, patience_seconds=session.standby_delay_seconds, limit=BATCH_MAX
         )
         due = [one for one in first if one.seconds <= 0]
         taken = await runtime.send(_fire(runtime, one) for one in due)

@@ -17,10 +17,10 @@ from daybook.processors.deadlines import Deadline, Deadlines
 from daybook.processors.processor import (
     AGAIN_SECONDS,
     POLL_SECONDS,
-    Hears,
     Processor,
     Runtime,
     Session,
+    WakesOn,
 )
 
 ACTOR = "system:no_shows"
@@ -54,7 +54,7 @@ LIMIT %(limit)s
 
 class NoShows(Processor):
     name: ClassVar[str] = "no_shows"
-    wakes_on: ClassVar[Hears] = (TICKET, RESTAURANT)
+    wakes_on: ClassVar[WakesOn] = (TICKET, RESTAURANT)
     pause_seconds: ClassVar[float] = 0.1
     # Nobody is called and due within the second, and nobody waits for it to the millisecond.
     min_interval_seconds: ClassVar[float] = POLL_SECONDS
@@ -79,7 +79,7 @@ def _miss(runtime: Runtime, grace: Deadline) -> tuple[Command[Any], Origin]:
 
 
 def _tell(receipt: Receipt) -> None:
-    served = receipt.answer
+    served = receipt.result
     assert isinstance(served, TicketResult)
     ticket = served.ticket
     context = {

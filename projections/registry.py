@@ -56,7 +56,7 @@ _LISTED_IN = (
 
 LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     *_READABLE_TABLES,
-    LiveQuarantines(_LISTED_IN, LiveJobs().settle()),
+    LiveQuarantines(_LISTED_IN, LiveJobs().recompute_all()),
 )
 
 # Written by live tables beside their own rows, and so as current as these.

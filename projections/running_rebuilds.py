@@ -52,7 +52,7 @@ class RunningRebuilds(LiveTable[Rebuild]):
             updated_at=row[5],
         )
 
-    def inserted(self, states: Sequence[Rebuild]) -> Parameters:
+    def insert_parameters(self, states: Sequence[Rebuild]) -> Parameters:
         return {
             "ids": uuids([rebuild.id for rebuild in states]),
             "versions": bigints([rebuild.version for rebuild in states]),

@@ -176,14 +176,14 @@ def _create(new: Sequence[NewJob], origin: Origin) -> Steps:
     enqueued = CreateJobs(new).decide(desk)
     changes = desk.changes.get(JOB.name, [])
     events = desk.accept()
-    for holding in _TABLE.around({JOB.name: changes}).first:
+    for holding in _TABLE.side_statements({JOB.name: changes}).before:
         yield _sent(holding)
     written = yield APPEND_NEW_EVENTS, appended(events, [origin] * len(events))
     taken = {event.originator_id for event in events} - {row[1] for row in written}
     ours = [change for change in changes if change.state and change.state.id not in taken]
     if ours:
         yield from _write(ours)
-        for settling in _TABLE.around({JOB.name: ours}).last:
+        for settling in _TABLE.side_statements({JOB.name: ours}).after:
             yield _sent(settling)
     if taken:
         # Somebody else was quicker with the same unique key.
@@ -200,9 +200,9 @@ def _write(changes: Sequence[Change]) -> Generator[Query, Rows, None]:
     restarted = [one for one in changes if one.before is not None and not one.before.is_over]
     created = [one.state for one in changes if one.before is None or one.before.is_over]
     if created:
-        yield _sent(_TABLE.insertion(sorted(created, key=lambda job: job.id.int)))
+        yield _sent(_TABLE.insert_statement(sorted(created, key=lambda job: job.id.int)))
     if restarted:
-        yield _sent(_TABLE.updating(restarted))
+        yield _sent(_TABLE.update_statement(restarted))
 
 
 def _sent(statement: tuple[str, Parameters]) -> Query:
@@ -211,12 +211,12 @@ def _sent(statement: tuple[str, Parameters]) -> Query:
 
 
 def _desk(new: Sequence[NewJob]) -> Generator[Query, Rows, BatchUnitOfWork]:
-    keyed = [job_id for _, job_id in CreateJobs(new).reads.names]
+    keyed = [job_id for _, job_id in CreateJobs(new).needs.lock]
     existing: dict[UUID, Job] = {}
     if keyed:
         existing = yield from _fold(keyed)
-    queues = [queue for _, queue in CreateJobs(new).reads.seen]
-    seen = (yield LiveQueues.see, {"ids": uuids(queues)}) if queues else []
+    queues = [queue for _, queue in CreateJobs(new).needs.peek]
+    seen = (yield LiveQueues.select_by_id, {"ids": uuids(queues)}) if queues else []
     drawn = yield DRAW_NUMBERS, {"sequence": JOB_NUMBERS, "count": len(new)}
     ((now,),) = yield READ_CLOCK, {}
     return BatchUnitOfWork(

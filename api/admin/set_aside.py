@@ -22,5 +22,5 @@ async def set_aside(conninfo: str, aggregate_id: UUID, *, reason: str, actor: st
     async with Committer(conninfo, tables=LIVE_TABLES, mapper=mapper, lanes=1) as committer:
         command = SetAside(fault=fault, reason=reason)
         receipt = await committer.submit(command, Origin(command_id=uuid7(), actor=actor))
-    answer: Quarantine = receipt.answer
+    answer: Quarantine = receipt.result
     return answer

@@ -128,7 +128,7 @@ class RequestContext:
     def must_be_known(self) -> None:
         """For who has waited: a key may have been revoked since it was shown."""
         key_cache = self.service.key_cache
-        if key_cache is not None and not key_cache.knows(self.caller):
+        if key_cache is not None and not key_cache.is_still_valid(self.caller):
             raise unknown_key()
 
     async def until_unknown(self) -> None:
@@ -137,7 +137,7 @@ class RequestContext:
         if key_cache is None:
             await asyncio.Event().wait()
         else:
-            await key_cache.gone(self.caller)
+            await key_cache.wait_until_revoked(self.caller)
 
     def submit(
         self, command: Command[A], origin: Origin, key: IdempotencyKey | None = None
@@ -177,7 +177,7 @@ class WriteEndpoint(ABC, Generic[B]):
     problems: tuple[HTTPStatus, ...] = ()
     """Statuses with which only this endpoint refuses; the others are the same for every write."""
 
-    brief: "WriteEndpoint[B] | None" = None
+    minimal_variant: "WriteEndpoint[B] | None" = None
     """What answers in its place who wants to hear no more than necessary."""
 
     changes: ClassVar[bool] = True
@@ -242,7 +242,11 @@ class WriteEndpoint(ABC, Generic[B]):
         call = RequestContext(scope, receive, self.parameters)
         bytes_max = self.body_bytes_max(call.settings)
         body = await read_bytes(call.headers, receive, bytes_max)
-        chosen = self.brief if self.brief is not None and prefers_minimal(call) else self
+        chosen = (
+            self.minimal_variant
+            if self.minimal_variant is not None and prefers_minimal(call)
+            else self
+        )
         return await chosen.answer(call, body)
 
     def body_bytes_max(self, limits: LimitSettings) -> int:
@@ -327,7 +331,7 @@ class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
         except KNOWN_ERRORS as error:
             headers = [(b"daybook-command-id", str(origin.command_id).encode())]
             return self.refused(error, headers)
-        return receipt.replayed or self.render(receipt.answer), receipt_headers(receipt)
+        return receipt.replayed_response or self.render(receipt.result), receipt_headers(receipt)
 
     def refused(self, error: Exception, headers: RawHeaders) -> tuple[StoredResponse, RawHeaders]:
         if isinstance(error, Refusal):
@@ -384,7 +388,7 @@ def receipt_headers(receipt: Receipt) -> RawHeaders:
     headers: RawHeaders = [(b"daybook-command-id", str(receipt.command_id).encode())]
     if receipt.position is not None:
         headers.append((b"daybook-position", b"%d" % receipt.position))
-    if receipt.replayed is not None:
+    if receipt.replayed_response is not None:
         headers.append(REPLAYED)
     return headers
 

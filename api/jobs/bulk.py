@@ -133,7 +133,7 @@ class BulkEndpoint(WriteEndpoint[B]):
         command = _as_counted(self._change(ids, seen, asked.reason), asked, page)
         origin = origin_of(context, key, correlation)
         receipt = await context.submit(command, origin, key)
-        return receipt.replayed or render(receipt.answer), receipt_headers(receipt)
+        return receipt.replayed_response or render(receipt.result), receipt_headers(receipt)
 
     def _key(
         self,

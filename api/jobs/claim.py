@@ -301,7 +301,7 @@ CLAIM, BRIEF_CLAIM = (
     )
     for shape in (claimed, briefly_claimed)
 )
-CLAIM.brief = BRIEF_CLAIM
+CLAIM.minimal_variant = BRIEF_CLAIM
 HEARTBEATS = HeartbeatsEndpoint(
     "POST",
     "/api/jobs/heartbeat",

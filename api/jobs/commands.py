@@ -102,8 +102,8 @@ class Enqueue(Struct, frozen=True, gc=False):
         return self.create.new
 
     @property
-    def reads(self) -> Needs:
-        return self.create.reads
+    def needs(self) -> Needs:
+        return self.create.needs
 
     def decide(self, work: UnitOfWork) -> tuple[str, list[CreatedJob]]:
         return self.answer, self.create.decide(work)
@@ -334,7 +334,7 @@ REPORT, BRIEF_REPORT = (
     )
     for shape in (reported, briefly_reported)
 )
-REPORT.brief = BRIEF_REPORT
+REPORT.minimal_variant = BRIEF_REPORT
 COMPLETE = CommandEndpoint(
     "POST",
     "/api/jobs/{id}/complete",

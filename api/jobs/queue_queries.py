@@ -49,13 +49,13 @@ async def get_queue(_: NoParameters, request: Request) -> OneQueueAnswer:
     """One queue."""
     name = read_name(request.path_params["name"])
     found = await _read(request, name)
-    if not found or not caller_of(request).bounds.reaches(name):
+    if not found or not caller_of(request).bounds.can_use_queue(name):
         raise NotFoundError("queue", name)
     return {"queue": standing_json(found[0])}
 
 
 def _shown(request: Request, queues: Iterable[QueueStats]) -> list[QueueStandingJSON]:
-    reaches = caller_of(request).bounds.reaches
+    reaches = caller_of(request).bounds.can_use_queue
     return [standing_json(one) for one in queues if reaches(one.name)]
 
 

@@ -225,7 +225,7 @@ class Redriving:
             is_end=is_end,
         )
         receipt = await self._submit(chunk)
-        answer = receipt.replayed or chunk.render(receipt.answer)
+        answer = receipt.replayed_response or chunk.render(receipt.result)
         if answer.status != GOES_ON:
             return answer, receipt_headers(receipt)
         self._go_on(answer)

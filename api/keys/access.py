@@ -58,7 +58,7 @@ class Caller(Struct, frozen=True, kw_only=True, gc=False):
             raise forbidden(f"it takes one with the scope {NAMES[scope]}")
 
     def must_reach(self, queue: str) -> None:
-        if not self.bounds.reaches(queue):
+        if not self.bounds.can_use_queue(queue):
             raise forbidden(f"it is not for the queue {queue}")
 
 
@@ -90,7 +90,7 @@ def caller_of(request: Request) -> Caller:
 
 
 def sees(request: Request, state: object) -> bool:
-    return state is not None and caller_of(request).bounds.sees(state)
+    return state is not None and caller_of(request).bounds.can_see(state)
 
 
 def is_known(request: Request) -> bool:

@@ -48,5 +48,5 @@ class ApiKeyAdmin:
     async def submit(self, command: Command[Any]) -> Key:
         """What became of the key; raises the refusal."""
         origin = Origin(command_id=uuid7(), actor=self._actor)
-        key: Key = (await self._committer.submit(command, origin)).answer
+        key: Key = (await self._committer.submit(command, origin)).result
         return key

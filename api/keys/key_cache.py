@@ -157,7 +157,7 @@ class ApiKeyCache:
             return None
         return held, found
 
-    def knows(self, caller: Caller) -> bool:
+    def is_still_valid(self, caller: Caller) -> bool:
         """Whether what was good when it was shown still is."""
         held = self._held.get(caller.id)
         shown = (
@@ -167,9 +167,9 @@ class ApiKeyCache:
         )
         return any(one.is_good(now()) for one in shown)
 
-    async def gone(self, caller: Caller) -> None:
+    async def wait_until_revoked(self, caller: Caller) -> None:
         """Returns once the key is good no longer: what has no end of its own ends then."""
-        while self.knows(caller) and not self._closing:
+        while self.is_still_valid(caller) and not self._closing:
             left = None if caller.until is None else (caller.until - now()).total_seconds()
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):

@@ -64,7 +64,7 @@ class Authenticator:
             return self._allow_open_mode(scope, needs)
         if needs & _PUBLIC and is_for_browsers(scope) and not self._hosts.knows(scope["headers"]):
             return unknown_host()
-        shown, objection = self._shown(scope)
+        shown, objection = self._presented_key(scope)
         caller = None if shown is None else self._key_cache.caller(shown, needs)
         if caller is None or objection is not None or needs == _SIGNED:
             return self._without_key(scope, needs, None if caller is None else objection)
@@ -94,14 +94,14 @@ class Authenticator:
             return unavailable(UNKNOWABLE)
         return objection or unknown_key().problem
 
-    def _shown(self, scope: Scope) -> tuple[bytes | None, Problem | None]:
+    def _presented_key(self, scope: Scope) -> tuple[bytes | None, Problem | None]:
         """The key, and what speaks against it: a browser may have shown it for another site."""
         given = [value for name, value in scope["headers"] if name == b"authorization"]
         if given:
             text: bytes = given[0]
             is_one = len(given) == 1 and text[: len(BEARER)].lower() == BEARER
             return text[len(BEARER) :] if is_one else b"", None
-        key = self._kept(scope)
+        key = self._cookie_key(scope)
         if key is not None and not self._hosts.knows(scope["headers"]):
             return key, unknown_host()
         if key is None or is_safe(scope):
@@ -110,7 +110,7 @@ class Authenticator:
             return key, foreign()
         return key, None if shows_token(scope, key) else no_token()
 
-    def _kept(self, scope: Scope) -> bytes | None:
+    def _cookie_key(self, scope: Scope) -> bytes | None:
         """The key in the cookie."""
         cookies = [value for name, value in scope["headers"] if name == b"cookie"]
         return _cookie(cookies, self.cookie.encode()) if cookies else None
@@ -122,13 +122,13 @@ class Authenticator:
             told = refused
             is_shown = any(name in (b"authorization", b"cookie") for name, _ in scope["headers"])
             if refused.status_code == HTTPStatus.UNAUTHORIZED and is_shown:
-                told = await self.judge(scope, refused)
+                told = await self.throttle_failed_key(scope, refused)
             log_event("access.denied", status=told.status_code)
             await told(scope, receive, send)
 
         return answer
 
-    async def judge(self, scope: Scope, refused: Problem) -> Problem:
+    async def throttle_failed_key(self, scope: Scope, refused: Problem) -> Problem:
         """What whoever has shown a key that is no good is told."""
         if self.failed_keys is None:
             return refused
@@ -142,14 +142,14 @@ class Authenticator:
 
     def form_token(self, scope: Scope) -> bytes:
         """What a page that is asked for with this cookie shows when it changes something."""
-        key = self._kept(scope)
+        key = self._cookie_key(scope)
         return token_of(key) if key else b""
 
     def check_logout(self, scope: Scope) -> Problem | None:
         """Who is logged out by a page of ours, or no longer logged in, may be; why not, if not."""
         if self.is_cross_site_browser(scope):
             return foreign()
-        shown, objection = self._shown(scope)
+        shown, objection = self._presented_key(scope)
         is_good = self._key_cache is not None and shown and self._key_cache.caller(shown, _PUBLIC)
         return objection if is_good else None
 

@@ -71,8 +71,8 @@ class AcknowledgeEach(Struct, frozen=True, gc=False):
     finish: FinishJobs
 
     @property
-    def reads(self) -> Needs:
-        return self.finish.reads
+    def needs(self) -> Needs:
+        return self.finish.needs
 
     def decide(self, work: UnitOfWork) -> tuple[list[Acknowledgment], list[JobOutcome]]:
         return self.asked, self.finish.decide(work)

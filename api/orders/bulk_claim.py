@@ -126,9 +126,9 @@ async def _claim(
         receipt = await context.submit(claim_for(bot_id, context), own, key)
     except KNOWN_ERRORS as error:
         return Outcome(render(error).body)
-    if receipt.replayed is not None:
-        return Outcome(receipt.replayed.body, receipt.position, True)
-    return Outcome(render(receipt.answer).body, receipt.position)
+    if receipt.replayed_response is not None:
+        return Outcome(receipt.replayed_response.body, receipt.position, True)
+    return Outcome(render(receipt.result).body, receipt.position)
 
 
 def _told_by(outcomes: list[Outcome]) -> RawHeaders:

@@ -131,7 +131,7 @@ class Service:
         self.kitchen = kitchen
         self.notifier = Notifier(conninfo)
         self.committer = Committer(
-            conninfo, tables=LIVE_TABLES, mapper=mapper, on_commit=self.notifier.announce
+            conninfo, tables=LIVE_TABLES, mapper=mapper, on_commit=self.notifier.notify
         )
         self.key_cache = ApiKeyCache(conninfo) if with_keys else None
         # Reads have a limit of their own; one more is for looking at what was accepted.
@@ -139,7 +139,7 @@ class Service:
         self._reading = asyncio.Semaphore(READERS_MAX)
         self._noters = _pool("noters", noting_conninfo(conninfo), size_max=NOTERS_MAX)
         self._noting = asyncio.Semaphore(NOTERS_MAX)
-        self.guests = GuestVault(guest_key, self.note)
+        self.guests = GuestVault(guest_key, self.write_unlogged)
         self.tail = open_change_feed(
             conninfo, mapper=mapper, notifier=self.notifier, readers=self.readers
         )
@@ -204,7 +204,7 @@ class Service:
             return await _in_time(_ask(self.readers, self._reading, query))
         return await _in_time(self._read_at_least(wanted, query))
 
-    async def note(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
+    async def write_unlogged(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
         """Lets a statement write what is no event and must be there before a command: who was let
         in, the key of a guest. What the command makes durable it makes durable, too."""
         try:
@@ -260,7 +260,7 @@ class Service:
         if trouble is None:
             return None
         try:
-            await self.note(_probe_writing)
+            await self.write_unlogged(_probe_writing)
         except UnavailableError:
             is_full = isinstance(trouble, StorageFullError)
             return DISK_FULL if is_full else "The database is not accepting writes."

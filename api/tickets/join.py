@@ -138,11 +138,11 @@ class JoinEndpoint(WriteEndpoint[NewTicket]):
         except KNOWN_ERRORS as error:
             await _give_back(context, admitted, error)
             raise
-        if receipt.replayed is not None:
+        if receipt.replayed_response is not None:
             answer, headers = _replayed(receipt, line)
             return answer, headers + admitted.raw_headers
-        _tell(receipt.answer, time.monotonic() - began)
-        return self._render(receipt.answer), receipt_headers(receipt) + admitted.raw_headers
+        _tell(receipt.result, time.monotonic() - began)
+        return self._render(receipt.result), receipt_headers(receipt) + admitted.raw_headers
 
     async def _submit(
         self,
@@ -226,7 +226,7 @@ async def _known(context: RequestContext, key: IdempotencyKey | None) -> Receipt
     """What was answered to this key before. Raises KeyReusedError if that was another request."""
     if key is None:
         return None
-    known = await context.service.note(lambda reader: find_key(reader, key.scope))
+    known = await context.service.write_unlogged(lambda reader: find_key(reader, key.scope))
     if known is None:
         return None
     if known.fingerprint != key.fingerprint:
@@ -235,9 +235,9 @@ async def _known(context: RequestContext, key: IdempotencyKey | None) -> Receipt
 
 
 def _replayed(receipt: Receipt, line: UUID) -> tuple[StoredResponse, RawHeaders]:
-    assert receipt.replayed is not None
+    assert receipt.replayed_response is not None
     log_event("queue.idempotency_reuse", restaurantId=line, commandId=receipt.command_id)
-    return receipt.replayed, receipt_headers(receipt)
+    return receipt.replayed_response, receipt_headers(receipt)
 
 
 def _tell(served: TicketResult, seconds: float) -> None:

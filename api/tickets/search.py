@@ -59,7 +59,7 @@ class TicketSearch(WriteEndpoint[SearchBody]):
     async def _restaurant(self, context: RequestContext) -> Restaurant:
         slug = slug_of(context)
         restaurant = await context.service.read(lambda reader: one_restaurant(reader, slug))
-        if restaurant is None or not context.caller.bounds.sees(restaurant):
+        if restaurant is None or not context.caller.bounds.can_see(restaurant):
             raise NotFoundError("restaurant", slug)
         return restaurant
 

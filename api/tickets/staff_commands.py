@@ -169,11 +169,11 @@ class DeskWrite(CommandEndpoint[B, Any], Generic[B]):
         began = time.monotonic()
         try:
             receipt = await context.submit(command, origin, key)
-            if receipt.replayed is None and receipt.answer is not None:
-                _tell(receipt.answer, time.monotonic() - began)
-            answer = receipt.replayed or self.render(receipt.answer)
+            if receipt.replayed_response is None and receipt.result is not None:
+                _tell(receipt.result, time.monotonic() - began)
+            answer = receipt.replayed_response or self.render(receipt.result)
             if self.is_for_staff:
-                answer = await _with_guest(context.service, answer, receipt.answer)
+                answer = await _with_guest(context.service, answer, receipt.result)
             return answer, receipt_headers(receipt)
         except KNOWN_ERRORS as error:
             headers = [(b"daybook-command-id", str(origin.command_id).encode())]
@@ -204,7 +204,9 @@ async def _with_guest(
         if fresh is not None and told["status"] != TicketStatus.WAITING:
             guest = fresh.ticket.guest
         else:
-            standing = await service.note(lambda reader: one_ticket(reader, UUID(told["id"])))
+            standing = await service.write_unlogged(
+                lambda reader: one_ticket(reader, UUID(told["id"]))
+            )
             assert standing is not None, "what was decided about is there"
             if standing.wait is not None and told["status"] == TicketStatus.WAITING:
                 told |= {"position": standing.position, "estimatedWait": wait_json(standing.wait)}

@@ -78,7 +78,7 @@ async def life_cycles(submit: Submit, callers: int, seconds: float) -> Round:
         began = time.perf_counter()
         receipt = await submit(command, origin())
         latencies.append(time.perf_counter() - began)
-        return receipt.answer
+        return receipt.result
 
     async def caller() -> None:
         bot_id = uuid7()
@@ -101,7 +101,7 @@ async def batched_life_cycles(submit: Submit, size: int, seconds: float) -> Roun
     """One caller that creates, claims and completes `size` orders at a time."""
 
     async def together(commands: Sequence[Command[Any]]) -> list[Any]:
-        answers: list[Any] = (await submit(AllOrNothing(commands), origin())).answer
+        answers: list[Any] = (await submit(AllOrNothing(commands), origin())).result
         return answers
 
     bots: list[UUID] = [uuid7() for _ in range(size)]

@@ -110,7 +110,9 @@ class Loader:
                 self._connection.execute(
                     SQL("TRUNCATE {}").format(Identifier(table.name)), prepare=False
                 )
-                self._connection.execute(table.insert.encode(), table.inserted(live), binary=True)
+                self._connection.execute(
+                    table.insert.encode(), table.insert_parameters(live), binary=True
+                )
 
     def _order(self, number: int, tick: int) -> Any:
         made = [_created(number, OPENING + number * TICK)]

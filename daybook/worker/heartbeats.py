@@ -40,11 +40,11 @@ class HeartbeatSender:
         self._on_lost = on_lost
         self._changed = asyncio.Event()
 
-    def look(self) -> None:
+    def claims_changed(self) -> None:
         """There are new claims, which may be due before all others."""
         self._changed.set()
 
-    async def beat(self) -> None:
+    async def run(self) -> None:
         while True:
             self._changed.clear()
             due_at = min((held.beat_at for held in self._alive()), default=math.inf)

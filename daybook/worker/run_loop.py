@@ -85,7 +85,7 @@ class WorkerRun:
     async def _work(self, claims: Coroutine[Any, Any, T]) -> T | None:
         claiming = asyncio.create_task(claims)
         others = [
-            asyncio.create_task(self._heart.beat()),
+            asyncio.create_task(self._heart.run()),
             asyncio.create_task(self._reporter.report()),
         ]
         stopping = asyncio.create_task(self._is_stopping.wait())
@@ -130,7 +130,7 @@ class WorkerRun:
             return None
         for job in jobs:
             self._take(job)
-        self._heart.look()
+        self._heart.claims_changed()
         return len(jobs)
 
     async def _wait_for_capacity(self) -> int:

@@ -20,7 +20,7 @@ class IssueKey(Struct, frozen=True, kw_only=True, gc=False):
     expires_at: datetime | None = None
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads(self.name)
 
     def decide(self, work: UnitOfWork) -> Key:
@@ -50,7 +50,7 @@ class RotateKey(Struct, frozen=True, kw_only=True, gc=False):
     """As it is when not set."""
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads(self.name)
 
     def decide(self, work: UnitOfWork) -> Key:
@@ -74,7 +74,7 @@ class RevokeKey(Struct, frozen=True, kw_only=True, gc=False):
     reason: str
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads(self.name)
 
     def decide(self, work: UnitOfWork) -> Key:
@@ -85,7 +85,7 @@ class RevokeKey(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def _reads(name: str) -> Needs:
-    return Needs(names=((KEY, key_id(name)),))
+    return Needs(lock=((KEY, key_id(name)),))
 
 
 def _key(work: UnitOfWork, name: str) -> Key:

@@ -23,8 +23,8 @@ class ChangeJobs(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=tuple([(JOB, job_id) for job_id in self.job_ids]))
+    def needs(self) -> Needs:
+        return Needs(lock=tuple([(JOB, job_id) for job_id in self.job_ids]))
 
     def decide(self, work: UnitOfWork) -> list[JobOutcome]:
         settled: list[JobOutcome] = []

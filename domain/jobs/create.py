@@ -119,11 +119,11 @@ class CreateJobs(Struct, frozen=True, gc=False):
     new: Sequence[NewJob]
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         keyed = tuple((JOB, one.job_id) for one in self.new if needs_lookup(one))
         seen = lane_queues(self.new)
         numbers = ((JOB_NUMBERS, len(self.new)),)
-        return Needs(names=keyed, seen=seen, draws=numbers, haste=CommandPriority.PATIENT)
+        return Needs(lock=keyed, peek=seen, next_numbers=numbers, priority=CommandPriority.NORMAL)
 
     def decide(self, work: UnitOfWork) -> list[CreatedJob]:
         return [create_job(work, one) for one in self.new]
@@ -170,7 +170,7 @@ def record_creation(work: UnitOfWork, new: NewJob, job_id: UUID, queue: str) -> 
     created = Job.Created(
         at=work.now,
         job_id=job_id,
-        number=work.draw(JOB_NUMBERS),
+        number=work.next_number(JOB_NUMBERS),
         queue=queue,
         type=new.type,
         payload=new.payload,

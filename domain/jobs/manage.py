@@ -31,8 +31,8 @@ class RetryJobs(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=tuple([(JOB, job_id) for job_id in self.job_ids]))
+    def needs(self) -> Needs:
+        return Needs(lock=tuple([(JOB, job_id) for job_id in self.job_ids]))
 
     def decide(self, work: UnitOfWork) -> list[JobOutcome]:
         times: Sequence[datetime | None] = self.run_at or [None] * len(self.job_ids)
@@ -57,8 +57,8 @@ class RetryJob(Struct, frozen=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((JOB, self.job_id),))
+    def needs(self) -> Needs:
+        return Needs(lock=((JOB, self.job_id),))
 
     def decide(self, work: UnitOfWork) -> Job:
         job = job_on(work, self.job_id)
@@ -71,8 +71,8 @@ class CancelJob(Struct, frozen=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((JOB, self.job_id),))
+    def needs(self) -> Needs:
+        return Needs(lock=((JOB, self.job_id),))
 
     def decide(self, work: UnitOfWork) -> Job:
         job = job_on(work, self.job_id)
@@ -92,8 +92,8 @@ class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((QUEUE, queue_id(self.name)),))
+    def needs(self) -> Needs:
+        return Needs(lock=((QUEUE, queue_id(self.name)),))
 
     def decide(self, work: UnitOfWork) -> Queue:
         queue = work.get(QUEUE, queue_id(self.name))

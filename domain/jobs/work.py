@@ -84,8 +84,8 @@ class ClaimJobs(Struct, frozen=True, kw_only=True, gc=False):
     lease_seconds: float | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(ready=JOB, ready_count=self.limit, among=self.selector)
+    def needs(self) -> Needs:
+        return Needs(pick=JOB, pick_count=self.limit, pick_selector=self.selector)
 
     def decide(self, work: UnitOfWork) -> list[Job]:
         claimed: list[Job] = []
@@ -110,19 +110,19 @@ class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
     backoff: Backoff = BACKOFF
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         names = tuple([(JOB, one.job_id) for one in self.results])
         follow_ups = [new for one in self.results for new in one.then]
         if not follow_ups:
-            return Needs(names=names, from_memory=True)
+            return Needs(lock=names, may_use_cache=True)
         # Which queue it is that is not named shows only once the job before it is there.
         unnamed = any(new.partition is not None and not new.queue for new in follow_ups)
         return Needs(
-            names=names,
-            from_memory=True,
-            seen=lane_queues(follow_ups),
-            seen_all=(QUEUE,) if unnamed else (),
-            draws=((JOB_NUMBERS, len(follow_ups)),),
+            lock=names,
+            may_use_cache=True,
+            peek=lane_queues(follow_ups),
+            peek_all=(QUEUE,) if unnamed else (),
+            next_numbers=((JOB_NUMBERS, len(follow_ups)),),
         )
 
     def decide(self, work: UnitOfWork) -> list[JobOutcome]:
@@ -178,8 +178,8 @@ class FinishJob(Struct, frozen=True, gc=False):
     finish: FinishJobs
 
     @property
-    def reads(self) -> Needs:
-        return self.finish.reads
+    def needs(self) -> Needs:
+        return self.finish.needs
 
     def decide(self, work: UnitOfWork) -> Job:
         (settled,) = self.finish.decide(work)
@@ -203,8 +203,8 @@ class ExpireLease(Struct, frozen=True, kw_only=True, gc=False):
     """The length of that lease."""
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((JOB, self.job_id),))
+    def needs(self) -> Needs:
+        return Needs(lock=((JOB, self.job_id),))
 
     def decide(self, work: UnitOfWork) -> Job:
         job = job_on(work, self.job_id)
@@ -238,8 +238,8 @@ class RescheduleRetry(Struct, frozen=True, kw_only=True, gc=False):
     rest_seconds: float
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((JOB, self.job_id),))
+    def needs(self) -> Needs:
+        return Needs(lock=((JOB, self.job_id),))
 
     def decide(self, work: UnitOfWork) -> Job:
         job = job_on(work, self.job_id)

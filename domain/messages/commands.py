@@ -65,13 +65,15 @@ class Push(Struct, frozen=True, kw_only=True, gc=False):
     """With so many accepted for a lane, further ones are turned away."""
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         tied = tuple([(OPERATION, lane) for lane in self._lanes])
         number = (OPERATION_NUMBERS, 1)
         if self.is_busy:
-            return Needs(draws=(number,), seen_tied=tied, haste=CommandPriority.PATIENT)
-        create = CreateJobs(self.new).reads
-        return replace(create, draws=(*create.draws, number), seen_tied=tied)
+            return Needs(
+                next_numbers=(number,), count_related=tied, priority=CommandPriority.NORMAL
+            )
+        create = CreateJobs(self.new).needs
+        return replace(create, draws=(*create.next_numbers, number), seen_tied=tied)
 
     @property
     def _lanes(self) -> dict[UUID, tuple[str, str]]:
@@ -98,7 +100,7 @@ class Push(Struct, frozen=True, kw_only=True, gc=False):
         created = Operation.Created(
             at=work.now,
             operation_id=self.operation_id,
-            number=work.draw(OPERATION_NUMBERS),
+            number=work.next_number(OPERATION_NUMBERS),
             kind=OperationKind.PUSH,
             items=tuple([_message(one) for one in self.new]),
             attempts_max=self.attempts_max,
@@ -119,11 +121,11 @@ class ExecuteOperation(Struct, frozen=True, kw_only=True, gc=False):
     """The operation's own, which never change."""
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         # Nobody waits for it but whoever waits for the messages: all else goes before it.
-        create = CreateJobs([_new_job(item, None) for item in self.items]).reads
-        names = ((OPERATION, self.operation_id), *create.names)
-        return replace(create, names=names, haste=CommandPriority.LAST)
+        create = CreateJobs([_new_job(item, None) for item in self.items]).needs
+        names = ((OPERATION, self.operation_id), *create.lock)
+        return replace(create, names=names, haste=CommandPriority.LOW)
 
     def decide(self, work: UnitOfWork) -> Operation:
         operation = _operation(work, self.operation_id)
@@ -145,9 +147,9 @@ class FailOperation(Struct, frozen=True, kw_only=True, gc=False):
     jitter: float
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         queues = tuple([(QUEUE, queue_id(name)) for name in self.queues])
-        return Needs(names=((OPERATION, self.operation_id),), seen=queues)
+        return Needs(lock=((OPERATION, self.operation_id),), peek=queues)
 
     def decide(self, work: UnitOfWork) -> Operation:
         operation = _operation(work, self.operation_id)
@@ -167,11 +169,11 @@ class RetryOperation(Struct, frozen=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((OPERATION, self.operation_id),), draws=((OPERATION_NUMBERS, 1),))
+    def needs(self) -> Needs:
+        return Needs(lock=((OPERATION, self.operation_id),), next_numbers=((OPERATION_NUMBERS, 1),))
 
     def decide(self, work: UnitOfWork) -> Operation:
-        operation, number = _operation(work, self.operation_id), work.draw(OPERATION_NUMBERS)
+        operation, number = _operation(work, self.operation_id), work.next_number(OPERATION_NUMBERS)
         requeued = operations.retry(operation, number=number, because=self.because, now=work.now)
         return work.record(OPERATION, operation.id, requeued)
 
@@ -183,8 +185,8 @@ class CancelOperation(Struct, frozen=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((OPERATION, self.operation_id),))
+    def needs(self) -> Needs:
+        return Needs(lock=((OPERATION, self.operation_id),))
 
     def decide(self, work: UnitOfWork) -> Operation:
         operation = _operation(work, self.operation_id)

@@ -48,8 +48,8 @@ class AcknowledgeAll(Struct, frozen=True, gc=False):
     finish: FinishJobs
 
     @property
-    def reads(self) -> Needs:
-        return self.finish.reads
+    def needs(self) -> Needs:
+        return self.finish.needs
 
     def decide(self, work: UnitOfWork) -> Sequence[Job]:
         settled = self.finish.decide(work)

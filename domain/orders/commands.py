@@ -38,13 +38,13 @@ class CreateOrder(Struct, frozen=True, kw_only=True, gc=False):
     owner: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(draws=((ORDER_NUMBERS, 1),), haste=CommandPriority.PATIENT)
+    def needs(self) -> Needs:
+        return Needs(next_numbers=((ORDER_NUMBERS, 1),), priority=CommandPriority.NORMAL)
 
     def decide(self, work: UnitOfWork) -> Order:
         created = orders.create(
             order_id=self.order_id,
-            number=work.draw(ORDER_NUMBERS),
+            number=work.next_number(ORDER_NUMBERS),
             kind=self.kind,
             attempts_max=self.attempts_max,
             user_id=self.user_id,
@@ -61,7 +61,7 @@ class CreateBot(Struct, frozen=True, kw_only=True, gc=False):
     failures_max: int = FAILURES_MAX
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return Needs()
 
     def decide(self, work: UnitOfWork) -> Bot:
@@ -84,8 +84,8 @@ class ConfigureBot(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((BOT, self.bot_id),))
+    def needs(self) -> Needs:
+        return Needs(lock=((BOT, self.bot_id),))
 
     def decide(self, work: UnitOfWork) -> Bot:
         bot = _bot(work, self.bot_id)
@@ -104,8 +104,8 @@ class RestoreBot(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((BOT, self.bot_id),))
+    def needs(self) -> Needs:
+        return Needs(lock=((BOT, self.bot_id),))
 
     def decide(self, work: UnitOfWork) -> Bot:
         bot = _bot(work, self.bot_id)
@@ -128,12 +128,12 @@ class ClaimOrder(Struct, frozen=True, kw_only=True, gc=False):
     aging_seconds: float | None = None
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return Needs(
-            names=((BOT, self.bot_id),),
-            ready=ORDER,
-            ready_count=1,
-            among=self.aging_seconds,
+            lock=((BOT, self.bot_id),),
+            pick=ORDER,
+            pick_count=1,
+            pick_selector=self.aging_seconds,
         )
 
     def decide(self, work: UnitOfWork) -> ClaimResult:
@@ -160,8 +160,8 @@ class AssignOrder(Struct, frozen=True, kw_only=True, gc=False):
     seconds: float
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((ORDER, self.order_id), (BOT, self.bot_id)))
+    def needs(self) -> Needs:
+        return Needs(lock=((ORDER, self.order_id), (BOT, self.bot_id)))
 
     def decide(self, work: UnitOfWork) -> ClaimResult:
         order, bot = _order(work, self.order_id), _bot(work, self.bot_id)
@@ -185,7 +185,7 @@ class CompleteOrder(Struct, frozen=True, kw_only=True, gc=False):
     """The bot that holds it, when the caller knows: saves looking for it."""
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads_held(self.order_id, self.bot_id)
 
     def decide(self, work: UnitOfWork) -> Order:
@@ -208,7 +208,7 @@ class FailOrder(Struct, frozen=True, kw_only=True, gc=False):
     """The bot that holds it, when the caller knows: saves looking for it."""
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads_held(self.order_id, self.bot_id)
 
     def decide(self, work: UnitOfWork) -> Order:
@@ -238,7 +238,7 @@ class ReleaseOrder(Struct, frozen=True, kw_only=True, gc=False):
     jump, is asked otherwise."""
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads_held(self.order_id, self.bot_id)
 
     def decide(self, work: UnitOfWork) -> Order:
@@ -257,8 +257,8 @@ class ReleaseBot(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((BOT, self.bot_id),), tied=((ORDER, self.bot_id),))
+    def needs(self) -> Needs:
+        return Needs(lock=((BOT, self.bot_id),), lock_related=((ORDER, self.bot_id),))
 
     def decide(self, work: UnitOfWork) -> Bot:
         bot = _bot(work, self.bot_id)
@@ -273,8 +273,8 @@ class DeleteOrder(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((ORDER, self.order_id),), tied=((BOT, self.order_id),))
+    def needs(self) -> Needs:
+        return Needs(lock=((ORDER, self.order_id),), lock_related=((BOT, self.order_id),))
 
     def decide(self, work: UnitOfWork) -> Order:
         return _delete_order(work, _order(work, self.order_id), self.because)
@@ -285,8 +285,8 @@ class RestoreOrder(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((ORDER, self.order_id),))
+    def needs(self) -> Needs:
+        return Needs(lock=((ORDER, self.order_id),))
 
     def decide(self, work: UnitOfWork) -> Order:
         order = _order(work, self.order_id)
@@ -299,8 +299,8 @@ class RequeueOrder(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((ORDER, self.order_id),))
+    def needs(self) -> Needs:
+        return Needs(lock=((ORDER, self.order_id),))
 
     def decide(self, work: UnitOfWork) -> Order:
         order = _order(work, self.order_id)
@@ -326,11 +326,11 @@ class ClearOrders(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(every=(ORDER, BOT), names=tuple([(ORDER, one) for one in self.complete]))
+    def needs(self) -> Needs:
+        return Needs(lock_all=(ORDER, BOT), lock=tuple([(ORDER, one) for one in self.complete]))
 
     def decide(self, work: UnitOfWork) -> Cleared:
-        open_orders = work.every(ORDER)
+        open_orders = work.all(ORDER)
         for order in open_orders:
             _delete_order(work, order, self.because)
         complete_count = _delete_complete(work, self.complete, self.because)
@@ -344,8 +344,8 @@ class ClearCompleteOrders(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=tuple([(ORDER, one) for one in self.complete]))
+    def needs(self) -> Needs:
+        return Needs(lock=tuple([(ORDER, one) for one in self.complete]))
 
     def decide(self, work: UnitOfWork) -> int:
         return _delete_complete(work, self.complete, self.because)
@@ -359,8 +359,8 @@ class DeleteBot(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((BOT, self.bot_id),), tied=((ORDER, self.bot_id),))
+    def needs(self) -> Needs:
+        return Needs(lock=((BOT, self.bot_id),), lock_related=((ORDER, self.bot_id),))
 
     def decide(self, work: UnitOfWork) -> Bot:
         bot = _bot(work, self.bot_id)
@@ -376,8 +376,8 @@ class DeleteBot(Struct, frozen=True, kw_only=True, gc=False):
 def _reads_held(order_id: UUID, bot_id: UUID | None) -> Needs:
     """The order, and the bot that has it."""
     if bot_id is None:
-        return Needs(names=((ORDER, order_id),), tied=((BOT, order_id),))
-    return Needs(names=((ORDER, order_id), (BOT, bot_id)))
+        return Needs(lock=((ORDER, order_id),), lock_related=((BOT, order_id),))
+    return Needs(lock=((ORDER, order_id), (BOT, bot_id)))
 
 
 def _order(work: UnitOfWork, order_id: UUID) -> Order:

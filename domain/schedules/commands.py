@@ -33,7 +33,7 @@ class PutSchedule(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads(self.name)
 
     def decide(self, work: UnitOfWork) -> PutResult:
@@ -60,7 +60,7 @@ class ChangeSchedule(Struct, frozen=True, kw_only=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads(self.name)
 
     def decide(self, work: UnitOfWork) -> Schedule:
@@ -82,7 +82,7 @@ class DeleteSchedule(Struct, frozen=True, gc=False):
     because: str | None = None
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads(self.name)
 
     def decide(self, work: UnitOfWork) -> Schedule:
@@ -98,9 +98,9 @@ class FireSchedule(Struct, frozen=True, kw_only=True, gc=False):
     runs_max: int = 1
 
     @property
-    def reads(self) -> Needs:
-        named = _reads(self.name).names
-        return Needs(names=named, draws=((JOB_NUMBERS, self.runs_max),))
+    def needs(self) -> Needs:
+        named = _reads(self.name).lock
+        return Needs(lock=named, next_numbers=((JOB_NUMBERS, self.runs_max),))
 
     def decide(self, work: UnitOfWork) -> Schedule:
         schedule = _schedule(work, self.name)
@@ -113,7 +113,7 @@ class FireSchedule(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def _reads(name: str) -> Needs:
-    return Needs(names=((SCHEDULE, schedule_id(name)),))
+    return Needs(lock=((SCHEDULE, schedule_id(name)),))
 
 
 def _schedule(work: UnitOfWork, name: str) -> Schedule:

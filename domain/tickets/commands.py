@@ -57,7 +57,7 @@ class OpenRestaurant(Struct, frozen=True, kw_only=True, gc=False):
     profile: Profile
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads(self.slug)
 
     def decide(self, work: UnitOfWork) -> OpenedRestaurant:
@@ -82,7 +82,7 @@ class ChangeRestaurant(Struct, frozen=True, kw_only=True, gc=False):
     no_show_seconds: float | UnsetType | None = UNSET
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads(self.slug)
 
     def decide(self, work: UnitOfWork) -> Restaurant:
@@ -106,7 +106,7 @@ class JoinLine(Struct, frozen=True, kw_only=True, gc=False):
     hourly_max: int | None = None
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads(self.slug)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
@@ -142,9 +142,9 @@ class CallNext(Struct, frozen=True, kw_only=True, gc=False):
     """Only if this one was the last to be called; None, if nobody was."""
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         among = restaurant_id(self.slug)
-        return Needs(names=((RESTAURANT, among),), ready=TICKET, ready_count=1, among=among)
+        return Needs(lock=((RESTAURANT, among),), pick=TICKET, pick_count=1, pick_selector=among)
 
     def decide(self, work: UnitOfWork) -> TicketResult | None:
         restaurant = _restaurant(work, self.slug)
@@ -164,7 +164,7 @@ class CallTicket(Struct, frozen=True, kw_only=True, gc=False):
     desk: str | None = None
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads(self.slug, self.ticket_id)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
@@ -178,7 +178,7 @@ class RecallTicket(Struct, frozen=True, kw_only=True, gc=False):
     desk: str | None = None
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads(self.slug, self.ticket_id)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
@@ -193,7 +193,7 @@ class SeatTicket(Struct, frozen=True, kw_only=True, gc=False):
     ticket_id: UUID
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads(self.slug, self.ticket_id)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
@@ -211,7 +211,7 @@ class MarkNoShow(Struct, frozen=True, kw_only=True, gc=False):
     """The end of the grace that has elapsed, as the caller measured it; None to ask the clock."""
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads(self.slug, self.ticket_id)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
@@ -227,7 +227,7 @@ class ReturnTicket(Struct, frozen=True, kw_only=True, gc=False):
     ticket_id: UUID
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads(self.slug, self.ticket_id)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
@@ -245,7 +245,7 @@ class CancelTicket(Struct, frozen=True, kw_only=True, gc=False):
     reason: str | None = None
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads(self.slug, self.ticket_id)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
@@ -263,9 +263,9 @@ class TransferTicket(Struct, frozen=True, kw_only=True, gc=False):
     to_slug: str
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         lines = (RESTAURANT, restaurant_id(self.slug)), (RESTAURANT, restaurant_id(self.to_slug))
-        return Needs(names=(*lines, (TICKET, self.ticket_id)))
+        return Needs(lock=(*lines, (TICKET, self.ticket_id)))
 
     def decide(self, work: UnitOfWork) -> TicketResult:
         restaurant, ticket = _both(work, self.slug, self.ticket_id)
@@ -290,7 +290,7 @@ class TransferTicket(Struct, frozen=True, kw_only=True, gc=False):
 
 def _reads(slug: str, ticket_id: UUID | None = None) -> Needs:
     line = (RESTAURANT, restaurant_id(slug))
-    return Needs(names=(line,) if ticket_id is None else (line, (TICKET, ticket_id)))
+    return Needs(lock=(line,) if ticket_id is None else (line, (TICKET, ticket_id)))
 
 
 def _restaurant(work: UnitOfWork, slug: str) -> Restaurant:
@@ -331,7 +331,7 @@ def _first(work: UnitOfWork, restaurant: Restaurant) -> Ticket | None:
         if restaurant.waiting_count == 0:
             return None
         raise NotLoadedError(f"the first of those who wait at {restaurant.slug}")
-    line = [one for one in work.every(TICKET) if one.restaurant_id == restaurant.id]
+    line = [one for one in work.all(TICKET) if one.restaurant_id == restaurant.id]
     return min((one for one in line if one.is_waiting), key=lambda one: one.token.place)
 
 

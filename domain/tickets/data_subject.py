@@ -55,8 +55,8 @@ class EraseSubject(Struct, frozen=True, kw_only=True, gc=False):
     """Whether there is a key to destroy, as whoever keeps the keys says."""
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((SUBJECT, self.subject_id),))
+    def needs(self) -> Needs:
+        return Needs(lock=((SUBJECT, self.subject_id),))
 
     def decide(self, work: UnitOfWork) -> Subject:
         subject = work.get(SUBJECT, self.subject_id)

@@ -90,7 +90,7 @@ class ImportPage(Struct, frozen=True, kw_only=True, gc=False):
     job: RecordJob | None = None
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         ids = {record_uuid(self.stream, found.record_id) for found in self.news}
         return _reads(self.stream, [*ids], len(self.news) if self.job else 0)
 
@@ -123,7 +123,7 @@ class ImportDeletions(Struct, frozen=True, kw_only=True, gc=False):
     job: RecordJob | None = None
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads(self.stream, self.record_ids, len(self.record_ids) if self.job else 0)
 
     def decide(self, work: UnitOfWork) -> Upstream:
@@ -151,7 +151,7 @@ class FailPoll(Struct, frozen=True, kw_only=True, gc=False):
     forgets_marks: bool = False
 
     @property
-    def reads(self) -> Needs:
+    def needs(self) -> Needs:
         return _reads(self.stream, (), 0)
 
     def decide(self, work: UnitOfWork) -> Upstream | None:
@@ -172,8 +172,8 @@ class FailPoll(Struct, frozen=True, kw_only=True, gc=False):
 def _reads(stream: str, record_ids: Sequence[UUID], jobs_count: int) -> Needs:
     named = [(UPSTREAM_RECORD, record_id) for record_id in record_ids]
     return Needs(
-        names=((UPSTREAM, upstream_id(stream)), *named),
-        draws=((JOB_NUMBERS, jobs_count),) if jobs_count else (),
+        lock=((UPSTREAM, upstream_id(stream)), *named),
+        next_numbers=((JOB_NUMBERS, jobs_count),) if jobs_count else (),
     )
 
 

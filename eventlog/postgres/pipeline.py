@@ -79,7 +79,7 @@ class Pipeline:
     def closed(self) -> bool:
         return self.connection.closed
 
-    def queue(self, query: str, **parameters: Parameter) -> PendingResult:
+    def add(self, query: str, **parameters: Parameter) -> PendingResult:
         """Adds one of our constant statements to the round trip that `sync` will make."""
         statement = self._statements.get(query) or self._prepare(query)
         packed = [_packed(parameters[name]) for name in statement.parameters]
@@ -88,7 +88,7 @@ class Pipeline:
         )
         return self._expect()
 
-    def start(self) -> None:
+    def flush(self) -> None:
         """Sends what was queued as far as the socket takes it now: the server begins, while more
         is being packed for the same round trip."""
         self._pgconn.flush()

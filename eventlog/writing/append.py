@@ -65,11 +65,11 @@ class Appending:
             events, origins = self._events[part], self._origins[part]
             if origins.count(origins[0]) == len(origins):
                 given = {**_said(events), **_behind(origins[0])}
-                answer = pipeline.queue(APPEND_EVENTS_OF_ONE, **given)
+                answer = pipeline.add(APPEND_EVENTS_OF_ONE, **given)
             else:
-                answer = pipeline.queue(APPEND_EVENTS, **appended(events, origins))
+                answer = pipeline.add(APPEND_EVENTS, **appended(events, origins))
             self._answers.append((answer, len(events)))
-            pipeline.start()
+            pipeline.flush()
 
     @property
     def positions(self) -> list[int]:

@@ -76,10 +76,10 @@ class Batch:
             changes = await self._run(pipeline)
         except BaseException:
             for name, states in self._recalled.items():
-                self._memories[name].forget(states)
+                self._memories[name].evict(states)
             raise
         for name, memory in self._memories.items():
-            memory.note(changes.get(name, ()), lives[name])
+            memory.put(changes.get(name, ()), lives[name])
 
     async def _run(self, pipeline: Pipeline) -> dict[str, list[LoadedAggregate]]:
         desk, picks = await self._hold(pipeline)
@@ -92,19 +92,19 @@ class Batch:
             for table in self._tables
             if table.decider.name in changes
         }
-        around = [table.around(changes) for table in self._tables]
+        around = [table.side_statements(changes) for table in self._tables]
         self._hold_recalled(pipeline, rows)
         for one in around:
-            _queue(pipeline, one.first)
+            _queue(pipeline, one.before)
         self._appending = appending = Appending(self.submissions)
         appending.queue(pipeline)
         for of_table in rows.values():
             of_table.write(pipeline)
-            pipeline.start()
+            pipeline.flush()
         for one in around:
-            _queue(pipeline, one.last)
+            _queue(pipeline, one.after)
         self._write_keys(pipeline)
-        pipeline.queue("COMMIT")
+        pipeline.add("COMMIT")
         self.commit_sent = len(appending) > 0
         await pipeline.sync()
         self._receipts(appending.positions)
@@ -122,11 +122,11 @@ class Batch:
 
     async def _hold(self, pipeline: Pipeline) -> tuple[BatchUnitOfWork, list[ReadyPick]]:
         needs = BatchNeeds(self.submissions)
-        pipeline.queue("BEGIN")
-        clock = pipeline.queue(READ_CLOCK)
-        self._kept.ask(pipeline, needs.keys)
+        pipeline.add("BEGIN")
+        clock = pipeline.add(READ_CLOCK)
+        self._kept.find(pipeline, needs.keys)
         drawn = {
-            sequence: pipeline.queue(DRAW_NUMBERS, sequence=sequence, count=count)
+            sequence: pipeline.add(DRAW_NUMBERS, sequence=sequence, count=count)
             for sequence, count in needs.draws.items()
         }
         held: list[tuple[LiveTable[Any], PendingResult]] = []
@@ -175,7 +175,7 @@ class Batch:
         name = table.decider.name
         memory = self._memories.get(name)
         keys = needs.recallable(name) if memory is not None else ()
-        if memory is None or not keys or (states := memory.recall(keys)) is None:
+        if memory is None or not keys or (states := memory.get_all(keys)) is None:
             return False
         self._recalled[name] = states
         return True
@@ -188,7 +188,7 @@ class Batch:
                 of_table.lock_if_version(pipeline, states)
 
     async def _fold(self, pipeline: Pipeline, ids: Sequence[UUID]) -> list[State]:
-        events = pipeline.queue(READ_AGGREGATES, ids=uuids(ids))
+        events = pipeline.add(READ_AGGREGATES, ids=uuids(ids))
         await pipeline.sync()
         return [*fold_aggregates(self._mapper, events.rows()).values()]
 
@@ -197,7 +197,7 @@ class Batch:
         short: list[int] = []
         for place, submission in enumerate(self.submissions):
             key = submission.key
-            if key is not None and (told := self._kept.answer(key)) is not None:
+            if key is not None and (told := self._kept.reply(key)) is not None:
                 submission.events = []
                 self.outcome[place] = told
                 continue
@@ -211,7 +211,7 @@ class Batch:
                 short.append(place)
             submission.events = work.accept()
             if key is not None:
-                self._kept.keep(submission, key, submission.answer)
+                self._kept.store(submission, key, submission.answer)
         return short
 
     def _refused(self, place: int, submission: SubmittedCommand, error: Exception) -> None:
@@ -225,13 +225,13 @@ class Batch:
             self.defects.add(place)
             error.add_note(f"while deciding {submission.command}")
         elif submission.key is not None and error.is_kept:
-            self._kept.keep(submission, submission.key, error)
+            self._kept.store(submission, submission.key, error)
 
     def _write_keys(self, pipeline: Pipeline) -> None:
         unkept = {self.submissions[place].origin.command_id for place in self.again}
         # Whoever sent the same request at the same time shares its fate.
         for place, told in enumerate(self.outcome):
-            if isinstance(told, Receipt) and told.replayed and told.command_id in unkept:
+            if isinstance(told, Receipt) and told.replayed_response and told.command_id in unkept:
                 self.again.add(place)
         self._kept.write(pipeline, unkept=unkept)
 
@@ -242,18 +242,18 @@ class Batch:
         for pick in picks:
             table = pick.table
             empty = [place for place in short if self._got_nothing(place, pick)]
-            if table.overlooked is None or not empty:
+            if table.more_ready_exists is None or not empty:
                 continue
             ids = uuids([state.id for state in pick.states])
-            found = pipeline.queue(table.overlooked, ids=ids, **table.selection(pick.among))
+            found = pipeline.add(table.more_ready_exists, ids=ids, **table.selection(pick.among))
             await pipeline.sync()
             if found.rows() == [(True,)]:
                 self.again.update(empty)
 
     def _got_nothing(self, place: int, pick: ReadyPick) -> bool:
         submission = self.submissions[place]
-        asked = submission.reads.ready is pick.table.decider
-        return asked and submission.reads.among == pick.among and not submission.events
+        asked = submission.reads.pick is pick.table.decider
+        return asked and submission.reads.pick_selector == pick.among and not submission.events
 
     def _receipts(self, positions: Sequence[int]) -> None:
         self.position = positions[-1] if positions else None
@@ -274,4 +274,4 @@ class Batch:
 
 def _queue(pipeline: Pipeline, statements: Statements) -> None:
     for query, given in statements:
-        pipeline.queue(query, **given)
+        pipeline.add(query, **given)

@@ -25,7 +25,7 @@ class SubmittedCommand:
         self.command = command
         self.origin = origin
         self.key = key
-        self.reads: Needs = command.reads
+        self.reads: Needs = command.needs
         self.events: list[PendingEvent] = []
         self.answer: Any = None
 
@@ -50,24 +50,24 @@ class BatchNeeds:
                 self.keys.append(submission.key.scope)
 
     def _add(self, reads: Needs) -> None:
-        for decider, aggregate_id in reads.names:
+        for decider, aggregate_id in reads.lock:
             self._names.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
-            if not reads.from_memory:
+            if not reads.may_use_cache:
                 self._anew.add(decider.name)
-        for decider, aggregate_id in reads.tied:
+        for decider, aggregate_id in reads.lock_related:
             self._tied.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
-        for decider in reads.every:
+        for decider in reads.lock_all:
             self._every.add(decider.name)
-        for decider, aggregate_id in reads.seen:
+        for decider, aggregate_id in reads.peek:
             self._seen.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
-        for decider in reads.seen_all:
+        for decider in reads.peek_all:
             self.seen_all.add(decider.name)
-        if reads.ready is not None:
-            counts = self._ready.setdefault(reads.ready.name, {})
-            counts[reads.among] = counts.get(reads.among, 0) + reads.ready_count
-        for decider, tied_to in reads.seen_tied:
+        if reads.pick is not None:
+            counts = self._ready.setdefault(reads.pick.name, {})
+            counts[reads.pick_selector] = counts.get(reads.pick_selector, 0) + reads.pick_count
+        for decider, tied_to in reads.count_related:
             self._seen_tied.setdefault(decider.name, {})[tied_to.int] = tied_to
-        for sequence, count in reads.draws:
+        for sequence, count in reads.next_numbers:
             self.draws[sequence] = self.draws.get(sequence, 0) + count
 
     def recallable(self, name: str) -> Collection[int]:
@@ -87,9 +87,9 @@ class BatchNeeds:
         """Looks without waiting for anybody."""
         name = table.decider.name
         if name in self.seen_all:
-            return pipeline.queue(table.select)
+            return pipeline.add(table.select)
         if seen := self._seen.get(name):
-            return pipeline.queue(table.see, ids=uuids([*seen.values()]))
+            return pipeline.add(table.select_by_id, ids=uuids([*seen.values()]))
         return None
 
     def count_related_statement(
@@ -97,7 +97,7 @@ class BatchNeeds:
     ) -> PendingResult | None:
         tied = self._seen_tied.get(table.decider.name)
         return (
-            pipeline.queue(table.count_related_statement, tied=uuids([*tied.values()]))
+            pipeline.add(table.count_related_statement, tied=uuids([*tied.values()]))
             if tied
             else None
         )
@@ -107,12 +107,10 @@ class BatchNeeds:
         name = table.decider.name
         names = [*self._names.get(name, {}).values()]
         if name in self._every:
-            return pipeline.queue(table.lock_all)
+            return pipeline.add(table.lock_all)
         if tied := self._tied.get(name):
-            return pipeline.queue(
-                table.lock_related, ids=uuids(names), tied=uuids([*tied.values()])
-            )
-        return pipeline.queue(table.hold, ids=uuids(names)) if names else None
+            return pipeline.add(table.lock_related, ids=uuids(names), tied=uuids([*tied.values()]))
+        return pipeline.add(table.hold, ids=uuids(names)) if names else None
 
     def pick(self, pipeline: Pipeline, table: LiveTable[Any]) -> list["ReadyPick"]:
         wanted = self._ready.get(table.decider.name, {})
@@ -131,10 +129,10 @@ class ReadyPick:
         self.among = among
         self._limit = limit
         self._held = [
-            pipeline.queue(query, **given) for query, given in table.locks_before_pick(among)
+            pipeline.add(query, **given) for query, given in table.locks_before_pick(among)
         ]
         self._answers = [
-            pipeline.queue(query, **given) for query, given in table.picks(among, limit)
+            pipeline.add(query, **given) for query, given in table.pick_statements(among, limit)
         ]
         self.states: list[State] = []
 
@@ -144,12 +142,12 @@ class ReadyPick:
             return False
         ready = [state for answer in self._answers for state in load(self.table, answer)]
         more = self.table.picks_held(self.among, self._limit, ready)
-        self._answers += [pipeline.queue(query, **given) for query, given in more]
+        self._answers += [pipeline.add(query, **given) for query, given in more]
         return True
 
     def load(self) -> None:
         picked = [load(self.table, answer) for answer in self._answers]
-        self.states = self.table.merged(self.among, picked)
+        self.states = self.table.merge_picks(self.among, picked)
 
 
 def load(table: LiveTable[Any], answer: PendingResult) -> list[State]:

@@ -112,7 +112,7 @@ class Committer:
         if self._closing:
             waiting.tell(UnavailableError("The service is shutting down."))
         else:
-            self._lines[waiting.reads.haste].append(waiting)
+            self._lines[waiting.reads.priority].append(waiting)
             self._ring(waiting.weight)
         return waiting.future
 
@@ -120,12 +120,12 @@ class Committer:
     def waiting_seconds(self) -> float:
         """How long commands wait for their turn, but for those that nobody waits for. Measured once
         a batch, never for a command."""
-        return max(self.urgent_seconds, self._lines[CommandPriority.PATIENT].waiting_seconds)
+        return max(self.urgent_seconds, self._lines[CommandPriority.NORMAL].waiting_seconds)
 
     @property
     def urgent_seconds(self) -> float:
         """How long those wait that go before all others."""
-        return self._lines[CommandPriority.URGENT].waiting_seconds
+        return self._lines[CommandPriority.HIGH].waiting_seconds
 
     @property
     def answer_seconds(self) -> float:
@@ -135,7 +135,7 @@ class Committer:
     @property
     def patient_count(self) -> int:
         """How many wait that only begin something."""
-        return len(self._lines[CommandPriority.PATIENT])
+        return len(self._lines[CommandPriority.NORMAL])
 
     @property
     def _next(self) -> QueuedCommand | None:
@@ -247,5 +247,5 @@ class Committer:
             # Of what thousands of events happened to, there are a handful of kinds.
             self._on_commit(batch.position, self._mapper.aggregates_of(topics))
         if again:
-            self._lines[CommandPriority.URGENT].put_back(again)
+            self._lines[CommandPriority.HIGH].put_back(again)
             self._ring(sum(one.weight for one in again))

@@ -28,13 +28,13 @@ class IdempotentReplies:
         self._spent: dict[Scope, UUID] = {}
         self._new: list[KnownKey] = []
 
-    def ask(self, pipeline: Pipeline, keys: Sequence[Scope]) -> None:
+    def find(self, pipeline: Pipeline, keys: Sequence[Scope]) -> None:
         if keys:
             # The spent ones after the known ones: what is forgotten in between is found there.
             asked = scopes(keys)
             self._asked = (
-                pipeline.queue(FIND_KEYS, **asked),
-                pipeline.queue(FIND_SPENT_KEYS, **asked),
+                pipeline.add(FIND_KEYS, **asked),
+                pipeline.add(FIND_SPENT_KEYS, **asked),
             )
 
     def load(self) -> None:
@@ -43,7 +43,7 @@ class IdempotentReplies:
             self._known = {one.scope: one for one in map(known_key, known.rows())}
             self._spent = {(row[0], row[1]): row[2] for row in spent.rows()}
 
-    def answer(self, key: IdempotencyKey) -> Receipt | Exception | None:
+    def reply(self, key: IdempotencyKey) -> Receipt | Exception | None:
         """What is told to whoever shows this key; None for the first to do so."""
         known = self._known.get(key.scope)
         if known is None:
@@ -53,7 +53,7 @@ class IdempotentReplies:
             return IdempotencyKeyReusedError(key.key)
         return Receipt(None, known.command_id, known.position, known.answer)
 
-    def keep(self, submission: SubmittedCommand, key: IdempotencyKey, answer: Any) -> None:
+    def store(self, submission: SubmittedCommand, key: IdempotencyKey, answer: Any) -> None:
         last = submission.events[-1] if submission.events else None
         kept = KnownKey(
             scope=key.scope,
@@ -70,4 +70,4 @@ class IdempotentReplies:
         new = [key for key in self._new if key.command_id not in unkept]
         if new:
             new.sort(key=lambda key: key.scope)
-            pipeline.queue(INSERT_KEYS, **columns(new))
+            pipeline.add(INSERT_KEYS, **columns(new))

@@ -33,10 +33,10 @@ Changes = Mapping[str, Sequence[Change]]
 class SideStatements(Struct, frozen=True, gc=False):
     """What else must be done with the changes of a batch, beside writing the rows."""
 
-    first: Statements = ()
+    before: Statements = ()
     """Before anything is written: holds what the changes touch beside their own rows."""
 
-    last: Statements = ()
+    after: Statements = ()
     """After the events have their positions."""
 
 
@@ -54,7 +54,7 @@ class LiveTable(Generic[S]):
     select: ClassVar[str]
     """Selects all rows, with their columns as `load` takes them."""
 
-    see: ClassVar[str]
+    select_by_id: ClassVar[str]
     """Selects the rows of `ids`, and holds none of them."""
 
     count_related_statement: ClassVar[str]
@@ -69,7 +69,7 @@ class LiveTable(Generic[S]):
     lock_all: ClassVar[str]
     """All rows FOR UPDATE, ordered by id."""
 
-    overlooked: ClassVar[str | None] = None
+    more_ready_exists: ClassVar[str | None] = None
     """Is there a ready row beside `ids`? Then others held it while ours were picked."""
 
     insert: ClassVar[str]
@@ -88,15 +88,15 @@ class LiveTable(Generic[S]):
     versions do not add up to `versions`. That is enough for rows whose next events are appended
     with it: none can be of a later version than is known, so none is of an earlier one."""
 
-    beside: ClassVar[tuple[str, ...]] = ()
+    side_tables: ClassVar[tuple[str, ...]] = ()
     """Tables in which `insert` notes something beside the rows themselves; `update` and `delete`
     keep it right, where it depends on the rows that are there."""
 
-    unrecorded: ClassVar[Mapping[str, str]] = {}
+    columns_outside_log: ClassVar[Mapping[str, str]] = {}
     """Columns that are moved by what is no event, and for each the column that says how long that
     counts: as long as it is the same."""
 
-    def around(self, changes: Changes) -> SideStatements:  # noqa: ARG002 (most rows stand alone)
+    def side_statements(self, changes: Changes) -> SideStatements:  # noqa: ARG002 (most rows stand alone)
         """Of all that a batch has changed, so that what is held beside the rows is held in one
         order, whichever kinds of aggregates it concerns."""
         return NOTHING_AROUND
@@ -110,12 +110,12 @@ class LiveTable(Generic[S]):
         `ready` are the states that `picks` found."""
         raise NotImplementedError
 
-    def picks(self, among: Any, limit: int) -> Statements:
+    def pick_statements(self, among: Any, limit: int) -> Statements:
         """Statements that select the `limit` most urgent ready rows, skipping those that others
         hold. What `among` is, the commands that ask for them know."""
         raise NotImplementedError
 
-    def merged(self, among: Any, picked: Sequence[list[S]]) -> list[S]:  # noqa: ARG002 (for others)
+    def merge_picks(self, among: Any, picked: Sequence[list[S]]) -> list[S]:  # noqa: ARG002 (for others)
         """What the statements gave, in the order in which it is to be taken, each once."""
         (rows,) = picked
         return rows
@@ -129,11 +129,11 @@ class LiveTable(Generic[S]):
         date: after these states were written, or their rows deleted."""
         return ()
 
-    def settle(self) -> Statements:
+    def recompute_all(self) -> Statements:
         """Statements that set anew what depends on other tables than this: once both are there."""
         return ()
 
-    def remembered(self, changes: Iterable[Change]) -> list[S]:
+    def cacheable(self, changes: Iterable[Change]) -> list[S]:
         """The states that are worth remembering: the next command about one comes soon, and needs
         nothing of its row that is not in its events."""
         raise NotImplementedError
@@ -142,23 +142,23 @@ class LiveTable(Generic[S]):
         """Of a state that is remembered: the claim under which its row must still be."""
         raise NotImplementedError
 
-    def noted(self, state: S) -> Hashable:
+    def side_row(self, state: S) -> Hashable:
         """What `insert` notes of a state in the tables beside."""
         raise NotImplementedError
 
     def load(self, row: TupleRow) -> S:
         raise NotImplementedError
 
-    def insertion(self, states: Sequence[S]) -> tuple[str, Parameters]:
+    def insert_statement(self, states: Sequence[S]) -> tuple[str, Parameters]:
         """The quickest statement that inserts these, with its parameters."""
-        return self.insert, self.inserted(states)
+        return self.insert, self.insert_parameters(states)
 
-    def updating(self, changes: Sequence[Change]) -> tuple[str, Parameters]:
+    def update_statement(self, changes: Sequence[Change]) -> tuple[str, Parameters]:
         """The quickest statement that updates the rows of these, with its parameters."""
-        return self.update, self.updated([change.state for change in changes])
+        return self.update, self.update_parameters([change.state for change in changes])
 
-    def inserted(self, states: Sequence[S]) -> Parameters:
+    def insert_parameters(self, states: Sequence[S]) -> Parameters:
         raise NotImplementedError
 
-    def updated(self, states: Sequence[S]) -> Parameters:
+    def update_parameters(self, states: Sequence[S]) -> Parameters:
         raise NotImplementedError

@@ -35,7 +35,7 @@ class RowCache:
         self._known = {}
         self.life += 1
 
-    def recall(self, keys: Collection[int]) -> list[State] | None:
+    def get_all(self, keys: Collection[int]) -> list[State] | None:
         """All of them or None: rows are locked in one order, by one statement a table."""
         known = self._known
         try:
@@ -43,7 +43,7 @@ class RowCache:
         except KeyError:
             return None
 
-    def note(self, changes: Sequence[Change], life: int) -> None:
+    def put(self, changes: Sequence[Change], life: int) -> None:
         """Caches rows once they are committed, never before, or commands would decide from states
         that were never stored. `life` is its value from when the batch began."""
         if life != self.life:
@@ -52,12 +52,12 @@ class RowCache:
         for change in changes:
             if change.before is not None:
                 known.pop(change.before.id.int, None)
-        for state in self._table.remembered(changes):
+        for state in self._table.cacheable(changes):
             known[state.id.int] = state
         if (excess := len(known) - self._count_max) > 0:
             for oldest in [*islice(known, excess)]:
                 del known[oldest]
 
-    def forget(self, states: Iterable[State]) -> None:
+    def evict(self, states: Iterable[State]) -> None:
         for state in states:
             self._known.pop(state.id.int, None)

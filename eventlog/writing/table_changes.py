@@ -17,9 +17,9 @@ def _by_id(state: State) -> int:
 class TableChanges:
     def __init__(self, table: LiveTable[Any], changes: Sequence[LoadedAggregate]) -> None:
         self._table = table
-        self._new: list[State] = []
-        self._kept: list[LoadedAggregate] = []
-        self._gone: list[State] = []
+        self._inserted: list[State] = []
+        self._updated: list[LoadedAggregate] = []
+        self._deleted: list[State] = []
         finished = table.decider.finished
         for change in changes:
             before, after = change.before, change.state
@@ -27,12 +27,12 @@ class TableChanges:
             was_live = before is not None and not finished(before)
             is_live = not finished(after)
             if was_live and is_live and not change.is_anew:
-                self._kept.append(change)
+                self._updated.append(change)
                 continue
             if before is not None and was_live:
-                self._gone.append(before)
+                self._deleted.append(before)
             if is_live:
-                self._new.append(after)
+                self._inserted.append(after)
 
     def lock_if_version(self, pipeline: Pipeline, states: Sequence[State]) -> None:
         """Those that were recalled, whatever was decided about them. If all of them are deleted and
@@ -41,24 +41,24 @@ class TableChanges:
         known = sorted(states, key=_by_id)
         ids, versions = uuids([one.id for one in known]), [one.version for one in known]
         claims = uuids([self._table.claim_id(one) for one in known])
-        if self._new or self._kept or len(self._gone) != len(known):
+        if self._inserted or self._updated or len(self._deleted) != len(known):
             given = {"ids": ids, "claims": claims, "versions": bigints(versions)}
-            pipeline.queue(self._table.lock_if_version, **given)
+            pipeline.add(self._table.lock_if_version, **given)
         else:
             counts = {"count": len(known), "versions": sum(versions)}
-            pipeline.queue(self._table.delete_if_version, ids=ids, claims=claims, **counts)
-            self._gone = []
+            pipeline.add(self._table.delete_if_version, ids=ids, claims=claims, **counts)
+            self._deleted = []
 
     def write(self, pipeline: Pipeline) -> None:
         """What goes into a unique index is inserted sorted: two batches that insert the same keys
         in opposite order would wait for each other."""
         table = self._table
-        if self._gone:
-            pipeline.queue(table.delete, ids=uuids([state.id for state in self._gone]))
-        if self._new:
-            self._new.sort(key=_by_id)
-            query, given = table.insertion(self._new)
-            pipeline.queue(query, **given)
-        if self._kept:
-            query, given = table.updating(self._kept)
-            pipeline.queue(query, **given)
+        if self._deleted:
+            pipeline.add(table.delete, ids=uuids([state.id for state in self._deleted]))
+        if self._inserted:
+            self._inserted.sort(key=_by_id)
+            query, given = table.insert_statement(self._inserted)
+            pipeline.add(query, **given)
+        if self._updated:
+            query, given = table.update_statement(self._updated)
+            pipeline.add(query, **given)

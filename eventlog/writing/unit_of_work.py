@@ -123,7 +123,7 @@ class BatchUnitOfWork:
     def count_related(self, decider: Decider[Any], to: UUID) -> int:
         return self._tied.get((decider.name, to.int), 0)
 
-    def every(self, decider: Decider[S]) -> list[S]:
+    def all(self, decider: Decider[S]) -> list[S]:
         states = (entry.state for entry in self._entries.values())
         found = [state for state in states if isinstance(state, decider.state)]
         return [state for state in found if not decider.finished(state)]
@@ -147,7 +147,7 @@ class BatchUnitOfWork:
             self.came_up_short = True
         return taken
 
-    def draw(self, sequence: str) -> int:
+    def next_number(self, sequence: str) -> int:
         return next(self._drawn[sequence])
 
     def record(self, decider: Decider[S], aggregate_id: UUID, event: Event) -> S:

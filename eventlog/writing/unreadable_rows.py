@@ -100,7 +100,7 @@ async def take_unreadable_rows(
     given = {"suspects": uuids(suspects)} if suspects else {}
     async with connection.transaction():
         taken = [row[0] for row in await (await connection.execute(query, given)).fetchall()]
-        for statement, parameters in table.settle() if taken else ():
+        for statement, parameters in table.recompute_all() if taken else ():
             await connection.execute(statement.encode(), parameters)
     return taken
 

@@ -17,7 +17,7 @@ from psycopg.rows import TupleRow
 from daybook.domain.orders.order import ORDER
 from daybook.eventlog.async_tasks import cancel_and_wait
 from daybook.processors.due_order_claims import OpenClaim
-from daybook.processors.processor import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.processor import POLL_SECONDS, Processor, Runtime, Session, WakesOn
 from daybook.processors.qstash.client import Completion, PublishError, QStash
 
 _log = logging.getLogger("daybook")
@@ -39,7 +39,7 @@ ORDER BY due_at
 
 class Scheduling(Processor):
     name: ClassVar[str] = "scheduling"
-    wakes_on: ClassVar[Hears] = (ORDER,)
+    wakes_on: ClassVar[WakesOn] = (ORDER,)
     pause_seconds: ClassVar[float] = 0.1
 
     def __init__(self, qstash: QStash) -> None:

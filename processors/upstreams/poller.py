@@ -9,7 +9,7 @@ from daybook.domain.upstreams.record import UPSTREAM_RECORD
 from daybook.domain.upstreams.upstream import UPSTREAM
 from daybook.eventlog.async_tasks import cancel_and_wait
 from daybook.processors.outbound.http import Outbound
-from daybook.processors.processor import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.processor import POLL_SECONDS, Processor, Runtime, Session, WakesOn
 from daybook.processors.upstreams.client import FeedClient
 from daybook.processors.upstreams.feeds import Feeds
 from daybook.processors.upstreams.poll import FeedPoll
@@ -26,7 +26,7 @@ READ_CLOCK = "SELECT clock_timestamp()"
 
 class Upstreams(Processor):
     name: ClassVar[str] = "upstreams"
-    wakes_on: ClassVar[Hears] = (UPSTREAM, UPSTREAM_RECORD)
+    wakes_on: ClassVar[WakesOn] = (UPSTREAM, UPSTREAM_RECORD)
     pause_seconds: ClassVar[float] = 0.01
     # Nothing that happens here is a reason to poll.
     min_interval_seconds: ClassVar[float] = POLL_SECONDS

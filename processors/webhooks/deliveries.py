@@ -21,7 +21,7 @@ from daybook.domain.messages.operation import OPERATION
 from daybook.domain.tickets.ticket import TicketStatus
 from daybook.eventlog.async_tasks import cancel_and_wait
 from daybook.eventlog.errors import UnavailableError
-from daybook.processors.processor import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.processor import POLL_SECONDS, Processor, Runtime, Session, WakesOn
 from daybook.processors.webhooks.notifications import QUEUE, Notice
 from daybook.processors.webhooks.webhook import DeliveryError, Webhook
 from daybook.projections.jobs.claim_sql import find_ready
@@ -78,7 +78,7 @@ class Deliveries(Processor):
     name: ClassVar[str] = "deliveries"
     # A job is ready when it comes, when its queue goes on, and when an operation before it in its
     # lane is over. Tickets are only sent along.
-    wakes_on: ClassVar[Hears] = (JOB, QUEUES, OPERATION)
+    wakes_on: ClassVar[WakesOn] = (JOB, QUEUES, OPERATION)
     pause_seconds: ClassVar[float] = 0.05
 
     def __init__(
@@ -113,7 +113,7 @@ class Deliveries(Processor):
         worker = f"{ACTOR}:{runtime.instance}"
         claim = ClaimJobs(selector=SELECTOR, worker=worker, limit=limit, claim_id=claim_id)
         (receipt,) = await runtime.send_all([(claim, runtime.origin(ACTOR, claim_id, "claim"))])
-        return [] if receipt is None else list(receipt.answer)
+        return [] if receipt is None else list(receipt.result)
 
     async def _try(self, runtime: Runtime, job: Job, standing: Standing | None) -> None:
         """What cannot be sent or recorded now is sent again once the lease is over, under the same

@@ -21,7 +21,7 @@ from daybook.domain.tickets.ticket import TICKET, Ticket
 from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.reading.follower import SETTLING_SECONDS, Follower
-from daybook.processors.processor import POLL_SECONDS, Hears, Processor, Runtime, Session
+from daybook.processors.processor import POLL_SECONDS, Processor, Runtime, Session, WakesOn
 from daybook.projections.transactional_enqueue import enqueue_async
 
 ACTOR = "system:notifications"
@@ -95,7 +95,7 @@ def _job(recorded: FollowedEvent) -> NewJob:
 
 class Notifications(Processor):
     name: ClassVar[str] = "notifications"
-    wakes_on: ClassVar[Hears] = (TICKET,)
+    wakes_on: ClassVar[WakesOn] = (TICKET,)
     pause_seconds: ClassVar[float] = Announcing.pause_seconds
 
     def __init__(self) -> None:

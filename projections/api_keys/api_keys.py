@@ -76,9 +76,9 @@ class LiveKeys(LiveTable[Key]):
             revoked_at=row[12],
         )
 
-    def inserted(self, states: Sequence[Key]) -> Parameters:
+    def insert_parameters(self, states: Sequence[Key]) -> Parameters:
         return {
-            **self.updated(states),
+            **self.update_parameters(states),
             "names": texts([key.name for key in states]),
             "holders": texts([key.holder for key in states]),
             "scopes": texts([",".join(key.scopes) for key in states]),
@@ -86,7 +86,7 @@ class LiveKeys(LiveTable[Key]):
             "created": timestamps([key.created_at for key in states]),
         }
 
-    def updated(self, states: Sequence[Key]) -> Parameters:
+    def update_parameters(self, states: Sequence[Key]) -> Parameters:
         return {
             "ids": uuids([key.id for key in states]),
             "versions": bigints([key.version for key in states]),

@@ -167,37 +167,37 @@ class LiveJobs(LiveTable[Job]):
     name = "jobs"
     select = SELECT_JOBS
     hold = HOLD_JOBS
-    overlooked = MORE_READY_EXISTS
+    more_ready_exists = MORE_READY_EXISTS
     insert = INSERT_JOBS
     update = UPDATE_JOBS
     delete = DELETE_JOBS
     is_cached = True
     lock_if_version = HOLD_KNOWN_JOBS
     delete_if_version = DELETE_KNOWN_JOBS
-    beside = ("job_types",)
+    side_tables = ("job_types",)
     # Moved by heartbeats, as long as the claim holds.
-    unrecorded: ClassVar[Parameters] = {
+    columns_outside_log: ClassVar[Parameters] = {
         "lease_until": "claim_id",
         "heartbeat_claim_id": "claim_id",
         "heartbeat_seconds": "claim_id",
     }
 
-    def around(self, changes: Changes) -> SideStatements:
+    def side_statements(self, changes: Changes) -> SideStatements:
         jobs = changes.get(JOB.name, ())
         of_lanes = lanes.around(jobs, changes.get(OPERATION.name, ()))
-        return SideStatements(of_lanes.first, [*of_lanes.last, *finished_jobs.written_with(jobs)])
+        return SideStatements(of_lanes.before, [*of_lanes.after, *finished_jobs.written_with(jobs)])
 
     def recompute_derived(self, states: Sequence[Job]) -> Statements:
         return lanes.recompute_derived(states)
 
-    def settle(self) -> Statements:
+    def recompute_all(self) -> Statements:
         return lanes.settle()
 
     def locks_before_pick(self, among: JobSelector) -> Statements:
         wanted = self.selection(among)
         return [(HOLD_LIMITED, {name: wanted[name] for name in ("any", "queues")})]
 
-    def picks(self, among: JobSelector, limit: int) -> Statements:
+    def pick_statements(self, among: JobSelector, limit: int) -> Statements:
         wanted = {**self.selection(among), "limit": limit}
         if among.partition is None:
             return [(CLAIM_ONE_QUEUE_AND_TYPE if _is_one(among) else CLAIM_READY, wanted)]
@@ -212,7 +212,7 @@ class LiveJobs(LiveTable[Job]):
         }
         return [(PICK_LIMITED if among.partition is None else PICK_LIMITED_HEAD, wanted)]
 
-    def merged(self, among: JobSelector, picked: Sequence[list[Job]]) -> list[Job]:  # noqa: ARG002 (base)
+    def merge_picks(self, among: JobSelector, picked: Sequence[list[Job]]) -> list[Job]:  # noqa: ARG002 (base)
         ready, *limited = picked
         # One source is up to three walks, each in order: first jobs without a subject, then jobs
         # with one, then jobs that had to wait for their time.
@@ -223,7 +223,7 @@ class LiveJobs(LiveTable[Job]):
     def selection(self, among: JobSelector) -> Parameters:
         return {**selection([among]), "partition": among.partition or ""}
 
-    def remembered(self, changes: Iterable[Change]) -> list[Job]:
+    def cacheable(self, changes: Iterable[Change]) -> list[Job]:
         """What a worker has in hand, since it will tell what became of it; unless it is large, or
         in a lane, where a row knows more than its events."""
         return [
@@ -238,7 +238,7 @@ class LiveJobs(LiveTable[Job]):
         assert state.lease is not None, "only what a worker has in hand is remembered"
         return state.lease.id
 
-    def noted(self, state: Job) -> tuple[str, str]:
+    def side_row(self, state: Job) -> tuple[str, str]:
         return state.queue, state.type
 
     def load(self, row: TupleRow) -> Job:
@@ -260,23 +260,23 @@ class LiveJobs(LiveTable[Job]):
         )
         # fmt: on
 
-    def insertion(self, states: Sequence[Job]) -> tuple[str, Parameters]:
+    def insert_statement(self, states: Sequence[Job]) -> tuple[str, Parameters]:
         if all(job.version == 1 for job in states):
             return INSERT_NEW_JOBS, self._created(states)
-        return self.insert, self.inserted(states)
+        return self.insert, self.insert_parameters(states)
 
-    def updating(self, changes: Sequence[Change]) -> tuple[str, Parameters]:
+    def update_statement(self, changes: Sequence[Change]) -> tuple[str, Parameters]:
         states: list[Job] = [change.state for change in changes]
         if all(_is_just_claimed(change.before, change.state) for change in changes):
             return UPDATE_CLAIMED_JOBS, self._claimed(states)
-        return self.update, self.updated(states)
+        return self.update, self.update_parameters(states)
 
-    def inserted(self, states: Sequence[Job]) -> Parameters:
-        return {**self.updated(states), **self._created(states)}
+    def insert_parameters(self, states: Sequence[Job]) -> Parameters:
+        return {**self.update_parameters(states), **self._created(states)}
 
     def _created(self, states: Sequence[Job]) -> Parameters:
         """What is said of jobs when they are created."""
-        used = {self.noted(job) for job in states}
+        used = {self.side_row(job) for job in states}
         return {
             "ids": uuids([job.id for job in states]),
             "run_at": timestamps([job.run_at for job in states]),
@@ -309,7 +309,7 @@ class LiveJobs(LiveTable[Job]):
             **_lease_columns([job.lease for job in states]),
         }
 
-    def updated(self, states: Sequence[Job]) -> Parameters:
+    def update_parameters(self, states: Sequence[Job]) -> Parameters:
         leases = [job.lease for job in states]
         return {
             "ids": uuids([job.id for job in states]),

@@ -59,7 +59,7 @@ class LiveQueues(LiveTable[Queue]):
     decider = QUEUE
     name = "queues"
     select = SELECT_QUEUES
-    see = SEE_QUEUES
+    select_by_id = SEE_QUEUES
     hold = HOLD_QUEUES
     insert = INSERT_QUEUES
     update = UPDATE_QUEUES
@@ -77,14 +77,14 @@ class LiveQueues(LiveTable[Queue]):
             lanes=DeadJobPolicy(row[12]),
         )
 
-    def inserted(self, states: Sequence[Queue]) -> Parameters:
+    def insert_parameters(self, states: Sequence[Queue]) -> Parameters:
         return {
-            **self.updated(states),
+            **self.update_parameters(states),
             "names": texts([queue.name for queue in states]),
             "created": timestamps([queue.created_at for queue in states]),
         }
 
-    def updated(self, states: Sequence[Queue]) -> Parameters:
+    def update_parameters(self, states: Sequence[Queue]) -> Parameters:
         return {
             "ids": uuids([queue.id for queue in states]),
             "versions": bigints([queue.version for queue in states]),

@@ -138,9 +138,9 @@ class LiveOperations(LiveTable[Operation]):
     insert = INSERT_OPERATIONS
     update = UPDATE_OPERATIONS
     delete = DELETE_OPERATIONS
-    beside = ("operation_lanes",)
+    side_tables = ("operation_lanes",)
 
-    def noted(self, state: Operation) -> Hashable:  # noqa: ARG002 (what is over holds no place)
+    def side_row(self, state: Operation) -> Hashable:  # noqa: ARG002 (what is over holds no place)
         return None
 
     def recompute_derived(self, states: Sequence[Operation]) -> Statements:
@@ -173,16 +173,16 @@ class LiveOperations(LiveTable[Operation]):
             skipped=_SKIPPED.decode(row[13]),
         )
 
-    def inserted(self, states: Sequence[Operation]) -> Parameters:
+    def insert_parameters(self, states: Sequence[Operation]) -> Parameters:
         return {
-            **self.updated(states),
+            **self.update_parameters(states),
             "created": timestamps([operation.created_at for operation in states]),
             "kinds": texts([operation.kind for operation in states]),
             "items": byteas([json.encode(operation.items) for operation in states]),
             "attempts": integers([operation.attempts_max for operation in states]),
         }
 
-    def updated(self, states: Sequence[Operation]) -> Parameters:
+    def update_parameters(self, states: Sequence[Operation]) -> Parameters:
         return {
             "ids": uuids([operation.id for operation in states]),
             "versions": bigints([operation.version for operation in states]),

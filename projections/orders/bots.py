@@ -113,21 +113,21 @@ class LiveBots(LiveTable[Bot]):
             dead_at=row[11],
         )
 
-    def updating(self, changes: Sequence[Change]) -> tuple[str, Parameters]:
+    def update_statement(self, changes: Sequence[Change]) -> tuple[str, Parameters]:
         states = [change.state for change in changes]
         if all(_service(change.before) == _service(change.state) for change in changes):
             return UPDATE_BUSY_BOTS, self._busied(states)
-        return self.update, self.updated(states)
+        return self.update, self.update_parameters(states)
 
-    def inserted(self, states: Sequence[Bot]) -> Parameters:
+    def insert_parameters(self, states: Sequence[Bot]) -> Parameters:
         return {
-            **self.updated(states),
+            **self.update_parameters(states),
             "created": timestamps([bot.created_at for bot in states]),
             "auto": booleans([bot.auto_claim for bot in states]),
             "completions": texts([bot.completion for bot in states]),
         }
 
-    def updated(self, states: Sequence[Bot]) -> Parameters:
+    def update_parameters(self, states: Sequence[Bot]) -> Parameters:
         return {
             **self._busied(states),
             "limits": integers([bot.failures_max for bot in states]),

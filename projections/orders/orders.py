@@ -110,12 +110,12 @@ class LiveOrders(LiveTable[Order]):
     hold = HOLD_ORDERS
     lock_related = HOLD_TIED_ORDERS
     lock_all = HOLD_EVERY_ORDER
-    overlooked = FIND_OVERLOOKED_ORDER
+    more_ready_exists = FIND_OVERLOOKED_ORDER
     insert = INSERT_ORDERS
     update = UPDATE_ORDERS
     delete = DELETE_ORDERS
 
-    def picks(self, among: float | None, limit: int) -> Sequence[tuple[str, Parameters]]:
+    def pick_statements(self, among: float | None, limit: int) -> Sequence[tuple[str, Parameters]]:
         """Among all; given a number of seconds, one that has waited so long is as urgent as a
         VIP's."""
         picks: list[tuple[str, Parameters]] = [(PICK_READY_ORDERS, {"limit": limit})]
@@ -123,7 +123,7 @@ class LiveOrders(LiveTable[Order]):
             picks.append((PICK_AGED_ORDERS, {"limit": limit, "aging_ms": int(among * 1000)}))
         return picks
 
-    def merged(self, among: float | None, picked: Sequence[list[Order]]) -> list[Order]:
+    def merge_picks(self, among: float | None, picked: Sequence[list[Order]]) -> list[Order]:
         if among is None:
             return picked[0]
         ready, aged = ({order.id.int: order for order in orders} for orders in picked)
@@ -150,9 +150,9 @@ class LiveOrders(LiveTable[Order]):
             owner=row[16],
         )
 
-    def inserted(self, states: Sequence[Order]) -> Parameters:
+    def insert_parameters(self, states: Sequence[Order]) -> Parameters:
         return {
-            **self.updated(states),
+            **self.update_parameters(states),
             "numbers": bigints([order.number for order in states]),
             "ranks": smallints([_RANKS[order.kind] for order in states]),
             "kinds": texts([order.kind for order in states]),
@@ -162,7 +162,7 @@ class LiveOrders(LiveTable[Order]):
             "owners": texts([order.owner for order in states]),
         }
 
-    def updated(self, states: Sequence[Order]) -> Parameters:
+    def update_parameters(self, states: Sequence[Order]) -> Parameters:
         claims = [order.claim for order in states]
         return {
             "ids": uuids([order.id for order in states]),

@@ -78,7 +78,7 @@ class LiveQuarantines(LiveTable[Quarantine]):
         self._take_rows = [_TAKE_ROWS.format(table=table) for table in listed_in]
         self._settle = settle
 
-    def around(self, changes: Changes) -> SideStatements:
+    def side_statements(self, changes: Changes) -> SideStatements:
         """An aggregate that is set aside leaves every list, in the transaction of the event."""
         ids = [
             change.state.fault.aggregate_id
@@ -89,7 +89,7 @@ class LiveQuarantines(LiveTable[Quarantine]):
             return NOTHING_AROUND
         given = {"ids": uuids(ids)}
         taken = [(statement, given) for statement in (*self._take_rows, FREE_LANES)]
-        return SideStatements(last=[*taken, *self._settle])
+        return SideStatements(after=[*taken, *self._settle])
 
     def load(self, row: TupleRow) -> Quarantine:
         return Quarantine(
@@ -109,10 +109,10 @@ class LiveQuarantines(LiveTable[Quarantine]):
             updated_at=row[11],
         )
 
-    def inserted(self, states: Sequence[Quarantine]) -> Parameters:
+    def insert_parameters(self, states: Sequence[Quarantine]) -> Parameters:
         faults = [one.fault for one in states]
         return {
-            **self.updated(states),
+            **self.update_parameters(states),
             "aggregates": uuids([fault.aggregate_id for fault in faults]),
             "kinds": texts([fault.kind for fault in faults]),
             "topics": texts([fault.topic for fault in faults]),
@@ -122,7 +122,7 @@ class LiveQuarantines(LiveTable[Quarantine]):
             "created": timestamps([one.created_at for one in states]),
         }
 
-    def updated(self, states: Sequence[Quarantine]) -> Parameters:
+    def update_parameters(self, states: Sequence[Quarantine]) -> Parameters:
         return {
             "ids": uuids([one.id for one in states]),
             "versions": bigints([one.version for one in states]),

@@ -93,9 +93,9 @@ class LiveTarget(Target):
     def __init__(self, table: LiveTable[Any]) -> None:
         self._table = table
         self.name = table.name
-        self.tables = (table.name, *table.beside)
+        self.tables = (table.name, *table.side_tables)
         self.topics = frozenset(MAPPER.topics_of(table.decider.events))
-        self.unrecorded = table.unrecorded
+        self.unrecorded = table.columns_outside_log
 
     async def apply(self, connection: Connection, events: Events, *, after: int) -> list[str]:
         histories: dict[int, list[FollowedEvent]] = {}
@@ -114,7 +114,7 @@ class LiveTarget(Target):
         return left_out
 
     async def settle(self, connection: Connection) -> None:
-        for query, given in self._table.settle():
+        for query, given in self._table.recompute_all():
             await connection.execute(query, given, binary=True)
 
     async def _stored(self, connection: Connection, firsts: Events) -> dict[int, State]:
@@ -164,15 +164,15 @@ class LiveTarget(Target):
         passing = self._noted(state for state in states if finished(state))
         await self._delete(connection, [state.id for state in stored.values()])
         if inserted := sorted([*live, *passing], key=lambda state: state.id.int):
-            await connection.execute(self._table.insert, self._table.inserted(inserted))
+            await connection.execute(self._table.insert, self._table.insert_parameters(inserted))
         await self._delete(connection, [state.id for state in passing])
         for query, given in self._table.recompute_derived([*stored.values(), *states]):
             await connection.execute(query, given, binary=True)
 
     def _noted(self, finished: Iterable[State]) -> list[State]:
-        if not self._table.beside:
+        if not self._table.side_tables:
             return []
-        return [*{self._table.noted(state): state for state in finished}.values()]
+        return [*{self._table.side_row(state): state for state in finished}.values()]
 
     async def _delete(self, connection: Connection, ids: Sequence[UUID]) -> None:
         if ids:
@@ -181,7 +181,7 @@ class LiveTarget(Target):
     @property
     def _deleting(self) -> str | Composed:
         """What a table keeps beside its rows may change when one of them goes."""
-        if self._table.beside:
+        if self._table.side_tables:
             return self._table.delete
         return DELETE_ROWS.format(table=Identifier(self._table.name))
 

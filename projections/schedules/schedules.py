@@ -105,14 +105,14 @@ class LiveSchedules(LiveTable[Schedule]):
             last_run_at=row[12],
         )
 
-    def inserted(self, states: Sequence[Schedule]) -> Parameters:
+    def insert_parameters(self, states: Sequence[Schedule]) -> Parameters:
         return {
-            **self.updated(states),
+            **self.update_parameters(states),
             "names": texts([schedule.name for schedule in states]),
             "created": timestamps([schedule.created_at for schedule in states]),
         }
 
-    def updated(self, states: Sequence[Schedule]) -> Parameters:
+    def update_parameters(self, states: Sequence[Schedule]) -> Parameters:
         plans = [schedule.plan for schedule in states]
         return {
             "ids": uuids([schedule.id for schedule in states]),

@@ -47,7 +47,7 @@ class ErasedSubjects(LiveTable[Subject]):
     def load(self, row: TupleRow) -> Subject:
         return Subject(id=row[0], version=row[1], erased_at=row[2], reason=row[3])
 
-    def inserted(self, states: Sequence[Subject]) -> Parameters:
+    def insert_parameters(self, states: Sequence[Subject]) -> Parameters:
         return {
             "ids": uuids([subject.id for subject in states]),
             "versions": bigints([subject.version for subject in states]),
@@ -55,5 +55,5 @@ class ErasedSubjects(LiveTable[Subject]):
             "reasons": texts([subject.reason for subject in states]),
         }
 
-    def updated(self, states: Sequence[Subject]) -> Parameters:
-        return self.inserted(states)
+    def update_parameters(self, states: Sequence[Subject]) -> Parameters:
+        return self.insert_parameters(states)

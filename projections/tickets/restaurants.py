@@ -101,14 +101,14 @@ class LiveRestaurants(LiveTable[Restaurant]):
             last_calls=_calls.decode(row[10]),
         )
 
-    def inserted(self, states: Sequence[Restaurant]) -> Parameters:
+    def insert_parameters(self, states: Sequence[Restaurant]) -> Parameters:
         return {
-            **self.updated(states),
+            **self.update_parameters(states),
             "slugs": texts([one.slug for one in states]),
             "created": timestamps([one.created_at for one in states]),
         }
 
-    def updated(self, states: Sequence[Restaurant]) -> Parameters:
+    def update_parameters(self, states: Sequence[Restaurant]) -> Parameters:
         profiles = [one.profile for one in states]
         return {
             "ids": uuids([one.id for one in states]),

@@ -116,13 +116,13 @@ class LiveTickets(LiveTable[Ticket]):
     insert = INSERT_TICKETS
     update = UPDATE_TICKETS
     delete = DELETE_TICKETS
-    beside = ("ticket_counts",)
+    side_tables = ("ticket_counts",)
 
-    def picks(self, among: UUID, limit: int) -> Sequence[tuple[str, Parameters]]:
+    def pick_statements(self, among: UUID, limit: int) -> Sequence[tuple[str, Parameters]]:
         """Of one restaurant's line, from its head."""
         return [(PICK_FIRST, {"restaurant": among.bytes, "limit": limit})]
 
-    def noted(self, state: Ticket) -> None:  # noqa: ARG002 (the base's)
+    def side_row(self, state: Ticket) -> None:  # noqa: ARG002 (the base's)
         """Of a ticket that is over, nothing is kept beside."""
         return
 
@@ -150,9 +150,9 @@ class LiveTickets(LiveTable[Ticket]):
             came_from=row[25],
         )
 
-    def inserted(self, states: Sequence[Ticket]) -> Parameters:
+    def insert_parameters(self, states: Sequence[Ticket]) -> Parameters:
         return {
-            **self.updated(states),
+            **self.update_parameters(states),
             "subjects": uuids([one.guest.subject_id for one in states]),
             "sealed": texts([one.guest.sealed for one in states]),
             "pseudonyms": texts([one.guest.pseudonym for one in states]),
@@ -161,7 +161,7 @@ class LiveTickets(LiveTable[Ticket]):
             "created": timestamps([one.created_at for one in states]),
         }
 
-    def updated(self, states: Sequence[Ticket]) -> Parameters:
+    def update_parameters(self, states: Sequence[Ticket]) -> Parameters:
         tokens = [one.token for one in states]
         return {
             "ids": uuids([one.id for one in states]),

@@ -107,15 +107,15 @@ class LiveUpstreamRecords(LiveTable[UpstreamRecord]):
             vanished=row[9],
         )
 
-    def inserted(self, states: Sequence[UpstreamRecord]) -> Parameters:
+    def insert_parameters(self, states: Sequence[UpstreamRecord]) -> Parameters:
         return {
-            **self.updated(states),
+            **self.update_parameters(states),
             "streams": texts([record.stream for record in states]),
             "record_ids": texts([record.record_id for record in states]),
             "seen": timestamps([record.seen_at for record in states]),
         }
 
-    def updated(self, states: Sequence[UpstreamRecord]) -> Parameters:
+    def update_parameters(self, states: Sequence[UpstreamRecord]) -> Parameters:
         return {
             "ids": uuids([record.id for record in states]),
             "versions": bigints([record.version for record in states]),

@@ -73,14 +73,14 @@ class LiveUpstreams(LiveTable[Upstream]):
             error=row[10],
         )
 
-    def inserted(self, states: Sequence[Upstream]) -> Parameters:
+    def insert_parameters(self, states: Sequence[Upstream]) -> Parameters:
         return {
-            **self.updated(states),
+            **self.update_parameters(states),
             "streams": texts([upstream.name for upstream in states]),
             "created": timestamps([upstream.created_at for upstream in states]),
         }
 
-    def updated(self, states: Sequence[Upstream]) -> Parameters:
+    def update_parameters(self, states: Sequence[Upstream]) -> Parameters:
         return {
             "ids": uuids([upstream.id for upstream in states]),
             "versions": bigints([upstream.version for upstream in states]),

@@ -63,5 +63,5 @@ def test_without_bounds_a_command_is_left_as_it_is() -> None:
 
 
 def test_what_nobody_said_whose_it_is_is_hidden_from_bound_keys() -> None:
-    assert UNBOUND.sees(object())
-    assert not Visibility(queues=frozenset(["email"])).sees(object())
+    assert UNBOUND.can_see(object())
+    assert not Visibility(queues=frozenset(["email"])).can_see(object())

@@ -37,7 +37,7 @@ async def test_a_commit_rings_in_every_process_and_once(database: str) -> None:
         with here.listener() as mine, elsewhere.listener() as other:
             await settled(mine)
             await settled(other)
-            here.announce(1, ABOUT_ORDERS)
+            here.notify(1, ABOUT_ORDERS)
             assert await is_rung(mine)
             assert await is_rung(other)
             # What one has told the others does not come back to oneself.
@@ -58,7 +58,7 @@ async def test_those_for_whom_somebody_waits_are_woken_first(database: str) -> N
             waiting = [wait("patient", patient), wait("urgent", urgent)]
             tasks = [asyncio.create_task(one) for one in waiting]
             await asyncio.sleep(0)
-            notifier.announce(1, ABOUT_ORDERS)
+            notifier.notify(1, ABOUT_ORDERS)
             await asyncio.gather(*tasks)
     assert woken == ["urgent", "patient"]
 
@@ -71,10 +71,10 @@ async def test_who_hears_orders_sleeps_through_what_happens_to_jobs(database: st
         ):
             await settled(of_orders)
             await settled(of_everything)
-            notifier.announce(1, ABOUT_JOBS)
+            notifier.notify(1, ABOUT_JOBS)
             assert await is_rung(of_everything)
             assert not await is_rung(of_orders)
-            notifier.announce(2, ABOUT_JOBS | ABOUT_ORDERS)
+            notifier.notify(2, ABOUT_JOBS | ABOUT_ORDERS)
             assert await is_rung(of_orders)
 
 
@@ -84,7 +84,7 @@ async def test_a_ring_from_another_process_wakes_everyone_whatever_they_hear(
     async with Notifier(database) as here, Notifier(database) as elsewhere:
         with elsewhere.listener(topics=ABOUT_ORDERS) as other:
             await settled(other)
-            here.announce(1, ABOUT_JOBS)
+            here.notify(1, ABOUT_JOBS)
             assert await is_rung(other)
 
 

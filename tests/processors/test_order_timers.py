@@ -14,7 +14,7 @@ from daybook.domain.orders.commands import ReleaseOrder
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors.leader import PATIENCE_SECONDS, TAKE_DUTY
 from daybook.processors.order_timers import Completions
-from daybook.processors.processor import STANDARD_KITCHEN, Hears, Processor, Runtime, Session
+from daybook.processors.processor import STANDARD_KITCHEN, Processor, Runtime, Session, WakesOn
 from tests.support.committer import Kitchen, eventually, open_kitchen, rows
 from tests.support.databases.tcp_proxy import proxy_to
 from tests.support.running.service import (
@@ -136,7 +136,7 @@ async def _complete_all(conninfo: str, kitchen: Kitchen) -> None:
 
 class Watching(Processor):
     name: ClassVar[str] = "watchers"
-    wakes_on: ClassVar[Hears] = None
+    wakes_on: ClassVar[WakesOn] = None
     pause_seconds: ClassVar[float] = 0.01
 
     def __init__(self) -> None:
@@ -288,7 +288,7 @@ async def test_a_bot_that_must_report_is_not_completed_by_time(database: str) ->
 
 class Broken(Processor):
     name: ClassVar[str] = "broken ones"
-    wakes_on: ClassVar[Hears] = None
+    wakes_on: ClassVar[WakesOn] = None
     pause_seconds: ClassVar[float] = 0.01
 
     async def work(self, _runtime: Runtime, _session: Session) -> float:

@@ -17,7 +17,7 @@ from daybook.domain.orders.order import ORDER
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors import leader
 from daybook.processors.outbound.http import Outbound
-from daybook.processors.processor import STANDARD_KITCHEN, Hears, Processor, Runtime, Session
+from daybook.processors.processor import STANDARD_KITCHEN, Processor, Runtime, Session, WakesOn
 from daybook.processors.qstash.client import QStash
 from daybook.processors.registry import all_processors
 from daybook.processors.upstreams.poller import Upstreams
@@ -43,7 +43,7 @@ def registered() -> list[Processor]:
     return all_processors(cast(QStash, object()), Upstreams({}, Outbound()), deliveries)
 
 
-def names_of(wakes_on: Hears) -> set[str]:
+def names_of(wakes_on: WakesOn) -> set[str]:
     return {decider.name for decider in (DECIDERS if wakes_on is None else wakes_on)}
 
 
@@ -116,7 +116,7 @@ def test_deliveries_hear_of_all_that_makes_a_job_ready() -> None:
 class HearsOrders(Processor):
     name: ClassVar[str] = "those who hear orders"
     pause_seconds: ClassVar[float] = 0.01
-    wakes_on: ClassVar[Hears] = (ORDER,)
+    wakes_on: ClassVar[WakesOn] = (ORDER,)
 
     def __init__(self) -> None:
         self.looks_count = 0

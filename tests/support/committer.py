@@ -46,18 +46,18 @@ class Kitchen:
         self, kind: OrderKind = OrderKind.NORMAL, order_id: UUID | None = None
     ) -> Order:
         receipt = await self.submit(CreateOrder(order_id=order_id or uuid7(), kind=kind))
-        assert isinstance(receipt.answer, Order)
-        return receipt.answer
+        assert isinstance(receipt.result, Order)
+        return receipt.result
 
     async def bot(self, completion: CompletionMode = CompletionMode.TIMER) -> Bot:
         receipt = await self.submit(CreateBot(bot_id=uuid7(), completion=completion))
-        assert isinstance(receipt.answer, Bot)
-        return receipt.answer
+        assert isinstance(receipt.result, Bot)
+        return receipt.result
 
     async def claim(self, bot: Bot, seconds: float = 10) -> Order | None:
         receipt = await self.submit(ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=seconds))
-        assert isinstance(receipt.answer, ClaimResult)
-        return receipt.answer.order
+        assert isinstance(receipt.result, ClaimResult)
+        return receipt.result.order
 
     async def complete(self, order: Order, claim_id: UUID | None = None) -> Order:
         assert order.claim is not None
@@ -69,8 +69,8 @@ class Kitchen:
                 via=CompletedVia.REPORT,
             )
         )
-        assert isinstance(receipt.answer, Order)
-        return receipt.answer
+        assert isinstance(receipt.result, Order)
+        return receipt.result
 
 
 @asynccontextmanager

@@ -31,7 +31,7 @@ class Workshop:
         self.submit = kitchen.submit
 
     async def enqueue(self, *new: NewJob) -> list[CreatedJob]:
-        answer: list[CreatedJob] = (await self.submit(CreateJobs(new))).answer
+        answer: list[CreatedJob] = (await self.submit(CreateJobs(new))).result
         return answer
 
     async def job(self, queue: str = QUEUE, type_: str = TYPE, **fields: Any) -> Job:
@@ -56,12 +56,12 @@ class Workshop:
             claim_id=uuid7(),
             lease_seconds=lease_seconds,
         )
-        claimed: list[Job] = (await self.submit(command)).answer
+        claimed: list[Job] = (await self.submit(command)).result
         return claimed
 
     async def finish(self, job: Job, outcome: Outcome = Outcome.DONE, **fields: Any) -> Job:
         result = self.result(job, outcome, **fields)
-        (settled,) = (await self.submit(FinishJobs(results=[result], jitter=1))).answer
+        (settled,) = (await self.submit(FinishJobs(results=[result], jitter=1))).result
         if isinstance(settled.answer, Refusal):
             raise settled.answer
         assert isinstance(settled.answer, Job)

@@ -54,18 +54,18 @@ class PlainDesk:
     def count_related(self, decider: Decider[Any], to: UUID) -> int:
         raise NotImplementedError
 
-    def every(self, decider: Decider[S]) -> Sequence[S]:
+    def all(self, decider: Decider[S]) -> Sequence[S]:
         found = [state for state in self.states.values() if isinstance(state, decider.state)]
         return [state for state in found if not decider.finished(state)]
 
     def pick_one(self, decider: Decider[S], among: Hashable = None) -> S | None:  # noqa: ARG002 (all)
-        ready: list[Any] = [state for state in self.every(decider) if _is_ready(state)]
+        ready: list[Any] = [state for state in self.all(decider) if _is_ready(state)]
         return min(ready, key=_urgency, default=None)
 
     def pick(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
         raise NotImplementedError
 
-    def draw(self, sequence: str) -> int:
+    def next_number(self, sequence: str) -> int:
         assert sequence == ORDER_NUMBERS
         self.number += 1
         return self.number
@@ -205,7 +205,7 @@ class KitchenMachine(RuleBasedStateMachine):
     @rule()
     def everything_is_cleared(self) -> None:
         self.attempt(ClearOrders())
-        assert not self.desk.every(ORDER)
+        assert not self.desk.all(ORDER)
 
     @rule(seconds=st.integers(1, 20))
     def time_passes(self, seconds: int) -> None:

@@ -41,7 +41,7 @@ class TimetableDesk(PlainDesk):
         super().__init__()
         self.now = now
 
-    def draw(self, sequence: str) -> int:
+    def next_number(self, sequence: str) -> int:
         assert sequence == "job_numbers"
         self.number += 1
         return self.number
@@ -59,8 +59,8 @@ class Backdate:
         self._plan = plan(**changes)
 
     @property
-    def reads(self) -> Needs:
-        return Needs(names=((SCHEDULE, schedule_id(self._name)),))
+    def needs(self) -> Needs:
+        return Needs(lock=((SCHEDULE, schedule_id(self._name)),))
 
     def decide(self, work: UnitOfWork) -> Schedule:
         created = Schedule.Created(

@@ -45,7 +45,7 @@ class Counter:
         self.slug = slug
 
     async def do(self, command: Command[Any]) -> Any:
-        answer = (await self.committer.submit(command, origin())).answer
+        answer = (await self.committer.submit(command, origin())).result
         return answer.ticket if isinstance(answer, TicketResult) else answer
 
     async def open(self, **changes: Any) -> Restaurant:

@@ -160,8 +160,8 @@ class Later:
         self._command = command
 
     @property
-    def reads(self) -> Needs:
-        return self._command.reads
+    def needs(self) -> Needs:
+        return self._command.needs
 
     def decide(self, work: UnitOfWork) -> Any:
         return self._command.decide(LaterDesk(work))

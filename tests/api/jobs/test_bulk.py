@@ -90,7 +90,7 @@ async def test_a_job_that_moved_on_meanwhile_is_left_alone_and_told(api: Api) ->
     command = CancelJobs(job_ids=ids, seen=JobStatus.PENDING)
     receipt = await api.service.committer.submit(command, origin())
 
-    refused, cancelled = receipt.answer
+    refused, cancelled = receipt.result
     assert refused.answer.code == "job_moved_on"
     assert "was PENDING and is PROCESSING now" in str(refused.answer)
     assert cancelled.answer.status is JobStatus.CANCELLED

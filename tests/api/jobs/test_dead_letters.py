@@ -332,7 +332,7 @@ async def test_a_job_that_was_cancelled_since_it_was_seen_dead_stays_cancelled(a
     await api.post(f"/api/jobs/{seen['id']}/cancel")
 
     retry = RetryJobs(job_ids=[UUID(seen["id"]), UUID(other["id"])])
-    refused, retried = (await api.service.committer.submit(retry, origin())).answer
+    refused, retried = (await api.service.committer.submit(retry, origin())).result
 
     assert isinstance(refused.answer, JobNotDeadError)
     assert retried.answer.status is JobStatus.PENDING

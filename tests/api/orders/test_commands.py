@@ -358,7 +358,7 @@ async def test_an_order_that_is_completed_while_all_are_cleared_is_cleared_too(
         assert order is not None
         # It was being cooked when the complete ones were looked for.
         await kitchen.complete(order)
-        cleared = (await kitchen.submit(ClearOrders(complete=[order.id]))).answer
+        cleared = (await kitchen.submit(ClearOrders(complete=[order.id]))).result
     assert (cleared.open_count, cleared.complete_count) == (0, 1)
 
 

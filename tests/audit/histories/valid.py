@@ -89,7 +89,7 @@ class Author:
         origin = Origin(command_id=command_id, actor=actor, causation_id=cause)
         receipt: Receipt = await self._committer.submit(command, origin)
         self.receipts.append((command_id, receipt.position))
-        return receipt.answer
+        return receipt.result
 
     async def order(self, kind: OrderKind = OrderKind.NORMAL) -> Order:
         order: Order = await self.do(CreateOrder(order_id=uuid7(), kind=kind))

@@ -136,10 +136,8 @@ def test_a_claim_records_that_an_order_was_taken_for_its_age() -> None:
 def test_commands_that_belong_together_need_what_all_of_them_need() -> None:
     bots = [uuid7(), uuid7()]
     together = AllOrNothing([ClaimOrder(bot_id=bot, claim_id=uuid7(), seconds=1) for bot in bots])
-    assert together.reads == Needs(
-        names=tuple((BOT, bot) for bot in bots), ready=ORDER, ready_count=2
-    )
-    assert together.reads.weight == 2
+    assert together.needs == Needs(lock=tuple((BOT, bot) for bot in bots), pick=ORDER, pick_count=2)
+    assert together.needs.weight == 2
 
 
 def _fail(desk: PlainDesk, bot: Bot, error: str = "burnt") -> None:

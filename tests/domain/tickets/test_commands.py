@@ -55,13 +55,13 @@ class Room:
             (one for one in self.states.values() if isinstance(one, Ticket) and one.is_waiting),
             key=lambda one: one.token.place,
         )
-        named = [aggregate_id for _, aggregate_id in command.reads.names]
+        named = [aggregate_id for _, aggregate_id in command.needs.lock]
         desk = BatchUnitOfWork(
             now=self.now,
             seal=MAPPER.seal,
             held=[self.states[one] for one in named if one in self.states],
             absent=[one for one in named if one not in self.states],
-            ready={(TICKET.name, LINE): waiting[: command.reads.ready_count]},
+            ready={(TICKET.name, LINE): waiting[: command.needs.pick_count]},
             drawn={},
         )
         answer = command.decide(desk)

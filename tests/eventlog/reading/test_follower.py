@@ -159,7 +159,7 @@ async def test_a_follower_in_another_process_is_woken_by_notify_and_not_by_its_p
         await asyncio.sleep(0.5)
         await write_orders(seen_database, 1)
         began = asyncio.get_running_loop().time()
-        elsewhere.announce(1, frozenset())
+        elsewhere.notify(1, frozenset())
         await eventually(lambda: all_seen(seen_database, 1))
         assert asyncio.get_running_loop().time() - began < 0.5
 
@@ -176,10 +176,10 @@ async def test_a_follower_sleeps_through_what_is_not_its_business(
     async with following(seen_database, follower) as notifier:
         await asyncio.sleep(0.5)
         await write_orders(seen_database, 1)
-        notifier.announce(1, frozenset({"job"}))
+        notifier.notify(1, frozenset({"job"}))
         await asyncio.sleep(0.3)
         assert all_seen(seen_database, 0)
-        notifier.announce(1, frozenset({"job", "order"}))
+        notifier.notify(1, frozenset({"job", "order"}))
         await eventually(lambda: all_seen(seen_database, 1))
 
 
@@ -232,7 +232,7 @@ async def test_what_rings_while_a_follower_waits_for_a_writer_is_heard_afterward
             await asyncio.sleep(0.5)
             second.execute(APPEND_ONE)
             second.commit()
-            notifier.announce(2, frozenset({"order"}))
+            notifier.notify(2, frozenset({"order"}))
             await asyncio.sleep(0.1)
             first.commit()
             await eventually(lambda: all_seen(seen_database, 2))

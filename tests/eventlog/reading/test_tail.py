@@ -53,7 +53,7 @@ async def open_tail(conninfo: str) -> AsyncIterator[tuple[Tail, Kitchen]]:
             named, mapper=MAPPER, kinds=KINDS, render=render, notifier=notifier, readers=readers
         ) as tail,
         Committer(
-            conninfo, tables=LIVE_TABLES, mapper=MAPPER, lanes=2, on_commit=notifier.announce
+            conninfo, tables=LIVE_TABLES, mapper=MAPPER, lanes=2, on_commit=notifier.notify
         ) as committer,
     ):
         yield tail, Kitchen(committer)

@@ -136,7 +136,7 @@ async def test_one_kinds_id_given_for_anothers_is_unknown(database: str) -> None
 class _RecordThenRefuse:
     """A command that takes a ready order, records an event, and only then finds a reason."""
 
-    reads = Needs(ready=ORDER, ready_count=1)
+    needs = Needs(pick=ORDER, pick_count=1)
 
     def __init__(self, reason: Exception) -> None:
         self._reason = reason
@@ -242,7 +242,7 @@ class _Unheard(Event, frozen=True, kw_only=True):
 class _RecordUnregistered:
     """A defect that shows only when the batch is being written."""
 
-    reads = Needs()
+    needs = Needs()
 
     def decide(self, work: UnitOfWork) -> None:
         unregistered = Decider[Any](
@@ -272,7 +272,7 @@ async def test_commands_that_belong_together_are_decided_all_or_nothing(database
     async with open_kitchen(database) as kitchen:
         bot = await kitchen.bot()
         orders = [CreateOrder(order_id=uuid7(), kind=OrderKind.NORMAL) for _ in range(3)]
-        created = (await kitchen.submit(AllOrNothing(orders))).answer
+        created = (await kitchen.submit(AllOrNothing(orders))).result
         claims = [ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=10) for _ in range(2)]
         with pytest.raises(BotBusyError):
             await kitchen.submit(AllOrNothing(claims))

@@ -48,8 +48,8 @@ async def test_a_request_that_is_sent_again_gets_the_first_answer(database: str)
         first = await order(kitchen, key("k"))
         again = await order(kitchen, key("k"))
 
-    assert first.replayed is None
-    assert again.replayed == render(first.answer)
+    assert first.replayed_response is None
+    assert again.replayed_response == render(first.result)
     assert (again.command_id, again.position) == (first.command_id, first.position)
     assert orders_count(database) == 1
 
@@ -60,9 +60,9 @@ async def test_fifty_requests_with_one_key_at_once_have_one_effect(database: str
             *(order(kitchen, key("k")) for kitchen in [one, other] * 25)
         )
 
-    (executed,) = [receipt for receipt in receipts if receipt.replayed is None]
-    replays = {r.replayed for r in receipts if r.replayed is not None}
-    assert replays == {render(executed.answer)}
+    (executed,) = [receipt for receipt in receipts if receipt.replayed_response is None]
+    replays = {r.replayed_response for r in receipts if r.replayed_response is not None}
+    assert replays == {render(executed.result)}
     assert {receipt.position for receipt in receipts} == {executed.position}
     assert orders_count(database) == 1
 
@@ -83,7 +83,7 @@ async def test_a_key_belongs_to_whoever_used_it(database: str) -> None:
         await order(kitchen, key("k"))
         receipt = await order(kitchen, key("k", principal="bob"))
 
-    assert receipt.replayed is None
+    assert receipt.replayed_response is None
     assert orders_count(database) == 2
 
 
@@ -97,7 +97,7 @@ async def test_a_refusal_is_replayed_too(database: str) -> None:
             await _claim(kitchen, bot)
         again = await _claim(kitchen, bot)
 
-    assert again.replayed == render(refused.value)
+    assert again.replayed_response == render(refused.value)
     assert again.position is None
 
 
@@ -115,5 +115,5 @@ async def test_a_connection_cut_at_commit_keeps_key_and_effect_together(
         first = await order(kitchen, key("k"))
         again = await order(kitchen, key("k"))
 
-    assert again.replayed == render(first.answer)
+    assert again.replayed_response == render(first.result)
     assert orders_count(database) == 1

@@ -50,7 +50,7 @@ async def test_a_batch_of_several_parts_cut_at_commit_is_answered_as_if_it_had_h
         receipt = await kitchen.committer.submit(many, origin())
 
     assert proxy.cuts_count == 1
-    numbers = [order.number for order in receipt.answer]
+    numbers = [order.number for order in receipt.result]
     stored = rows(database, "SELECT (data->>'number')::int, position FROM log ORDER BY position")
     assert [number for number, _ in stored[1:]] == numbers
     assert receipt.position == stored[-1][1]

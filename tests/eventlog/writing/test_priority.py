@@ -36,7 +36,7 @@ async def test_whoever_ends_something_waits_for_a_short_batch_only(database: str
         done = [one for one in creating if one.done()]
         await asyncio.gather(*creating)
 
-    assert claimed.answer.order is not None
+    assert claimed.result.order is not None
     assert 0 < len(done) <= ADDED_WEIGHT_MAX
 
 
@@ -46,8 +46,8 @@ class Afterwards(Struct, frozen=True):
     command: CreateOrder
 
     @property
-    def reads(self) -> Needs:
-        return replace(self.command.reads, haste=CommandPriority.LAST)
+    def needs(self) -> Needs:
+        return replace(self.command.needs, haste=CommandPriority.LOW)
 
     def decide(self, work: UnitOfWork) -> Order:
         return self.command.decide(work)
@@ -81,5 +81,5 @@ async def test_what_is_large_and_can_wait_is_not_passed_by_for_ever(database: st
         is_over.set()
         await asyncio.gather(*asking, return_exceptions=True)
 
-    assert len(receipt.answer) == 600
+    assert len(receipt.result) == 600
     assert rows(database, "SELECT count(*) FROM log WHERE topic = 'order.created'") == [(600,)]

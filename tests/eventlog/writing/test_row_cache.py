@@ -67,7 +67,7 @@ async def test_who_has_claimed_jobs_tells_what_became_of_them_without_a_look_at_
         ]
         with no_looking(monkeypatch):
             receipt = await workshop.submit(FinishJobs(results=told, jitter=0))
-            (first, *_) = receipt.answer
+            (first, *_) = receipt.result
             assert first.answer.status is JobStatus.COMPLETED
 
     expected = ["completed", "failed", "failed", "snoozed", "released", "completed"]
@@ -107,7 +107,7 @@ async def test_one_job_of_many_that_another_process_has_ended_stops_no_other(dat
         await other.submit(CancelJob(claimed[18].id))
         results = [one.result(job) for job in claimed]
         receipt = await one.submit(FinishJobs(results=results, jitter=0))
-        refused = [place for place, told in enumerate(receipt.answer) if not told_done(told)]
+        refused = [place for place, told in enumerate(receipt.result) if not told_done(told)]
 
     assert refused == [17, 18]
     assert all(topics(database, job).count("completed") <= 1 for job in claimed)
@@ -128,7 +128,7 @@ async def test_what_two_processes_tell_at_once_about_the_same_claims_happens_onc
         first = FinishJobs(results=[one.result(job) for job in claimed], jitter=0)
         second = FinishJobs(results=[other.result(job) for job in [*back, *there]], jitter=0)
         answers = await asyncio.gather(one.submit(first), other.submit(second))
-        done = sum(told_done(told) for receipt in answers for told in receipt.answer)
+        done = sum(told_done(told) for receipt in answers for told in receipt.result)
 
     assert done == 200
     assert all(topics(database, job) == ["created", "claimed", "completed"] for job in claimed)
@@ -168,7 +168,7 @@ async def test_a_claim_lost_in_a_failover_completes_nothing_of_the_one_that_came
         held = await other.claim(2)
         results = [one.result(job, outcome) for job in lost]
         receipt = await one.submit(FinishJobs(results=results, jitter=0))
-        assert not any(told_done(told) for told in receipt.answer)
+        assert not any(told_done(told) for told in receipt.result)
         for job in held:
             await other.finish(job)
 
@@ -199,10 +199,10 @@ async def test_what_was_committed_on_an_earlier_connection_is_not_remembered(
     memory = RowCache(LiveJobs())
     life = memory.life
     drop_caches()
-    memory.note([Left(job) for job in claimed], life)
-    assert memory.recall([job.id.int for job in claimed]) is None
-    memory.note([Left(job) for job in claimed], memory.life)
-    assert memory.recall([job.id.int for job in claimed]) == claimed
+    memory.put([Left(job) for job in claimed], life)
+    assert memory.get_all([job.id.int for job in claimed]) is None
+    memory.put([Left(job) for job in claimed], memory.life)
+    assert memory.get_all([job.id.int for job in claimed]) == claimed
 
 
 async def test_a_refusal_from_memory_is_as_sure_as_any_other(database: str) -> None:
@@ -228,7 +228,7 @@ async def test_large_payloads_and_lanes_are_not_remembered(database: str) -> Non
         of_lane = await workshop.job(partition="a")
         claimed = await workshop.claim(2)
         assert {job.id for job in claimed} == {large.id, of_lane.id}
-        assert LiveJobs().remembered([Left(job) for job in claimed]) == []
+        assert LiveJobs().cacheable([Left(job) for job in claimed]) == []
 
 
 async def test_of_more_than_can_be_remembered_the_oldest_are_forgotten(database: str) -> None:
@@ -236,13 +236,13 @@ async def test_of_more_than_can_be_remembered_the_oldest_are_forgotten(database:
     async with open_workshop(database) as workshop:
         await workshop.jobs(5)
         claimed = await workshop.claim(5)
-    memory.note([Left(job) for job in claimed], memory.life)
+    memory.put([Left(job) for job in claimed], memory.life)
     keys = [job.id.int for job in claimed]
 
-    assert memory.recall(keys[2:]) == claimed[2:]
-    assert memory.recall(keys[1:]) is None
-    memory.forget(claimed[3:])
-    assert memory.recall(keys[3:4]) is None
+    assert memory.get_all(keys[2:]) == claimed[2:]
+    assert memory.get_all(keys[1:]) is None
+    memory.evict(claimed[3:])
+    assert memory.get_all(keys[3:4]) is None
 
 
 class Left:

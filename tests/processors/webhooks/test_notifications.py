@@ -156,5 +156,5 @@ async def test_nobody_there_to_be_told_holds_nobody_up(database: str) -> None:
     async with notifying(database, gone) as service:
         await join(service)
         receipt = await service.committer.submit(CallNext(slug=SLUG), origin())
-        assert isinstance(receipt.answer, TicketResult)
+        assert isinstance(receipt.result, TicketResult)
         await eventually(lambda: "job.failed" in topics_of_jobs(database), 8)

@@ -82,7 +82,7 @@ class PlainWorkshop:
     def count_related(self, decider: Decider[Any], to: UUID) -> int:
         raise NotImplementedError
 
-    def every(self, decider: Decider[S]) -> Sequence[S]:
+    def all(self, decider: Decider[S]) -> Sequence[S]:
         raise NotImplementedError
 
     def pick_one(self, decider: Decider[S], among: Hashable = None) -> S | None:
@@ -96,7 +96,7 @@ class PlainWorkshop:
         assert all(isinstance(one, decider.state) for one in ready)
         return ready[:limit]
 
-    def draw(self, sequence: str) -> int:
+    def next_number(self, sequence: str) -> int:
         assert sequence == "job_numbers"
         self.number += 1
         return self.number

@@ -121,7 +121,7 @@ async def test_two_results_for_one_claim_count_once(database: str) -> None:
         await workshop.job()
         (job,) = await workshop.claim()
         twice = FinishJobs(results=[workshop.result(job), workshop.result(job)], jitter=0)
-        first, second = (await workshop.submit(twice)).answer
+        first, second = (await workshop.submit(twice)).result
         assert first.answer.status is JobStatus.COMPLETED
         assert isinstance(second.answer, ClaimLostError)
     assert rows(database, "SELECT count(*) FROM log WHERE topic = 'job.completed'") == [(1,)]
@@ -133,7 +133,7 @@ async def test_a_refused_result_stops_no_other(database: str) -> None:
         lost, held = await workshop.claim(2)
         await workshop.submit(CancelJob(lost.id))
         both = FinishJobs(results=[workshop.result(lost), workshop.result(held)], jitter=0)
-        answers: list[Any] = (await workshop.submit(both)).answer
+        answers: list[Any] = (await workshop.submit(both)).result
         assert isinstance(answers[0].answer, Refusal)
         assert answers[1].answer.status is JobStatus.COMPLETED
 

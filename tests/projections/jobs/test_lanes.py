@@ -51,7 +51,7 @@ async def assert_lanes_are_what_the_log_says(conninfo: str) -> None:
 async def claim_lane(workshop: Workshop, partition: str) -> list[Job]:
     selector = JobSelector((QUEUE,), partition=partition)
     command = ClaimJobs(selector=selector, worker="test", limit=5, claim_id=uuid7())
-    claimed: list[Job] = (await workshop.submit(command)).answer
+    claimed: list[Job] = (await workshop.submit(command)).result
     return claimed
 
 

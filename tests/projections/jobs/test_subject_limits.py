@@ -322,7 +322,7 @@ class Play:
     async def take(self, step: Take) -> None:
         (selector,) = step.selectors
         command = ClaimJobs(selector=selector, worker="w", limit=step.limit, claim_id=uuid7())
-        claimed: list[Job] = (await self.workshop.submit(command)).answer
+        claimed: list[Job] = (await self.workshop.submit(command)).result
         assert [job.number for job in claimed] == self.plain.take(selector, step.limit), step
         self.running += claimed
 

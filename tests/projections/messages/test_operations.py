@@ -77,7 +77,7 @@ class Rush:
         ]
         is_busy = self.chance.random() < 0.5
         command = Push(new=new, operation_id=uuid7(), is_busy=is_busy, standing=Backlog())
-        answer = (await self.workshop.submit(command)).answer
+        answer = (await self.workshop.submit(command)).result
         if isinstance(answer, PushDeferred):
             self.operations.append(answer.operation)
 
@@ -147,7 +147,7 @@ async def test_what_has_ended_is_counted_by_the_minute(own_database: str) -> Non
 async def accepted(workshop: Workshop, standing: Backlog = NOTHING_KNOWN) -> PushDeferred:
     new = [message("mail", "a")]
     command = Push(new=new, operation_id=uuid7(), is_busy=True, standing=standing)
-    answer = (await workshop.submit(command)).answer
+    answer = (await workshop.submit(command)).result
     assert isinstance(answer, PushDeferred)
     return answer
 

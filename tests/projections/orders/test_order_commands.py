@@ -71,7 +71,7 @@ async def test_a_finished_order_is_restored_from_the_log(database: str) -> None:
         order = await kitchen.order(OrderKind.VIP)
         await kitchen.submit(DeleteOrder(order_id=order.id))
         assert order.id not in live_rows(database)
-        restored = (await kitchen.submit(RestoreOrder(order_id=order.id))).answer
+        restored = (await kitchen.submit(RestoreOrder(order_id=order.id))).result
         claimed = await kitchen.claim(await kitchen.bot())
 
     assert restored.number == order.number
@@ -86,7 +86,7 @@ async def test_clearing_deletes_all_open_orders_and_frees_all_bots(database: str
             await kitchen.order()
         for bot in bots:
             await kitchen.claim(bot)
-        cleared = (await kitchen.submit(ClearOrders())).answer
+        cleared = (await kitchen.submit(ClearOrders())).result
         following = await kitchen.order()
 
     assert (cleared.open_count, cleared.complete_count) == (10, 0)
@@ -107,7 +107,7 @@ async def test_an_order_that_waited_long_enough_is_taken_before_a_vip(database: 
         taken = []
         for _ in range(3):
             claim = ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=10, aging_seconds=0.15)
-            order = (await kitchen.submit(claim)).answer.order
+            order = (await kitchen.submit(claim)).result.order
             taken.append(order.id)
             await kitchen.complete(order)
 
@@ -128,7 +128,7 @@ async def test_an_order_that_waited_long_enough_does_not_overtake_an_older_vip(
         taken = []
         for _ in orders:
             claim = ClaimOrder(bot_id=bot.id, claim_id=uuid7(), seconds=10, aging_seconds=0.15)
-            order = (await kitchen.submit(claim)).answer.order
+            order = (await kitchen.submit(claim)).result.order
             taken.append(order.id)
             await kitchen.complete(order)
     assert taken == [order.id for order in orders]

@@ -60,7 +60,7 @@ async def give(kitchen: Kitchen, order: Order) -> Order:
     """A bot of its own takes this very order."""
     bot = await kitchen.bot()
     command = AssignOrder(order_id=order.id, bot_id=bot.id, claim_id=uuid7(), seconds=10)
-    given = (await kitchen.submit(command)).answer.order
+    given = (await kitchen.submit(command)).result.order
     assert isinstance(given, Order)
     return given
 
@@ -327,7 +327,7 @@ async def test_one_order_is_found_whatever_became_of_it(database: str) -> None: 
     async with open_kitchen(database) as kitchen, open_reader(database) as reader:
         pending = await kitchen.order()
         complete = await cook(kitchen, await kitchen.order())
-        deleted = (await kitchen.submit(DeleteOrder(order_id=complete.id))).answer
+        deleted = (await kitchen.submit(DeleteOrder(order_id=complete.id))).result
         bot = await kitchen.bot()
 
         assert await one_order(reader, pending.id) == pending

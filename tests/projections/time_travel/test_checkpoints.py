@@ -75,7 +75,7 @@ def insert_examples(conninfo: str) -> dict[UUID, Any]:
     states = [an_example(table) for table in LIVE_TABLES]
     with connect_in_thread(writer_conninfo(conninfo)) as writer:
         for table, state in zip(LIVE_TABLES, states, strict=True):
-            writer.execute(table.insert.encode(), table.inserted([state]))
+            writer.execute(table.insert.encode(), table.insert_parameters([state]))
     return {state.id: state for state in states}
 
 

@@ -57,7 +57,7 @@ async def running(
 
 async def auto_bot(kitchen: Kitchen, completion: CompletionMode = CompletionMode.TIMER) -> Bot:
     create = CreateBot(bot_id=uuid7(), auto_claim=True, completion=completion)
-    bot = (await kitchen.submit(create)).answer
+    bot = (await kitchen.submit(create)).result
     assert isinstance(bot, Bot)
     return bot
 
