@@ -25,7 +25,7 @@ class Told(Invariant):
                 self.accuse(self.reason.format(*found))
 
 
-class Acknowledged(Told):
+class AcknowledgedIsInLog(Told):
     id = "I-09"
     statement = "Every acknowledged write is in the log, once, where its receipt says."
     relevant = "SELECT 1 FROM receipts"
@@ -147,4 +147,11 @@ class ReadYourWrites(Told):
     reason = "{0} asked for position {1}, and was shown {2}"
 
 
-INVARIANTS = (Acknowledged, SameAnswer, OneRequest, NothingRefused, EffectKeys, ReadYourWrites)
+INVARIANTS = (
+    AcknowledgedIsInLog,
+    SameAnswer,
+    OneRequest,
+    NothingRefused,
+    EffectKeys,
+    ReadYourWrites,
+)

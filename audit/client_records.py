@@ -30,7 +30,7 @@ PASSING_STATUSES = {400, 408, 413, 415, 422, 429, 500, 502, 503, 504}
 PASSING_CODES = {"conflict"}
 
 
-class Receipt(Struct, frozen=True, rename="camel"):
+class ClientReceipt(Struct, frozen=True, rename="camel"):
     """The headers Daybook-Command-Id and Daybook-Position of an answer to a write."""
 
     command_id: UUID
@@ -45,7 +45,7 @@ class ObservedClaim(Struct, frozen=True, rename="camel"):
     effect_key: str
 
 
-class Line(Struct, frozen=True, rename="camel"):
+class RecordLine(Struct, frozen=True, rename="camel"):
     """One step of a client: it asks (invoke), and is told that it was done (ok), that it was not
     (fail), or nothing that it could rely on (info)."""
 
@@ -78,17 +78,17 @@ class ClientRecords:
     def __init__(self, memory: FactStore, receipts: Path | None, history: Path | None) -> None:
         self._disk = memory.disk
         self._disk.executescript(CREATE)
-        for number, one in enumerate(read_lines(receipts, Receipt) if receipts else (), 1):
+        for number, one in enumerate(read_lines(receipts, ClientReceipt) if receipts else (), 1):
             said = f"line {number} of the receipts"
             self._disk.execute(ADD_RECEIPT, (one.command_id.bytes, one.position, said))
-        for number, line in enumerate(read_lines(history, Line) if history else (), 1):
+        for number, line in enumerate(read_lines(history, RecordLine) if history else (), 1):
             self._take(line, f"line {number} of the history")
 
     def first(self, query: str) -> Any:
         """The first row; None when there is none."""
         return self._disk.execute(query).fetchone()
 
-    def _take(self, line: Line, said: str) -> None:
+    def _take(self, line: RecordLine, said: str) -> None:
         command = None if line.command_id is None else line.command_id.bytes
         answer = f"{line.status} {line.command_id} {line.position} {line.body}"
         row = line.type, line.key, line.fingerprint, line.is_final, answer, command, said

@@ -14,7 +14,7 @@ from daybook.domain.jobs.job import FailureReason, Job
 TOLERANCE = timedelta(milliseconds=300)
 
 
-class Moment(Struct, frozen=True, gc=False):
+class ClockReading(Struct, frozen=True, gc=False):
     """Of an event: when it was decided, and how many events are before it."""
 
     at: datetime
@@ -30,7 +30,7 @@ class Jumps:
     def see(self, step: ReplayedEvent) -> None:
         self._known.append((step.place, step.event))
 
-    def elapsed(self, began: Moment, ended: Moment) -> tuple[timedelta, int]:
+    def elapsed(self, began: ClockReading, ended: ClockReading) -> tuple[timedelta, int]:
         """How much time passed at most, and how many jumps may lie between the two."""
         elapsed, count = ended.at - began.at, 0
         for place, jump in self._known:
@@ -50,7 +50,7 @@ def _is_near(at: datetime, jump: Clock.Jumped) -> bool:
     return jump.at - within <= at <= jump.at + TOLERANCE
 
 
-class Leases(Invariant):
+class LeasesDuringJumps(Invariant):
     """Heartbeats are no events. The failure of a lease that was measured names its length since the
     last heartbeat. Of any other lease the log has only the beginning, and the jumps since."""
 
@@ -62,7 +62,7 @@ class Leases(Invariant):
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._jumps = Jumps()
-        self._claims: dict[int, Moment] = {}
+        self._claims: dict[int, ClockReading] = {}
 
     def see(self, step: ReplayedEvent) -> str | None:
         event = step.event
@@ -72,14 +72,14 @@ class Leases(Invariant):
             return None
         one = step.entry.aggregate.int
         if isinstance(event, Job.Claimed):
-            self._claims[one] = Moment(event.at, step.place)
+            self._claims[one] = ClockReading(event.at, step.place)
             return None
         began = self._claims.pop(one, None)
         lease = step.before.lease
         if event.reason is not FailureReason.LEASE_EXPIRED or began is None or lease is None:
             return None
         self.seen = True
-        elapsed, jumps = self._jumps.elapsed(began, Moment(event.at, step.place))
+        elapsed, jumps = self._jumps.elapsed(began, ClockReading(event.at, step.place))
         length = lease.until - lease.started_at
         if event.lease_seconds is not None:
             length = timedelta(seconds=event.lease_seconds)
@@ -90,4 +90,4 @@ class Leases(Invariant):
         return f"its lease of {length} ended after {elapsed}, with {jumps} jumps of the clock"
 
 
-INVARIANTS = (Leases,)
+INVARIANTS = (LeasesDuringJumps,)

@@ -12,7 +12,7 @@ from psycopg.rows import TupleRow
 from daybook.audit.invariant import Case, Invariant
 from daybook.audit.orders import ORDER_ENDS
 from daybook.audit.replayed_state import LONG_AGO, ReplayedEvent
-from daybook.audit.service_database import Cursor, TableCopy
+from daybook.audit.service_database import FollowerRow, TableCopy
 from daybook.domain.jobs.job import Job
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order
@@ -100,7 +100,7 @@ class Cursors(Invariant):
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._cursors = case.service.cursors if case.service is not None else {}
-        self._proofs = dict.fromkeys(self._cursors, Cursor())
+        self._proofs = dict.fromkeys(self._cursors, FollowerRow())
         mapper = case.world.mapper
         models = case.service.kept.read_models if case.service is not None else ()
         self._topics = {
@@ -116,7 +116,7 @@ class Cursors(Invariant):
             if position <= cursor.position and step.entry.topic in self._topics[name]:
                 proof = self._proofs[name]
                 digest = sha256(proof.digest + position.to_bytes(8, "big")).digest()
-                self._proofs[name] = Cursor(position, proof.count + 1, digest)
+                self._proofs[name] = FollowerRow(position, proof.count + 1, digest)
         return None
 
     def end(self) -> None:

@@ -37,7 +37,7 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
     data: Raw
 
 
-class Source(Protocol):
+class LogSource(Protocol):
     """A log that can be read more than once, and how far the reading is."""
 
     unit: str
@@ -74,7 +74,7 @@ class ExportFile:
 class Earlier:
     """An older export of the same log, read along with this one."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: LogSource) -> None:
         self._entries = iter(source)
         self._place = -1
         self._entry: Entry | None = None

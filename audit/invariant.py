@@ -9,7 +9,7 @@ from msgspec import Struct
 from daybook.audit.client_records import ClientRecords
 from daybook.audit.entries import Earlier
 from daybook.audit.replayed_state import LONG_AGO, ReplayedEvent, ReplayedState
-from daybook.audit.service_database import Service
+from daybook.audit.service_database import ServiceDatabase
 from daybook.domain.event import Event
 
 COMMIT_SECONDS_MAX = timedelta(seconds=5)
@@ -36,7 +36,7 @@ class Case(Struct, frozen=True, eq=False, kw_only=True):
     world: ReplayedState
     earlier: Earlier | None = None
     witnesses: ClientRecords | None = None
-    service: Service | None = None
+    service: ServiceDatabase | None = None
     calm_since: datetime = LONG_AGO
     """When the last known fault was over: what is promised to happen soon, is from then on."""
 

@@ -115,7 +115,7 @@ class Fences(Invariant):
             self.accuse("its claim id was used before", *clash)
 
 
-class Backoff(Invariant):
+class BackoffIsKept(Invariant):
     id = "I-25"
     statement = "No job is taken before its time, and no retry is set before its failure."
     kinds = (Job.Claimed, Job.Failed)
@@ -212,4 +212,4 @@ class Chains(Invariant):
         return None
 
 
-INVARIANTS = (Conservation, Attempts, Fences, Lanes, Backoff, UniqueKeys, Chains)
+INVARIANTS = (Conservation, Attempts, Fences, Lanes, BackoffIsKept, UniqueKeys, Chains)

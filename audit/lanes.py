@@ -14,7 +14,7 @@ Place = tuple[int, int]
 operation brought in share its position."""
 
 
-class Line:
+class LaneHistory:
     """Who stands in one lane, and who is first."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Lanes(Invariant):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self._lanes: dict[tuple[str, str | None], Line] = {}
+        self._lanes: dict[tuple[str, str | None], LaneHistory] = {}
         self._accepted: dict[UUID, int] = {}
         """Where the operations stand that were accepted and have not been carried out."""
 
@@ -65,7 +65,7 @@ class Lanes(Invariant):
         line.leave(job.id)
         return None if job.entered is None else self._enter(step, line, job)
 
-    def _enter(self, step: ReplayedEvent, line: Line, job: Job) -> str | None:
+    def _enter(self, step: ReplayedEvent, line: LaneHistory, job: Job) -> str | None:
         position = step.entry.position
         if job.operation_id is not None:
             if job.operation_id not in self._accepted:
@@ -86,5 +86,5 @@ class Lanes(Invariant):
             self._line(*lane).leave(operation.id)
         return None
 
-    def _line(self, queue: str, partition: str | None) -> Line:
-        return self._lanes.setdefault((queue, partition), Line())
+    def _line(self, queue: str, partition: str | None) -> LaneHistory:
+        return self._lanes.setdefault((queue, partition), LaneHistory())

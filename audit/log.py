@@ -51,7 +51,7 @@ class Versions(Invariant):
             self.accuse("version 1 of what has begun before", *clash)
 
 
-class Positions(Invariant):
+class PositionsInOrder(Invariant):
     id = "I-03"
     statement = "Positions only rise, and nothing appears below a position that was exported."
     kinds = None
@@ -231,6 +231,6 @@ def _marks(state: Any) -> dict[str, Any]:
 
 
 INVARIANTS = (
-    *(AppendOnly, Versions, Positions, Readable, Commands),
+    *(AppendOnly, Versions, PositionsInOrder, Readable, Commands),
     *(Causes, Actors, Sealed, Outcomes, Quarantined, Authors),
 )

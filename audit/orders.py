@@ -7,7 +7,7 @@ from uuid import UUID
 
 from daybook.audit.actors import BY_TIME
 from daybook.audit.clock import TOLERANCE as JUMP_TOLERANCE
-from daybook.audit.clock import Jumps, Moment
+from daybook.audit.clock import ClockReading, Jumps
 from daybook.audit.invariant import COMMIT_SECONDS_MAX, Case, Invariant
 from daybook.audit.replayed_state import ReplayedEvent
 from daybook.domain.clock import Clock
@@ -258,7 +258,7 @@ class Timers(Invariant):
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._jumps = Jumps()
-        self._claims: dict[int, Moment] = {}
+        self._claims: dict[int, ClockReading] = {}
 
     def see(self, step: ReplayedEvent) -> str | None:
         event, one = step.event, step.entry.aggregate.int
@@ -266,14 +266,14 @@ class Timers(Invariant):
             self._jumps.see(step)
             return None
         if isinstance(event, Order.Claimed):
-            self._claims[one] = Moment(event.at, step.place)
+            self._claims[one] = ClockReading(event.at, step.place)
             return None
         began, claim = self._claims.pop(one, None), step.before.claim
         is_by_time = BY_TIME.get(type(event), lambda _event: False)
         if began is None or claim is None or not is_by_time(event):
             return None
         self.seen = True
-        elapsed, jumps = self._jumps.elapsed(began, Moment(event.at, step.place))
+        elapsed, jumps = self._jumps.elapsed(began, ClockReading(event.at, step.place))
         tolerance = JUMP_TOLERANCE if jumps else TOLERANCE
         early = claim.due_at - claim.started_at - tolerance - elapsed
         return f"{early.total_seconds():.3f} s too early" if early > timedelta(0) else None

@@ -6,7 +6,7 @@ from itertools import islice
 from msgspec import Struct
 
 from daybook.audit import client_promises, clock, derived, jobs, log, orders, tickets
-from daybook.audit.entries import Entry, Source, UnreadableError
+from daybook.audit.entries import Entry, LogSource, UnreadableError
 from daybook.audit.invariant import Case, Invariant, Verdict, Violation
 from daybook.domain.event import Event
 from daybook.domain.quarantine import Quarantine
@@ -22,7 +22,7 @@ TICK = 5000
 Tick = Callable[[], None]
 
 
-class Finding(Struct, frozen=True):
+class InvariantResult(Struct, frozen=True):
     id: str
     statement: str
     verdict: Verdict
@@ -31,12 +31,12 @@ class Finding(Struct, frozen=True):
 
 
 def check(
-    source: Source,
+    source: LogSource,
     case: Case,
     *,
     only: Collection[str] = (),
     tick: Tick = lambda: None,
-) -> list[Finding]:
+) -> list[InvariantResult]:
     """All invariants, or only some. `tick` is called now and then while the log is read."""
     if unknown := set(only) - {kind.id for kind in KINDS}:
         raise UnreadableError(f"There is no invariant {', '.join(sorted(unknown))} to check.")
@@ -50,7 +50,7 @@ def check(
     return [_finding(one, shown) for one in invariants]
 
 
-def _pass_by(source: Source, case: Case, invariants: Sequence[Invariant], tick: Tick) -> None:
+def _pass_by(source: LogSource, case: Case, invariants: Sequence[Invariant], tick: Tick) -> None:
     judges: dict[type[Event] | None, list[Invariant]] = {}
     for entry in source:
         step = case.world.take(entry)
@@ -80,7 +80,7 @@ def _judges(invariants: Iterable[Invariant], kind: type[Event] | None) -> list[I
     return [one for one in judges if one.violation is None and type(one).see is not Invariant.see]
 
 
-def _surroundings(source: Source, violations: Iterable[Violation]) -> dict[int, list[Entry]]:
+def _surroundings(source: LogSource, violations: Iterable[Violation]) -> dict[int, list[Entry]]:
     """The events around each place, from a second reading, which only a bad log needs."""
     shown: dict[int, list[Entry]] = {}
     wanted: dict[int, list[list[Entry]]] = {}
@@ -94,7 +94,7 @@ def _surroundings(source: Source, violations: Iterable[Violation]) -> dict[int, 
     return shown
 
 
-def _finding(one: Invariant, shown: dict[int, list[Entry]]) -> Finding:
+def _finding(one: Invariant, shown: dict[int, list[Entry]]) -> InvariantResult:
     place = one.violation.place if one.violation is not None else None
     around = shown[place] if place is not None else []
-    return Finding(one.id, one.statement, one.verdict(), one.violation, around)
+    return InvariantResult(one.id, one.statement, one.verdict(), one.violation, around)

@@ -63,7 +63,7 @@ UNREADABLE_NUMBER = "coalesce(abs({}) > 1e11, false)"
 FIND_ROWS = SQL("SELECT id FROM {table} WHERE {condition} ORDER BY id")
 
 
-class LiveTable(Protocol):
+class TableSnapshot(Protocol):
     @property
     def decider(self) -> Decider[Any]: ...
     @property
@@ -76,7 +76,7 @@ class LiveTable(Protocol):
 class TableCopy(Struct, frozen=True):
     """Of a live table, as it was when the log ended at that position."""
 
-    table: LiveTable
+    table: TableSnapshot
     position: int
     is_json: bool
 
@@ -86,7 +86,7 @@ class ReadModel(Protocol):
     kinds: tuple[type[Event], ...] | None
 
 
-class Cursor(Struct, frozen=True):
+class FollowerRow(Struct, frozen=True):
     """How far a follower is, and its proof of what it has processed."""
 
     position: int = 0
@@ -104,10 +104,10 @@ class Derivation(Struct, frozen=True):
     """How many events it is given at a time."""
 
 
-class Kept(Struct, frozen=True, eq=False, kw_only=True):
+class StoredTable(Struct, frozen=True, eq=False, kw_only=True):
     """What a service keeps beside its log. The tables of read models have their names."""
 
-    tables: Sequence[LiveTable]
+    tables: Sequence[TableSnapshot]
     written_models: Sequence[ReadModel]
     """Those that are as current as the live tables."""
 
@@ -118,10 +118,10 @@ class Kept(Struct, frozen=True, eq=False, kw_only=True):
     """Gives the DIGEST of what comes out."""
 
 
-class Service:
+class ServiceDatabase:
     unit = "events"
 
-    def __init__(self, conninfo: str, kept: Kept) -> None:
+    def __init__(self, conninfo: str, kept: StoredTable) -> None:
         self.kept = kept
         self.done = 0
         self._derived: dict[Derivation, Future[TupleRow]] = {}
@@ -174,7 +174,7 @@ class Service:
         query = self._readable(table, query, "AND")
         return (table.load(row) for row in self._connection.execute(query, binary=True))
 
-    def _readable(self, table: LiveTable, query: SQL | Composed, word: str) -> Composed:
+    def _readable(self, table: TableSnapshot, query: SQL | Composed, word: str) -> Composed:
         """Leaves out rows that cannot be loaded: one such value spoils a whole result."""
         return query + SQL(f" {word} NOT ") + self._unreadable[table.name]
 
@@ -228,11 +228,11 @@ class Service:
                 copies.setdefault(position, []).append(copy)
         return copies
 
-    def _read_cursors(self) -> dict[str, Cursor]:
+    def _read_cursors(self) -> dict[str, FollowerRow]:
         """Of the read models that have begun to follow the log."""
         known = {model.name for model in self.kept.read_models}
         rows = self._connection.execute(READ_CURSORS, binary=True)
-        return {name: Cursor(*rest) for name, *rest in rows if name in known}
+        return {name: FollowerRow(*rest) for name, *rest in rows if name in known}
 
     def _stream(self, query: str | Composed) -> Iterator[TupleRow]:
         statement = query.encode() if isinstance(query, str) else query

@@ -103,7 +103,7 @@ class Turns(Invariant):
         return places[0] if places else None
 
 
-class Positions(Invariant):
+class WaitlistPositions(Invariant):
     id = "I-32"
     statement = "Whoever joins a line is told how many wait there, counting oneself."
     kinds = (*TICKET.events, *RESTAURANT.events)
@@ -146,7 +146,7 @@ class Positions(Invariant):
         return None
 
 
-class Limits(Invariant):
+class TicketLimits(Invariant):
     """Whoever is let in may be recorded up to five seconds later. Addresses are not in the log."""
 
     id = "I-31"
@@ -197,7 +197,7 @@ def _is_sealed(text: str) -> bool:
     return len(sealed) >= SEALED_BYTES_MIN and sealed[0] == SEALED_VERSION
 
 
-class Erasure(Invariant):
+class ErasureIsComplete(Invariant):
     """That the old events can still be read and folded, I-04 and I-33 say of every event."""
 
     id = "I-43"
@@ -230,4 +230,4 @@ class Erasure(Invariant):
                 self.accuse(f"subject {subject_id} was erased, and its key is still there")
 
 
-INVARIANTS = (Tokens, Turns, Limits, Positions, Privacy, Erasure)
+INVARIANTS = (Tokens, Turns, TicketLimits, WaitlistPositions, Privacy, ErasureIsComplete)

@@ -19,7 +19,7 @@ from bench.workloads.backlog import COPY_JOB
 from bench.workloads.order_lifecycle import run
 from bench.write import DatabaseChoice
 from daybook.api.keys.access import OPEN
-from daybook.api.runtime.background.task import Asked
+from daybook.api.runtime.background.task import RequestedTask
 from daybook.api.runtime.service import Service
 from daybook.domain.jobs.bulk import CancelJobs
 from daybook.domain.jobs.create import CreateJobs, NewJob
@@ -163,7 +163,7 @@ async def _creating(database: str, name: str, seconds: float) -> Round:
     async with _service(database) as service:
         if name == REBUILDING:
             errand = service.background_tasks.start_rebuild(
-                "verify", ("jobs", "finished_jobs"), None, Asked()
+                "verify", ("jobs", "finished_jobs"), None, RequestedTask()
             )
             while errand.is_running and errand.goal == 0:  # noqa: ASYNC110 (it has no event)
                 await asyncio.sleep(0.01)

@@ -31,7 +31,7 @@ class RebuildStatus(StrEnum):
     FAILED = "FAILED"
 
 
-class Found(Struct, frozen=True, kw_only=True, gc=False):
+class TableFinding(Struct, frozen=True, kw_only=True, gc=False):
     """What one projection was like, compared with the log at one position."""
 
     projection: str
@@ -63,7 +63,7 @@ class Rebuild(Struct, frozen=True, kw_only=True, gc=False):
 
     class Completed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "rebuild.completed"
-        found: tuple[Found, ...]
+        found: tuple[TableFinding, ...]
         """Empty when it put back what was replaced, which is not compared."""
 
     class Failed(Event, frozen=True, kw_only=True, gc=False):
@@ -132,7 +132,7 @@ class EndRebuild(Struct, frozen=True, kw_only=True, gc=False):
     """It found this; or it could not be done, because of an error."""
 
     rebuild_id: UUID
-    found: Sequence[Found] = ()
+    found: Sequence[TableFinding] = ()
     error: str | None = None
 
     @property

@@ -44,7 +44,7 @@ class Deadline(Struct, frozen=True, gc=False):
         return self.seconds > self.length_seconds + JUMP_SECONDS_MIN
 
 
-class Due(Struct, frozen=True):
+class DueDeadline(Struct, frozen=True):
     deadlines: list[Deadline]
     """Deadlines that are over, the oldest first."""
 
@@ -69,7 +69,7 @@ class Deadlines:
         *,
         grace_seconds: float = 0.0,
         **parameters: Any,
-    ) -> Due:
+    ) -> DueDeadline:
         """Finds deadlines that were over `grace_seconds` ago; a standby process waits for its
         `patience_seconds` more."""
         grace_seconds += session.standby_delay_seconds
@@ -84,8 +84,8 @@ class Deadlines:
         over = [found[place] for seconds, place in judged if seconds + grace_seconds <= 0]
         coming = [seconds + grace_seconds for seconds, _ in judged[len(over) :]]
         if len(over) >= BATCH_MAX:
-            return Due(over[:BATCH_MAX], 0)
-        return Due(over, min([POLL_SECONDS, *coming]))
+            return DueDeadline(over[:BATCH_MAX], 0)
+        return DueDeadline(over, min([POLL_SECONDS, *coming]))
 
     def left(
         self,

@@ -50,7 +50,7 @@ LIMIT %(limit)s
 """
 
 
-class Leases(Processor):
+class JobLeaseExpiry(Processor):
     name: ClassVar[str] = "leases"
     wakes_on: ClassVar[WakesOn] = (JOB,)
     pause_seconds: ClassVar[float] = 0.1

@@ -19,7 +19,7 @@ from daybook.domain.messages.operation import OPERATION, Operation, OperationSta
 from daybook.eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
 from daybook.eventlog.origin import Receipt
 from daybook.processors.processor import POLL_SECONDS, Processor, Runtime, Session, WakesOn
-from daybook.projections.messages.operations import Due, find_due
+from daybook.projections.messages.operations import DueOperation, find_due
 
 _log = logging.getLogger("daybook.operations")
 
@@ -77,11 +77,11 @@ class Operations(Processor):
         self._has_begun = session.is_leader
 
 
-def lines(due: Sequence[Due]) -> list[list[Due]]:
+def lines(due: Sequence[DueOperation]) -> list[list[DueOperation]]:
     """Groups operations that share a lane into lines, each in the order of acceptance. Operations
     of a line follow one another, because events of concurrent writers enter the log in any
     order."""
-    line_of: dict[tuple[str, str], list[Due]] = {}
+    line_of: dict[tuple[str, str], list[DueOperation]] = {}
     for one in due:
         lanes = {(item.queue, item.partition) for item in one.items}
         joined = {id(line): line for lane in lanes if (line := line_of.get(lane)) is not None}
@@ -97,9 +97,9 @@ def lines(due: Sequence[Due]) -> list[list[Due]]:
     return [sorted(line, key=lambda one: places[one.operation_id]) for line in found.values()]
 
 
-def parts(line: Sequence[Due]) -> Iterator[list[Due]]:
+def parts(line: Sequence[DueOperation]) -> Iterator[list[DueOperation]]:
     """Of a line, as many operations as one transaction takes."""
-    part: list[Due] = []
+    part: list[DueOperation] = []
     for one in line:
         if part and sum(len(each.items) for each in (*part, one)) > TOGETHER_MAX:
             yield part
@@ -108,7 +108,7 @@ def parts(line: Sequence[Due]) -> Iterator[list[Due]]:
     yield part
 
 
-async def _carry_out_line(runtime: Runtime, line: Sequence[Due]) -> psycopg.Error | None:
+async def _carry_out_line(runtime: Runtime, line: Sequence[DueOperation]) -> psycopg.Error | None:
     for part in parts(line):
         if not await _carried_out_together(runtime, part):
             for one in part:
@@ -117,7 +117,7 @@ async def _carry_out_line(runtime: Runtime, line: Sequence[Due]) -> psycopg.Erro
     return None
 
 
-async def _carried_out_together(runtime: Runtime, part: Sequence[Due]) -> bool:
+async def _carried_out_together(runtime: Runtime, part: Sequence[DueOperation]) -> bool:
     """False if they have to be carried out one by one: one alone, or one of them at fault."""
     if len(part) == 1:
         return False
@@ -134,7 +134,7 @@ async def _carried_out_together(runtime: Runtime, part: Sequence[Due]) -> bool:
     return True
 
 
-async def _carry_out(runtime: Runtime, due: Due) -> psycopg.Error | None:
+async def _carry_out(runtime: Runtime, due: DueOperation) -> psycopg.Error | None:
     """Returns what is wrong with the database, if something is."""
     command = ExecuteOperation(operation_id=due.operation_id, items=due.items)
     began_at = asyncio.get_running_loop().time()
@@ -164,7 +164,7 @@ async def _rest(troubles: Sequence[psycopg.Error]) -> None:
     await asyncio.sleep(POLL_SECONDS)
 
 
-async def _fail(runtime: Runtime, due: Due, error: Exception) -> None:
+async def _fail(runtime: Runtime, due: DueOperation, error: Exception) -> None:
     jitter = random.random()  # noqa: S311 (spreads retries)
     command = FailOperation(
         operation_id=due.operation_id,

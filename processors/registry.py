@@ -2,7 +2,7 @@
 
 from daybook.processors.checkpointer import Checkpoints
 from daybook.processors.clock_jumps import ClockJumps
-from daybook.processors.job_lease_expiry import Leases
+from daybook.processors.job_lease_expiry import JobLeaseExpiry
 from daybook.processors.operation_executor import Operations
 from daybook.processors.order_dispatch import Dispatch
 from daybook.processors.order_recovery import Recovery
@@ -31,7 +31,7 @@ def all_processors(
         ClockJumps(),
         Recovery(),
         Dispatch(),
-        Leases(),
+        JobLeaseExpiry(),
         Operations(),
         Schedules(),
         NoShows(),

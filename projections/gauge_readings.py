@@ -16,7 +16,12 @@ from daybook.eventlog.reading.horizon import (
     READ_NEWEST_POSITION,
 )
 from daybook.projections.jobs.queue_stats import QueueStats, read_standings
-from daybook.projections.messages.operations import Failed, Numbers, count_failed, read_numbers
+from daybook.projections.messages.operations import (
+    FailedOperation,
+    Numbers,
+    count_failed,
+    read_numbers,
+)
 from daybook.projections.quarantine.quarantines import COUNT_QUARANTINES
 from daybook.projections.registry import FOLLOWERS
 
@@ -70,7 +75,7 @@ class Readings(Struct, frozen=True, kw_only=True):
 
     queues: list[QueueStats]
     operations: Numbers
-    failed_operations: Failed
+    failed_operations: FailedOperation
     detected_count: int
     """Aggregates that cannot be read, and are not set aside."""
 

@@ -27,7 +27,7 @@ from daybook.api.http.request_reader import KeyText, read_idempotency_key, unpro
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import ADMIN, AUDITOR
 from daybook.api.runtime.background.protocol import TableCompared
-from daybook.api.runtime.background.task import Asked, BackgroundTask
+from daybook.api.runtime.background.task import BackgroundTask, RequestedTask
 from daybook.api.runtime.service import Service
 from daybook.eventlog.origin import StoredResponse
 from daybook.projections.rebuild.targets import TARGETS
@@ -96,7 +96,7 @@ async def start(asked: NewRebuild, context: RequestContext) -> BackgroundTask | 
         )
     work: Literal["verify", "rebuild"] = "verify" if asked.verify_only else "rebuild"
     key = read_idempotency_key(context.scope)
-    by = Asked(context.caller.actor, asked.reason)
+    by = RequestedTask(context.caller.actor, asked.reason)
     return context.service.background_tasks.start_rebuild(work, asked.names or NAMES, key, by)
 
 

@@ -13,7 +13,7 @@ from daybook.api.http.timestamps import Moment as MomentText
 from daybook.api.http.timestamps import moment
 from daybook.domain.errors import BadValueError
 from daybook.domain.values import read_instant
-from daybook.projections.time_travel.lists import Moment, moment_of
+from daybook.projections.time_travel.lists import PastMoment, moment_of
 from daybook.projections.time_travel.state_as_of import READ_BOUNDS, position_of
 
 POSITION_DIGITS_MAX = 18
@@ -36,20 +36,20 @@ class ThenJSON(TypedDict):
     at: MomentText | None
 
 
-def then_json(then: Moment) -> ThenJSON:
+def then_json(then: PastMoment) -> ThenJSON:
     return {"position": then.position, "at": moment(then.at) if then.at else None}
 
 
 async def read_then(
     request: Request, text: str, query: Callable[[Reader, int], Awaitable[T]]
-) -> tuple[Moment, T]:
+) -> tuple[PastMoment, T]:
     """Lets a query look at the past, and tells which moment it was."""
 
-    async def ask(reader: Reader) -> tuple[Moment, T]:
+    async def ask(reader: Reader) -> tuple[PastMoment, T]:
         position = await position_named(reader, text)
         return await moment_of(reader, position), await query(reader, position)
 
-    answer: tuple[Moment, T] = await request.app.service.read(ask)
+    answer: tuple[PastMoment, T] = await request.app.service.read(ask)
     return answer
 
 

@@ -28,7 +28,7 @@ from daybook.api.endpoints.command import (
     receipt_headers,
 )
 from daybook.api.http.request_reader import bad_request, read_idempotency_key
-from daybook.api.jobs.commands import ResultJSON, told
+from daybook.api.jobs.commands import JobResultJSON, told
 from daybook.api.jobs.queries import PageCursor
 from daybook.api.keys.access import ADMIN
 from daybook.domain.command import Command
@@ -102,7 +102,7 @@ class BulkAnswer(TypedDict):
 
     matched: int
     changed: int
-    results: list[ResultJSON]
+    results: list[JobResultJSON]
     more: bool
     nextCursor: str | None
 

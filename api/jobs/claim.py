@@ -38,7 +38,7 @@ from daybook.domain.jobs.work import ClaimJobs, FinishJobs, JobResult, JobSelect
 from daybook.domain.values import LeaseSeconds, Name, Text
 from daybook.eventlog.origin import StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
-from daybook.projections.jobs.heartbeats import Extended, Heartbeat, extend_leases
+from daybook.projections.jobs.heartbeats import Extended, LeaseExtension, extend_leases
 
 NAMES_MAX = 100
 # Whoever was woken and got nothing is not woken again before this time has passed.
@@ -230,14 +230,14 @@ class HeartbeatsRequest(Body, frozen=True):
     claims: Annotated[list[HeartbeatRequest], Meta(min_length=1, max_length=BATCH_MAX)]
 
 
-class HeldClaim(TypedDict):
+class ExtendedClaim(TypedDict):
     id: UUID
     claimId: UUID
     leaseUntil: Moment
 
 
 class BeatsAnswer(TypedDict):
-    held: list[HeldClaim]
+    held: list[ExtendedClaim]
     lost: list[UUID]
 
 
@@ -260,8 +260,8 @@ class HeartbeatsEndpoint(WriteEndpoint[HeartbeatsRequest]):
         return StoredResponse(self.status, answer), []
 
     @staticmethod
-    def answers(beats: Sequence[Heartbeat], extended: Sequence[Extended]) -> BeatsAnswer:
-        held: list[HeldClaim] = [
+    def answers(beats: Sequence[LeaseExtension], extended: Sequence[Extended]) -> BeatsAnswer:
+        held: list[ExtendedClaim] = [
             {"id": one.job_id, "claimId": one.claim_id, "leaseUntil": moment(one.until)}
             for one in extended
         ]
@@ -276,7 +276,7 @@ class HeartbeatEndpoint(WriteEndpoint[ClaimBody]):
     async def answer(
         self, context: RequestContext, body: bytes
     ) -> tuple[StoredResponse, RawHeaders]:
-        beat = Heartbeat(context.id, UUID(self.read(context, body).claim_id))
+        beat = LeaseExtension(context.id, UUID(self.read(context, body).claim_id))
         extended = await context.service.read(
             lambda connection: extend_leases(
                 connection, [beat], queues=context.caller.bounds.queues
@@ -291,8 +291,8 @@ class HeartbeatEndpoint(WriteEndpoint[ClaimBody]):
         return {"leaseUntil": moment(extended.until)}
 
 
-def _heartbeat(beat: HeartbeatRequest, job_id: UUID) -> Heartbeat:
-    return Heartbeat(job_id, UUID(beat.claim_id), beat.lease_seconds)
+def _heartbeat(beat: HeartbeatRequest, job_id: UUID) -> LeaseExtension:
+    return LeaseExtension(job_id, UUID(beat.claim_id), beat.lease_seconds)
 
 
 CLAIM, BRIEF_CLAIM = (

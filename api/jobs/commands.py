@@ -32,7 +32,7 @@ from daybook.api.jobs.requests import (
     NewJobBody,
     NewJobs,
     Results,
-    Snooze,
+    SnoozeBody,
     check_payload_size,
 )
 from daybook.api.jobs.responses import JobJSON, job_json
@@ -65,7 +65,7 @@ class IdsAnswer(TypedDict):
     ids: list[UUID]
 
 
-class ResultJSON(TypedDict):
+class JobResultJSON(TypedDict):
     """How the job stands now; or, when that was refused, why."""
 
     id: UUID
@@ -75,10 +75,10 @@ class ResultJSON(TypedDict):
 
 
 class ResultsAnswer(TypedDict):
-    results: list[ResultJSON]
+    results: list[JobResultJSON]
 
 
-class PlacedResultJSON(ResultJSON):
+class PlacedResultJSON(JobResultJSON):
     """With its place among the results that were told, from 0."""
 
     place: int
@@ -142,7 +142,7 @@ def fail(body: JobFailure, context: RequestContext) -> FinishJob:
     return _finish(failed)
 
 
-def snooze(body: Snooze, context: RequestContext) -> FinishJob:
+def snooze(body: SnoozeBody, context: RequestContext) -> FinishJob:
     """The job is to be looked at later; the attempt does not count."""
     later = JobResult(
         job_id=context.id, claim_id=UUID(body.claim_id), outcome=Outcome.SNOOZE, until=body.until
@@ -233,7 +233,7 @@ def briefly_reported(outcomes: list[JobOutcome]) -> BriefResultsAnswer:
     return {"completed": len(outcomes) - len(others), "results": others}
 
 
-def told(settled: JobOutcome) -> ResultJSON:
+def told(settled: JobOutcome) -> JobResultJSON:
     answer = settled.answer
     if isinstance(answer, Job):
         return {"id": answer.id, "status": answer.status}
@@ -347,7 +347,7 @@ FAIL = CommandEndpoint(
     "POST", "/api/jobs/{id}/fail", takes=JobFailure, scope=WORKER, command=fail, shape=one_job
 )
 SNOOZE = CommandEndpoint(
-    "POST", "/api/jobs/{id}/snooze", takes=Snooze, scope=WORKER, command=snooze, shape=one_job
+    "POST", "/api/jobs/{id}/snooze", takes=SnoozeBody, scope=WORKER, command=snooze, shape=one_job
 )
 RELEASE = CommandEndpoint(
     "POST", "/api/jobs/{id}/release", takes=ClaimBody, scope=WORKER, command=release, shape=one_job

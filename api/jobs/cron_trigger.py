@@ -74,7 +74,7 @@ class CronAccess(Struct, frozen=True, eq=False):
         return await self.worker.process(jobs_max=jobs_max, key=self.key)
 
 
-class Batch(Body, frozen=True):
+class CronBatch(Body, frozen=True):
     max_jobs: Annotated[int, Meta(ge=1, le=JOBS_MAX)] = JOBS_USUAL
 
 
@@ -114,7 +114,7 @@ def _refuse_worker(place: str, reason: str) -> NoReturn:
     raise SetupError(f"DAYBOOK_CRON_WORKER is {place!r}, but there is none: {reason}.")
 
 
-class ProcessEndpoint(WriteEndpoint[Batch]):
+class ProcessEndpoint(WriteEndpoint[CronBatch]):
     """By GET too, as platforms call it that know no other method: it changes something all the
     same, so the door asks a cookie for more than that it is there."""
 
@@ -157,7 +157,7 @@ def _only_secret(context: RequestContext) -> bytes:
 
 
 WHERE = "/api/cron/process-jobs"
-PROCESS = ProcessEndpoint("POST", WHERE, takes=Batch, scope=CRON | SIGNED)
-PROCESS_USUAL = ProcessEndpoint("GET", WHERE, takes=Batch, scope=CRON | SIGNED)
+PROCESS = ProcessEndpoint("POST", WHERE, takes=CronBatch, scope=CRON | SIGNED)
+PROCESS_USUAL = ProcessEndpoint("GET", WHERE, takes=CronBatch, scope=CRON | SIGNED)
 
 routes: list[Route] = [PROCESS.route, PROCESS_USUAL.route]

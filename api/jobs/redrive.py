@@ -48,7 +48,7 @@ from daybook.domain.version_check import AsCounted
 from daybook.eventlog.errors import OutcomeUnknownError
 from daybook.eventlog.origin import Receipt, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
-from daybook.projections.jobs.dead_jobs import DeadFilter, Stretch, count_dead, find_dead
+from daybook.projections.jobs.dead_jobs import DeadFilter, DeadJobBatch, count_dead, find_dead
 from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
 
 # Whoever else has something to do waits for one chunk at most: with 500 that was 50 ms, with 100 it
@@ -103,7 +103,7 @@ class RedriveAnswer(TypedDict):
     nextCursor: str | None
 
 
-class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class RedriveCursor(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Up to where dead jobs were looked at, and when the next one may be taken."""
 
     mark: str
@@ -114,14 +114,14 @@ class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
         check_instant(self.run_at)
 
 
-class Chunk(Struct, frozen=True, kw_only=True):
+class RedriveChunk(Struct, frozen=True, kw_only=True):
     """Dead jobs that are started over together, and what is told once they are."""
 
-    stretch: Stretch
+    stretch: DeadJobBatch
     before: RedriveAnswer
     """What was done by this request until now."""
 
-    place: Place
+    place: RedriveCursor
     rate_per_second: float | None
     because: str | None
     is_end: bool
@@ -141,7 +141,7 @@ class Chunk(Struct, frozen=True, kw_only=True):
         return now if now is None or planned is None else max(now, planned)
 
     @property
-    def _after(self) -> Place:
+    def _after(self) -> RedriveCursor:
         place = replace(self.place, number=self.stretch.last_number)
         rate, start = self.rate_per_second, self._start
         if rate is None or start is None:
@@ -216,7 +216,7 @@ class Redriving:
         if not stretch.ids and not is_end:
             self._place = replace(self._place, number=stretch.last_number)
             return None
-        chunk = Chunk(
+        chunk = RedriveChunk(
             stretch=stretch,
             before=self._told,
             place=self._place,
@@ -235,9 +235,9 @@ class Redriving:
         self._told = orjson.loads(answer.body)
         cursor = self._told["nextCursor"]
         assert cursor is not None, "a request that goes on knows where"
-        self._place = read_cursor(cursor, Place)
+        self._place = read_cursor(cursor, RedriveCursor)
 
-    async def _submit(self, chunk: Chunk) -> Receipt:
+    async def _submit(self, chunk: RedriveChunk) -> Receipt:
         key = self._key
         if key is not None:
             # No client's key has a space in it.
@@ -277,13 +277,13 @@ class Redriving:
         return DeadFilter(given.queue, given.type, given.error)
 
 
-def _place_of(asked: Redrive) -> Place:
+def _place_of(asked: Redrive) -> RedriveCursor:
     meant = json.encode((asked.filter, asked.rate_per_second))
     mark = blake2s(meant, digest_size=8).hexdigest()
     if asked.cursor is None:
-        return Place(mark)
+        return RedriveCursor(mark)
     try:
-        place = read_cursor(asked.cursor, Place)
+        place = read_cursor(asked.cursor, RedriveCursor)
         if place.mark != mark:
             raise BadCursorError
     except BadCursorError as error:

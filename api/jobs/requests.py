@@ -91,7 +91,7 @@ class JobFailure(Body, frozen=True):
     retry_after_seconds: RestSeconds | None = None
 
 
-class Snooze(Body, frozen=True):
+class SnoozeBody(Body, frozen=True):
     claim_id: Id
     until: Instant
 

@@ -27,7 +27,7 @@ from daybook.api.keys.access import AUDITOR, STAFF, caller_of, forbidden
 from daybook.api.runtime.change_feed import change_json, sse_block
 from daybook.domain.patterns import whole
 from daybook.eventlog.errors import UnavailableError
-from daybook.eventlog.reading.epochs import Place
+from daybook.eventlog.reading.epochs import LogPosition
 from daybook.eventlog.reading.subscription import Subscription, SubscriptionEndedError
 from daybook.eventlog.reading.tail import Tail, TooManySubscriptionsError
 
@@ -83,7 +83,7 @@ class EventStream(Response):
     def __init__(
         self,
         tail: Tail,
-        after: Place | None,
+        after: LogPosition | None,
         *,
         pulse_seconds: int | None = None,
         shut: Shut | None = None,
@@ -160,8 +160,8 @@ class Since(Parameters, frozen=True):
     pulse: Pulse | None = None
 
     @property
-    def place(self) -> Place | None:
-        return None if self.after is None else Place(self.after)
+    def place(self) -> LogPosition | None:
+        return None if self.after is None else LogPosition(self.after)
 
 
 class Stream(QueryEndpoint):
@@ -187,12 +187,12 @@ class Stream(QueryEndpoint):
         return EventStream(service.tail, after, pulse_seconds=asked.pulse, shut=shut)
 
 
-def _read_place(text: str) -> Place:
+def _read_place(text: str) -> LogPosition:
     digits, _, epoch = text.partition("-")
     position: int | None = read_text(digits, Position)
     if position is None or read_text(text, LastEventId) is None:
         raise bad_request("bad_cursor", "The id of the last event is one that this stream gave.")
-    return Place(position, epoch or None)
+    return LogPosition(position, epoch or None)
 
 
 routes: list[Route] = [Stream("/api/stream").route]

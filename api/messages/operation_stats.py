@@ -15,8 +15,8 @@ from daybook.api.messages.operations import PRIORITIES
 from daybook.api.runtime.load_shedding import LoadShedder
 from daybook.api.runtime.service import Service
 from daybook.domain.messages.operation import OperationKind, OperationStatus
-from daybook.projections.messages.ended_operations import Ended, EndedLately, read_ended
-from daybook.projections.messages.operations import Failed, count_failed
+from daybook.projections.messages.ended_operations import EndedLately, EndedOperation, read_ended
+from daybook.projections.messages.operations import FailedOperation, count_failed
 
 STATS_MINUTES = 5
 FAILED_MAX = 10_000
@@ -62,7 +62,7 @@ async def stats(_: NoParameters, request: Request) -> StatsJSON:
     }
 
 
-async def _read(reader: AsyncConnection[TupleRow]) -> tuple[Failed, list[EndedLately]]:
+async def _read(reader: AsyncConnection[TupleRow]) -> tuple[FailedOperation, list[EndedLately]]:
     failed = await count_failed(reader, limit=FAILED_MAX)
     return failed, await read_ended(reader, minutes=STATS_MINUTES)
 
@@ -80,7 +80,7 @@ def _pending_json(admission: LoadShedder) -> KindJSON:
     }
 
 
-def _failed_json(failed: Failed) -> KindJSON:
+def _failed_json(failed: FailedOperation) -> KindJSON:
     return {
         "operationType": OperationKind.PUSH,
         "priority": PRIORITIES[OperationKind.PUSH],
@@ -92,7 +92,7 @@ def _failed_json(failed: Failed) -> KindJSON:
     }
 
 
-def _ended_json(kind: OperationKind, status: OperationStatus, ended: Ended) -> KindJSON:
+def _ended_json(kind: OperationKind, status: OperationStatus, ended: EndedOperation) -> KindJSON:
     return {
         "operationType": kind,
         "priority": PRIORITIES[kind],

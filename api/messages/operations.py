@@ -38,7 +38,7 @@ class Waiting(Parameters, frozen=True):
     ] = TIMEOUT_MILLISECONDS_MAX
 
 
-class ResultJSON(TypedDict):
+class OperationResultJSON(TypedDict):
     messages: list[ReceiptJSON]
 
 
@@ -55,7 +55,7 @@ class OperationJSON(TypedDict):
     lastErrorAt: Moment | None
     latencySeconds: float | None
     version: int
-    result: NotRequired[ResultJSON]
+    result: NotRequired[OperationResultJSON]
 
 
 async def get_operation(asked: Waiting, request: Request) -> OperationJSON:
@@ -98,7 +98,7 @@ def operation_json(operation: Operation) -> OperationJSON:
     return {**told, "result": _result(operation)} if is_done else told
 
 
-def _result(operation: Operation) -> ResultJSON:
+def _result(operation: Operation) -> OperationResultJSON:
     duplicates = frozenset(operation.duplicates)
     return {
         "messages": [

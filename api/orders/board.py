@@ -14,7 +14,7 @@ from daybook.domain.orders.order import OrderStatus
 from daybook.projections.orders.board import read_board
 
 
-class BoardAnswer(TypedDict):
+class BoardResponse(TypedDict):
     """All of one moment. Of the statuses in `cut` there are more orders than these; everything
     up to `position` that was recorded by then is in it."""
 
@@ -25,7 +25,7 @@ class BoardAnswer(TypedDict):
     serverNow: Moment
 
 
-async def board(_: NoParameters, request: Request) -> BoardAnswer:
+async def board(_: NoParameters, request: Request) -> BoardResponse:
     """Orders and bots of one moment: all that wait or are cooked, and the latest complete ones."""
     service: Service = request.app.service
     shown = await service.read(read_board)

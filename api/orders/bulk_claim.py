@@ -59,7 +59,7 @@ class ClaimsAnswer(TypedDict):
     claims: list[ClaimJSON]
 
 
-class Outcome(Struct, frozen=True):
+class BotClaimOutcome(Struct, frozen=True):
     body: bytes
     position: int | None = None
     is_replay: bool = False
@@ -114,7 +114,7 @@ class ClaimMany(WriteEndpoint[Claimants]):
 
 async def _claim(
     bot_id: UUID, context: RequestContext, origin: Origin, key: IdempotencyKey | None
-) -> Outcome:
+) -> BotClaimOutcome:
     def render(outcome: Any) -> StoredResponse:
         return StoredResponse(200, orjson.dumps(claim_json(bot_id, outcome)))
 
@@ -125,13 +125,13 @@ async def _claim(
     try:
         receipt = await context.submit(claim_for(bot_id, context), own, key)
     except KNOWN_ERRORS as error:
-        return Outcome(render(error).body)
+        return BotClaimOutcome(render(error).body)
     if receipt.replayed_response is not None:
-        return Outcome(receipt.replayed_response.body, receipt.position, True)
-    return Outcome(render(receipt.result).body, receipt.position)
+        return BotClaimOutcome(receipt.replayed_response.body, receipt.position, True)
+    return BotClaimOutcome(render(receipt.result).body, receipt.position)
 
 
-def _told_by(outcomes: list[Outcome]) -> RawHeaders:
+def _told_by(outcomes: list[BotClaimOutcome]) -> RawHeaders:
     headers: RawHeaders = []
     positions = [outcome.position for outcome in outcomes if outcome.position is not None]
     if positions:

@@ -84,7 +84,7 @@ class CallbackKeys(Struct, frozen=True):
         return [("upstash", len(self.upstash)), ("standard", len(self.standard))]
 
 
-class Callback(Struct, frozen=True):
+class VerifiedCallback(Struct, frozen=True):
     """A verified callback; its message id is the token's jti, or the webhook-id."""
 
     message_id: str
@@ -108,7 +108,7 @@ CLAIMS = Decoder(Claims)
 
 def verify(
     *, headers: Headers, body: bytes, url: str, now: datetime, keys: CallbackKeys
-) -> Callback:
+) -> VerifiedCallback:
     """`url` is our address as the sender knows it. Raises BadSignatureError."""
     assert now.tzinfo is not None
     is_upstash = bool(headers.getlist(UPSTASH_SIGNATURE))
@@ -124,7 +124,7 @@ def verify(
 
 def _verify_upstash(
     headers: Headers, body: bytes, *, url: str, now: datetime, keys: Sequence[str]
-) -> Callback:
+) -> VerifiedCallback:
     payload = _signed_payload(_only(headers, UPSTASH_SIGNATURE), keys)
     try:
         claims = CLAIMS.decode(payload)
@@ -138,7 +138,7 @@ def _verify_upstash(
     if not _same(claims.body.rstrip("="), _body_hash(body)):
         raise BadSignatureError("The token is for another body.")
     _check_times(claims, now)
-    return Callback(claims.jti)
+    return VerifiedCallback(claims.jti)
 
 
 def _signed_payload(token: str, keys: Sequence[str]) -> bytes:
@@ -168,7 +168,7 @@ def _body_hash(body: bytes) -> str:
 
 def _verify_standard(
     headers: Headers, body: bytes, *, now: datetime, secrets: Sequence[str]
-) -> Callback:
+) -> VerifiedCallback:
     message_id, timestamp = _only(headers, STANDARD_ID), _only(headers, STANDARD_TIMESTAMP)
     if not MESSAGE_ID.fullmatch(message_id) or not TIMESTAMP.fullmatch(timestamp):
         raise BadSignatureError("The id or the timestamp of the webhook is malformed.")
@@ -179,7 +179,7 @@ def _verify_standard(
         raise BadSignatureError(f"None of our {len(secrets)} secrets signed the webhook.")
     if abs(now.timestamp() - int(timestamp)) > TOLERANCE_SECONDS:
         raise BadSignatureError("The webhook was signed too long ago, or in the future.")
-    return Callback(message_id)
+    return VerifiedCallback(message_id)
 
 
 def _standard_signature(secret: str, signed: bytes) -> str:

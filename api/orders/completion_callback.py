@@ -41,7 +41,7 @@ _log = logging.getLogger("daybook")
 PRINCIPAL = "callback"
 
 
-class Completion(Body, frozen=True):
+class CompletionBody(Body, frozen=True):
     order_id: Id
     bot_id: Id
     claim_id: Id | None = None
@@ -60,7 +60,7 @@ def callback_keys(settings: Settings) -> CallbackKeys:
     )
 
 
-def complete(completion: Completion, _call: RequestContext) -> CompleteOrder:
+def complete(completion: CompletionBody, _call: RequestContext) -> CompleteOrder:
     """Take a signed callback that says that an order is finished."""
     return CompleteOrder(
         order_id=UUID(completion.order_id),
@@ -78,7 +78,7 @@ def completed(outcome: Order | Refusal) -> CompletionAnswer:
     return {"message": "Order completed"}
 
 
-class Callback(CommandEndpoint[Completion, Order]):
+class CallbackEndpoint(CommandEndpoint[CompletionBody, Order]):
     headers: ClassVar[Mapping[str, Any]] = SIGNATURES
     problems = (HTTPStatus.UNAUTHORIZED,)
 
@@ -112,10 +112,10 @@ def _verified(context: RequestContext, body: bytes) -> str:
         raise BadInputError(HTTPStatus.UNAUTHORIZED, "bad_signature", detail) from None
 
 
-COMPLETE = Callback(
+COMPLETE = CallbackEndpoint(
     "POST",
     "/api/orders/complete",
-    takes=Completion,
+    takes=CompletionBody,
     scope=SIGNED,
     command=complete,
     shape=completed,

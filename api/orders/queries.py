@@ -46,7 +46,7 @@ class OneBotAnswer(TypedDict):
     bot: BotJSON
 
 
-class Listing(Parameters, frozen=True):
+class OrderListing(Parameters, frozen=True):
     status: Annotated[OrderStatus, Meta(description="Only orders of this status.")] | None = None
     limit: Annotated[
         int, Meta(ge=1, le=PAGE_MAX, description="How many orders a page has at most.")
@@ -69,7 +69,7 @@ class BotListing(Parameters, frozen=True):
     as_of: AsOf | None = None
 
 
-async def list_orders(asked: Listing, request: Request) -> OrderPageAnswer:
+async def list_orders(asked: OrderListing, request: Request) -> OrderPageAnswer:
     """Orders in the order of the board: waiting, being cooked, complete, dead."""
     if asked.as_of is not None:
         return await _past_orders(asked, asked.as_of, request)
@@ -92,7 +92,7 @@ async def list_orders(asked: Listing, request: Request) -> OrderPageAnswer:
     }
 
 
-async def _past_orders(asked: Listing, then: str, request: Request) -> OrderPageAnswer:
+async def _past_orders(asked: OrderListing, then: str, request: Request) -> OrderPageAnswer:
     """The past has one page, of the complete orders the latest."""
     refuse_cursor(asked.cursor)
     moment_then, orders = await read_then(
@@ -152,7 +152,7 @@ def _service(request: Request) -> Service:
 
 reads = (
     DatabaseQueryEndpoint(
-        "/api/orders", list_orders, scope=CLIENT | STAFF | AUDITOR, parameters=Listing
+        "/api/orders", list_orders, scope=CLIENT | STAFF | AUDITOR, parameters=OrderListing
     ),
     DatabaseQueryEndpoint("/api/orders/{id}", get_order, scope=CLIENT | BOT | STAFF | AUDITOR),
     DatabaseQueryEndpoint("/api/bots", list_bots, scope=STAFF | AUDITOR, parameters=BotListing),

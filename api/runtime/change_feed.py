@@ -20,7 +20,7 @@ from daybook.domain.tickets.restaurant import RESTAURANT
 from daybook.domain.tickets.ticket import TICKET, Ticket, TicketStatus
 from daybook.eventlog.codec import EventMapper, RecordedEvent, UnreadableEvent
 from daybook.eventlog.notifier import Notifier
-from daybook.eventlog.reading.epochs import Place, epoch_of
+from daybook.eventlog.reading.epochs import LogPosition, epoch_of
 from daybook.eventlog.reading.tail import Tail
 from daybook.projections.jobs.job_labels import JobLabel, read_labels
 
@@ -114,7 +114,7 @@ async def render(
     epoch = await epoch_of(connection)
     return [
         sse_block(
-            Place(recorded.position, epoch),
+            LogPosition(recorded.position, epoch),
             _NAMES.get(type(recorded.event)) or recorded.topic.partition(".")[0],
             change_json(recorded, labels),
         )
@@ -122,6 +122,6 @@ async def render(
     ]
 
 
-def sse_block(place: Place, name: str, data: Any) -> bytes:
+def sse_block(place: LogPosition, name: str, data: Any) -> bytes:
     said = str(place).encode(), name.encode(), orjson.dumps(data)
     return b"id: %b\nevent: %b\ndata: %b\n\n" % said

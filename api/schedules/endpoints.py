@@ -90,7 +90,7 @@ class ScheduleListing(Parameters, frozen=True):
     cursor: PageCursor | None = None
 
 
-class Place(Struct, frozen=True):
+class ScheduleCursor(Struct, frozen=True):
     """Behind which name a page begins."""
 
     schedule: str
@@ -168,7 +168,7 @@ async def list_schedules(asked: ScheduleListing, request: Request) -> SchedulePa
     is_more = len(found) > asked.limit
     return {
         "schedules": [schedule_json(schedule) for schedule in page],
-        "nextCursor": write_cursor(Place(page[-1].name)) if is_more else None,
+        "nextCursor": write_cursor(ScheduleCursor(page[-1].name)) if is_more else None,
     }
 
 
@@ -192,7 +192,7 @@ def _named(context: RequestContext) -> str:
 
 def _after(cursor: str | None) -> str:
     try:
-        return read_cursor(cursor, Place).schedule if cursor is not None else ""
+        return read_cursor(cursor, ScheduleCursor).schedule if cursor is not None else ""
     except BadCursorError as error:
         raise bad_request("bad_cursor", str(error)) from error
 

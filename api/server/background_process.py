@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from msgspec.json import Encoder, decode
 
 from daybook.api.runtime.background.protocol import (
-    Failed,
     FindingReported,
-    Progress,
     Started,
     TableCompared,
+    TaskFailed,
     TaskMessage,
+    TaskProgress,
     TaskRequest,
 )
 from daybook.api.server.database import clear_sentences
@@ -59,7 +59,7 @@ class Teller:
         now = time.monotonic()
         if now - self._told_at > TELL_SECONDS:
             self._told_at = now
-            tell(Progress(position, goal))
+            tell(TaskProgress(position, goal))
 
 
 async def rebuild(task: TaskRequest) -> None:
@@ -105,9 +105,9 @@ def main() -> None:
         with clear_sentences(task.conninfo):
             asyncio.run(work(task))
     except (RebuildError, SetupError) as error:
-        tell(Failed(str(error)))
+        tell(TaskFailed(str(error)))
     except UnknownTopicError as error:
-        tell(Failed(f"{error} A newer Daybook has written it: use that version."))
+        tell(TaskFailed(f"{error} A newer Daybook has written it: use that version."))
 
 
 def _end_with_input() -> None:

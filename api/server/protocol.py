@@ -25,7 +25,7 @@ from daybook.api.server.rejections import (
     TOO_SLOW,
     UNKNOWN_TRANSFER_CODING,
     URI_TOO_LONG,
-    Refused,
+    RejectedRequest,
 )
 from daybook.api.server.request_line import RequestLines
 from daybook.api.telemetry import counters
@@ -52,7 +52,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         self._is_in_head = True
         self._lines = RequestLines()
-        self._refused: Refused | None = None
+        self._refused: RejectedRequest | None = None
         self._is_over = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
@@ -227,12 +227,12 @@ class GuardedProtocol(HttpToolsProtocol):
             except UnicodeDecodeError:
                 self._object(BAD_ENCODING)
 
-    def _object(self, refused: Refused) -> None:
+    def _object(self, refused: RejectedRequest) -> None:
         """Stops the parser: it tells whoever feeds it."""
         self._refused = refused
         raise ValueError(refused.code)
 
-    def _refuse(self, refused: Refused) -> None:
+    def _refuse(self, refused: RejectedRequest) -> None:
         counters.REFUSED_REQUESTS.labels(refused.code).inc()
         # An answer that is under way would be mixed up with this one.
         if not (self._is_answering and self.cycle.response_started):

@@ -8,13 +8,13 @@ from msgspec import Struct
 from daybook.api.http.problems import Problem, problem_json
 
 
-class Refused(Struct, frozen=True):
+class RejectedRequest(Struct, frozen=True):
     code: str
     answer: bytes
     """As it goes over the wire."""
 
 
-def _refused(status: HTTPStatus, code: str, detail: str, **headers: str) -> Refused:
+def _refused(status: HTTPStatus, code: str, detail: str, **headers: str) -> RejectedRequest:
     body = orjson.dumps(problem_json(status, code, detail))
     told = {
         "content-type": Problem.media_type,
@@ -24,7 +24,7 @@ def _refused(status: HTTPStatus, code: str, detail: str, **headers: str) -> Refu
     }
     lines = [f"HTTP/1.1 {int(status)} {status.phrase}"]
     lines += [f"{name}: {value}" for name, value in told.items()]
-    return Refused(code, "\r\n".join([*lines, "", ""]).encode() + body)
+    return RejectedRequest(code, "\r\n".join([*lines, "", ""]).encode() + body)
 
 
 BAD_FRAMING = _refused(

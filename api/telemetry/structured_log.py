@@ -1,8 +1,8 @@
-"""What happens, as lines of JSON: `{timestamp, level, event, context}`.
+"""Structured logs: one line of JSON for each event, `{timestamp, level, event, context}`.
 
-They go through the standard library's logging: a program that has set it up gets the records, and
-for the service itself `json_logging` prints them, with whatever else anybody logs in this process. A
-line says which request it belongs to. None carries a name, a number or a key, whatever is said.
+Lines go through the standard library's logging. A program that configures logging gets the records;
+the service prints them with `json_logging`. Each line names its request. Names, phone numbers and
+keys are redacted.
 """
 
 import logging

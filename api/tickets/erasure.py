@@ -99,7 +99,7 @@ def found(subject_id: UUID) -> FoundAnswer:
     return {"subjectId": subject_id}
 
 
-class Finding(WriteEndpoint[FindBody]):
+class SubjectTrace(WriteEndpoint[FindBody]):
     """A guest who wants to be erased has a number to give, and no id."""
 
     summary = "Find the guest of a restaurant with that mobile number."
@@ -118,7 +118,7 @@ class Finding(WriteEndpoint[FindBody]):
         return StoredResponse(HTTPStatus.OK, orjson.dumps(found(subject_id))), []
 
 
-FIND = Finding("POST", "/api/subjects/find", takes=FindBody, scope=ADMIN)
+FIND = SubjectTrace("POST", "/api/subjects/find", takes=FindBody, scope=ADMIN)
 ERASE = Erasure(
     "POST", "/api/subjects/{id}/erase", takes=EraseBody, scope=ADMIN, command=erase, shape=erased
 )

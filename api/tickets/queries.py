@@ -26,7 +26,7 @@ from daybook.domain.errors import NotFoundError
 from daybook.domain.tickets.restaurant import restaurant_id
 from daybook.domain.tickets.ticket import Ticket, TicketStatus
 from daybook.projections.page_cursor import BadCursorError
-from daybook.projections.tickets.ticket_list import Standing, TicketPage, one_ticket, read_tickets
+from daybook.projections.tickets.ticket_list import TicketPage, TicketView, one_ticket, read_tickets
 from daybook.projections.time_travel.tickets import tickets_as_of
 
 
@@ -109,7 +109,7 @@ async def _past_tickets(asked: TicketListing, then: str, request: Request) -> Ti
 
 
 async def with_guests(
-    service: Service, standings: Sequence[Standing], caller: Caller
+    service: Service, standings: Sequence[TicketView], caller: Caller
 ) -> list[StaffTicketJSON]:
     """Names and numbers are opened for the staff alone: an auditor reads everything else."""
     if not caller.scope & (STAFF | ADMIN):

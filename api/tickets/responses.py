@@ -13,7 +13,7 @@ from daybook.api.runtime.guest_encryption import GuestDetails
 from daybook.domain.tickets.commands import TicketResult
 from daybook.domain.tickets.restaurant import Call, Reset, Restaurant, Wait, wait_at
 from daybook.domain.tickets.ticket import Ticket, TicketStatus
-from daybook.projections.tickets.ticket_list import Standing
+from daybook.projections.tickets.ticket_list import TicketView
 
 
 class WaitJSON(TypedDict):
@@ -151,7 +151,7 @@ def served_json(served: TicketResult) -> TicketJSON:
     return ticket_json(ticket, served.restaurant.slug, ticket.position_at_join, ticket.estimate)
 
 
-def standing_json(standing: Standing) -> TicketJSON:
+def standing_json(standing: TicketView) -> TicketJSON:
     return ticket_json(standing.ticket, standing.slug, standing.position, standing.wait)
 
 

@@ -85,7 +85,7 @@ class RestaurantPageAnswer(TypedDict):
     nextCursor: str | None
 
 
-class BoardAnswer(TypedDict):
+class WaitlistResponse(TypedDict):
     board: BoardJSON
 
 
@@ -96,7 +96,7 @@ class RestaurantListing(Parameters, frozen=True):
     cursor: PageCursor | None = None
 
 
-class Place(Struct, frozen=True):
+class RestaurantCursor(Struct, frozen=True):
     """Behind which slug a page begins."""
 
     restaurant: str
@@ -168,7 +168,7 @@ async def list_restaurants(asked: RestaurantListing, request: Request) -> Restau
     is_more = len(found) > asked.limit
     return {
         "restaurants": [restaurant_json(one) for one in page],
-        "nextCursor": write_cursor(Place(page[-1].slug)) if is_more else None,
+        "nextCursor": write_cursor(RestaurantCursor(page[-1].slug)) if is_more else None,
     }
 
 
@@ -177,7 +177,7 @@ async def get_restaurant(_: NoParameters, request: Request) -> RestaurantAnswer:
     return changed(await read_restaurant(request))
 
 
-async def board(_: NoParameters, request: Request) -> BoardAnswer:
+async def board(_: NoParameters, request: Request) -> WaitlistResponse:
     """Who was called last, who is next, and how long it takes: for everybody to see."""
     restaurant = await read_restaurant(request)
     service: Service = request.app.service
@@ -210,7 +210,7 @@ def read_slug(text: str) -> str:
 
 def _after(cursor: str | None) -> str:
     try:
-        return read_cursor(cursor, Place).restaurant if cursor is not None else ""
+        return read_cursor(cursor, RestaurantCursor).restaurant if cursor is not None else ""
     except BadCursorError as error:
         raise bad_request("bad_cursor", str(error)) from error
 

@@ -19,7 +19,7 @@ from daybook.domain.errors import NotFoundError
 from daybook.domain.tickets.restaurant import Restaurant
 from daybook.eventlog.origin import StoredResponse
 from daybook.projections.tickets.restaurants import one_restaurant
-from daybook.projections.tickets.ticket_list import Standing, tickets_of_guest
+from daybook.projections.tickets.ticket_list import TicketView, tickets_of_guest
 
 
 class SearchBody(Body, frozen=True):
@@ -65,7 +65,7 @@ class TicketSearch(WriteEndpoint[SearchBody]):
 
     async def _tickets(
         self, context: RequestContext, restaurant: Restaurant, subject_id: UUID | None, limit: int
-    ) -> Sequence[Standing]:
+    ) -> Sequence[TicketView]:
         if subject_id is None:
             return []
         return await context.service.read(

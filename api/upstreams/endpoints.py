@@ -81,7 +81,7 @@ class RecordListing(Parameters, frozen=True):
     cursor: PageCursor | None = None
 
 
-class Place(Struct, frozen=True):
+class UpstreamCursor(Struct, frozen=True):
     """Behind which record a page begins."""
 
     record: UUID
@@ -114,7 +114,7 @@ async def list_records(asked: RecordListing, request: Request) -> RecordPageAnsw
     is_more = len(records) > asked.limit
     return {
         "records": [record_json(record) for record in page],
-        "nextCursor": write_cursor(Place(page[-1].id)) if is_more else None,
+        "nextCursor": write_cursor(UpstreamCursor(page[-1].id)) if is_more else None,
     }
 
 
@@ -165,7 +165,7 @@ def _service(request: Request) -> Service:
 
 def _after(cursor: str | None) -> UUID:
     try:
-        return read_cursor(cursor, Place).record if cursor is not None else FIRST
+        return read_cursor(cursor, UpstreamCursor).record if cursor is not None else FIRST
     except BadCursorError as error:
         raise bad_request("bad_cursor", str(error)) from error
 

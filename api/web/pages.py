@@ -121,7 +121,7 @@ def web() -> Web:
     return Web(FILES)
 
 
-class Page:
+class WebPage:
     """One page; what is in its path is read by its modules."""
 
     is_for_browsers = True
@@ -168,12 +168,12 @@ def answer(request: Request, file: File, caching: str) -> Response:
 
 
 PAGES = (
-    Page("/", "board.html"),
-    Page("/r/{slug}", "counter.html"),
-    Page("/r/{slug}/display", "display.html"),
-    Page("/desk/{slug}", "desk.html"),
-    Page("/ops", "ops.html"),
-    Page("/login", "login.html"),
+    WebPage("/", "board.html"),
+    WebPage("/r/{slug}", "counter.html"),
+    WebPage("/r/{slug}/display", "display.html"),
+    WebPage("/desk/{slug}", "desk.html"),
+    WebPage("/ops", "ops.html"),
+    WebPage("/login", "login.html"),
 )
 
 routes: list[Route] = [

@@ -18,9 +18,9 @@ from daybook.cli.terminal import echo, echo_json, say
 if TYPE_CHECKING:
     from psycopg.rows import TupleRow
 
-    from daybook.audit.entries import Source
+    from daybook.audit.entries import LogSource
     from daybook.audit.invariant import Case
-    from daybook.audit.service_database import Derivation, Service
+    from daybook.audit.service_database import Derivation, ServiceDatabase
     from daybook.cli.main import CliContext
 
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -70,7 +70,7 @@ def check_command(context: "CliContext", /, export: Path | None, **options: Any)
         sys.exit(2)
 
 
-def _check(source: "Source", service: "Service | None", **options: Any) -> int:
+def _check(source: "LogSource", service: "ServiceDatabase | None", **options: Any) -> int:
     from daybook.audit.runner import check
     from daybook.cli.audit_report import as_json, as_text, exit_code
 
@@ -91,7 +91,7 @@ def _check(source: "Source", service: "Service | None", **options: Any) -> int:
 
 
 def _case(
-    service: "Service | None",
+    service: "ServiceDatabase | None",
     *,
     earlier: Path | None,
     receipts: Path | None,
@@ -115,21 +115,21 @@ def _case(
 
 
 @contextmanager
-def _open_service(context: "CliContext") -> "Iterator[Service]":
-    from daybook.audit.service_database import Kept, Service
+def _open_service(context: "CliContext") -> "Iterator[ServiceDatabase]":
+    from daybook.audit.service_database import ServiceDatabase, StoredTable
     from daybook.eventlog.postgres.connections import reader_conninfo
     from daybook.projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 
     with context.conninfo(say) as database:
         conninfo = reader_conninfo(database)
         derive = partial(derive_anew, conninfo)
-        kept = Kept(
+        kept = StoredTable(
             tables=LIVE_TABLES,
             written_models=WRITTEN_MODELS,
             read_models=READ_MODELS,
             derive=derive,
         )
-        with closing(Service(conninfo, kept)) as service:
+        with closing(ServiceDatabase(conninfo, kept)) as service:
             yield service
 
 

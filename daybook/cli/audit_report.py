@@ -6,22 +6,22 @@ from msgspec.json import encode
 
 from daybook.audit.entries import Entry
 from daybook.audit.invariant import Verdict
-from daybook.audit.runner import Finding
+from daybook.audit.runner import InvariantResult
 
 DATA_CHARACTERS_MAX = 120
 
 
-def exit_code(findings: Iterable[Finding], *, strict: bool) -> int:
+def exit_code(findings: Iterable[InvariantResult], *, strict: bool) -> int:
     """0: nothing is broken. 1: something is or, if strict, could not be judged."""
     bad = {Verdict.INVALID, Verdict.UNKNOWN} if strict else {Verdict.INVALID}
     return int(any(one.verdict in bad for one in findings))
 
 
-def as_json(findings: Iterable[Finding]) -> Iterator[str]:
+def as_json(findings: Iterable[InvariantResult]) -> Iterator[str]:
     return (encode(finding).decode() for finding in findings)
 
 
-def as_text(findings: Sequence[Finding], count: int) -> Iterator[str]:
+def as_text(findings: Sequence[InvariantResult], count: int) -> Iterator[str]:
     for one in findings:
         yield f"{one.id}  {one.verdict:<7}  {one.statement}"
         if one.violation is not None:
@@ -30,7 +30,7 @@ def as_text(findings: Sequence[Finding], count: int) -> Iterator[str]:
     yield f"{count:,} events: {', '.join(counts)}."
 
 
-def _evidence(finding: Finding) -> Iterator[str]:
+def _evidence(finding: InvariantResult) -> Iterator[str]:
     assert finding.violation is not None
     position = finding.violation.position
     where = "" if position is None else f"position {position}: "

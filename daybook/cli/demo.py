@@ -151,7 +151,7 @@ class Evening:
                 task.cancel()
             await asyncio.gather(*playing, return_exceptions=True)
 
-    async def _watch(self, place: "Restaurant") -> None:
+    async def _watch(self, place: "DemoRestaurant") -> None:
         while True:
             with suppress(httpx2.HTTPError):
                 self._show(await place.status())
@@ -159,13 +159,13 @@ class Evening:
 
 
 @asynccontextmanager
-async def restaurant(url: str, seed: int = SEED) -> AsyncIterator["Restaurant"]:
+async def restaurant(url: str, seed: int = SEED) -> AsyncIterator["DemoRestaurant"]:
     chance = random.Random(seed)  # noqa: S311 (nothing hangs on it but who is hungry when)
     async with httpx2.AsyncClient(base_url=url, timeout=ASK_SECONDS_MAX, trust_env=False) as client:
-        yield Restaurant(client, chance)
+        yield DemoRestaurant(client, chance)
 
 
-class Restaurant:
+class DemoRestaurant:
     def __init__(self, client: httpx2.AsyncClient, chance: random.Random) -> None:
         self._client = client
         self._chance = chance

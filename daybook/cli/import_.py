@@ -17,7 +17,7 @@ from daybook.domain.deciders import DECIDERS
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.postgres.connections import connect, connect_in_thread, owner_conninfo
-from daybook.eventlog.transfer.import_log import Import, Progress, privileges_sentence
+from daybook.eventlog.transfer.import_log import Import, ImportProgress, privileges_sentence
 from daybook.eventlog.transfer.import_reader import BadLineError, Checker, open_lines
 from daybook.projections.rebuild.errors import RebuildError
 from daybook.projections.rebuild.refill import DERIVED_TABLES, refill
@@ -57,7 +57,7 @@ def discard_import(context: "CliContext") -> None:
     say("The log is empty again." if is_dropped else "No import was interrupted here.")
 
 
-def _import_lines(importing: Import, path: Path) -> Progress:
+def _import_lines(importing: Import, path: Path) -> ImportProgress:
     with open_lines(path) as file:
         progress = importing.begin()
         importing.find_place(file, progress, path)

@@ -19,7 +19,7 @@ from daybook.cli.terminal import say, write_lines
 from daybook.eventlog.errors import SetupError, StandbyError
 from daybook.eventlog.notifier import Listener, Notifier
 from daybook.eventlog.postgres.connections import connect, cut_off, reader_conninfo
-from daybook.eventlog.reading.epochs import Place, common_position, enter_epoch
+from daybook.eventlog.reading.epochs import LogPosition, common_position, enter_epoch
 from daybook.eventlog.reading.follower import POLL_SECONDS, SETTLING_SECONDS
 from daybook.eventlog.reading.horizon import Horizon
 from daybook.eventlog.transfer.ndjson import PAGE_ROWS_MAX, Walk, Wanted, read_page
@@ -153,7 +153,7 @@ class Following:
     async def _connect(self) -> AsyncConnection[TupleRow]:
         connection = await connect(self._conninfo)
         try:
-            shown = Place(self._walk.position, self._epoch)
+            shown = LogPosition(self._walk.position, self._epoch)
             self._epoch = await enter_epoch(connection)
             position = await common_position(connection, shown)
         except BaseException:

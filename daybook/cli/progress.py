@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-class Bar:
+class ProgressBar:
     """How far of how far, how fast, and for how long still."""
 
     def __init__(self, progress: "Progress", what: str, goal: int) -> None:
@@ -25,7 +25,7 @@ class Bar:
 
 
 @contextmanager
-def bar(what: str, unit: str, goal: int, *, is_shown: bool = True) -> Iterator[Bar]:
+def bar(what: str, unit: str, goal: int, *, is_shown: bool = True) -> Iterator[ProgressBar]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Task as Shown
@@ -39,4 +39,4 @@ def bar(what: str, unit: str, goal: int, *, is_shown: bool = True) -> Iterator[B
     columns = (TextColumn("{task.description}"), BarColumn(), Rate(), TimeRemainingColumn())
     is_shown = is_shown and console.is_terminal
     with Progress(*columns, console=console, transient=True, disable=not is_shown) as progress:
-        yield Bar(progress, what, goal)
+        yield ProgressBar(progress, what, goal)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from daybook.cli.main import CliContext
     from daybook.projections.rebuild.comparison import Comparison
-    from daybook.projections.rebuild.rebuild import Rebuild, Rebuilt
+    from daybook.projections.rebuild.rebuild import RebuildRun, Rebuilt
     from daybook.projections.rebuild.targets import Target
 
 T = TypeVar("T")
@@ -110,7 +110,9 @@ def _tell(comparison: "Comparison", *, right: str, wrong: str) -> None:
         echo(f"  … and {more:,} more")
 
 
-def _run(context: "CliContext", reason: str | None, act: "Callable[[Rebuild], Awaitable[T]]") -> T:
+def _run(
+    context: "CliContext", reason: str | None, act: "Callable[[RebuildRun], Awaitable[T]]"
+) -> T:
     """Everything that keeps it from its end is said in a sentence, with exit code 2."""
     from daybook.api.server.database import clear_sentences, prepare
     from daybook.eventlog.errors import SetupError
@@ -123,7 +125,7 @@ def _run(context: "CliContext", reason: str | None, act: "Callable[[Rebuild], Aw
         _stop_when_asked(context)
         with _progress() as progress:
             operator = Operator(f"operator:{getuser()}", reason)
-            async with rebuilding(conninfo, Bar(progress), operator) as rebuild:
+            async with rebuilding(conninfo, RebuildBar(progress), operator) as rebuild:
                 return await act(rebuild)
 
     try:
@@ -149,7 +151,7 @@ def _stop_when_asked(context: "CliContext") -> None:
     context.signals.hand_to(ask)
 
 
-class Bar:
+class RebuildBar:
     """What is being done; of the log also how fast, and for how long still."""
 
     def __init__(self, progress: "Progress") -> None:

@@ -33,7 +33,7 @@ POLL_SECONDS_MAX = 30.0
 QueuedBehavior = Literal["return", "poll"]
 
 
-class Call(Generic[P, T]):
+class ClientCall(Generic[P, T]):
     """A method whose result is the answer to the request that `shape` makes."""
 
     def __init__(self, shape: Callable[P, Request[T]]) -> None:
@@ -57,7 +57,7 @@ class Call(Generic[P, T]):
         return call
 
 
-class Listing(Generic[P]):
+class ListingCall(Generic[P]):
     """A method that gives job after job, and reads the next page when it is needed."""
 
     def __init__(self, shape: Callable[P, Request[Page]]) -> None:
@@ -82,32 +82,32 @@ class Listing(Generic[P]):
 
 
 class Calls:
-    enqueue = Call(job_requests.enqueue)
-    enqueue_many = Call(job_requests.enqueue_many)
-    enqueue_ids = Call(job_requests.enqueue_ids)
-    claim = Call(job_requests.claim)
-    heartbeat = Call(job_requests.heartbeat)
-    heartbeat_many = Call(job_requests.heartbeat_many)
-    complete = Call(job_requests.complete)
-    fail = Call(job_requests.fail)
-    snooze = Call(job_requests.snooze)
-    release = Call(job_requests.release)
-    report = Call(job_requests.report)
-    cancel = Call(job_requests.cancel)
-    retry = Call(job_requests.retry)
-    get = Call(job_requests.get)
-    list = Listing(job_requests.list_jobs)
-    history = Call(job_requests.history)
-    dlq = Listing(job_requests.dlq)
-    redrive = Call(job_requests.redrive)
-    set_queue = Call(job_requests.set_queue)
-    queues = Call(job_requests.queues)
-    pop = Call(messages.pop)
-    ack = Call(messages.ack)
-    ack_many = Call(messages.ack_many)
-    transact = Call(messages.transact)
-    extend_lease = Call(messages.extend_lease)
-    operation = Call(messages.operation)
+    enqueue = ClientCall(job_requests.enqueue)
+    enqueue_many = ClientCall(job_requests.enqueue_many)
+    enqueue_ids = ClientCall(job_requests.enqueue_ids)
+    claim = ClientCall(job_requests.claim)
+    heartbeat = ClientCall(job_requests.heartbeat)
+    heartbeat_many = ClientCall(job_requests.heartbeat_many)
+    complete = ClientCall(job_requests.complete)
+    fail = ClientCall(job_requests.fail)
+    snooze = ClientCall(job_requests.snooze)
+    release = ClientCall(job_requests.release)
+    report = ClientCall(job_requests.report)
+    cancel = ClientCall(job_requests.cancel)
+    retry = ClientCall(job_requests.retry)
+    get = ClientCall(job_requests.get)
+    list = ListingCall(job_requests.list_jobs)
+    history = ClientCall(job_requests.history)
+    dlq = ListingCall(job_requests.dlq)
+    redrive = ClientCall(job_requests.redrive)
+    set_queue = ClientCall(job_requests.set_queue)
+    queues = ClientCall(job_requests.queues)
+    pop = ClientCall(messages.pop)
+    ack = ClientCall(messages.ack)
+    ack_many = ClientCall(messages.ack_many)
+    transact = ClientCall(messages.transact)
+    extend_lease = ClientCall(messages.extend_lease)
+    operation = ClientCall(messages.operation)
 
 
 class Client(Calls):

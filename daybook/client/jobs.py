@@ -183,12 +183,12 @@ class Heartbeat(Claim, frozen=True, kw_only=True):
     """The job's own, if not given."""
 
 
-class HeldClaim(Claim, frozen=True, kw_only=True):
+class ExtendedClaim(Claim, frozen=True, kw_only=True):
     lease_until: datetime
 
 
 class Heartbeats(Wire, frozen=True, kw_only=True):
-    held: list[HeldClaim]
+    held: list[ExtendedClaim]
     lost: list[UUID]
     """The ids of claims that are no longer held."""
 

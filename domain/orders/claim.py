@@ -39,7 +39,7 @@ class CompletedVia(StrEnum):
     """The bot, or an operator for it."""
 
 
-class Claim(Struct, frozen=True, gc=False):
+class OrderClaim(Struct, frozen=True, gc=False):
     id: UUID
     bot_id: UUID
     started_at: datetime

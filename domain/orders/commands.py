@@ -23,7 +23,7 @@ from daybook.domain.event import Event
 from daybook.domain.orders import bot as bots
 from daybook.domain.orders import order as orders
 from daybook.domain.orders.bot import BOT, FAILURES_MAX, Bot
-from daybook.domain.orders.claim import Claim, CompletedVia, CompletionMode, ReleaseReason
+from daybook.domain.orders.claim import CompletedVia, CompletionMode, OrderClaim, ReleaseReason
 from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 
 ORDER_NUMBERS = "order_numbers"
@@ -394,7 +394,7 @@ def _bot(work: UnitOfWork, bot_id: UUID) -> Bot:
     return bot
 
 
-def _held(order: Order, claim_id: UUID | None, bot_id: UUID | None) -> Claim:
+def _held(order: Order, claim_id: UUID | None, bot_id: UUID | None) -> OrderClaim:
     """The claim that holds the order, if it is the one that the caller means."""
     claim = orders.held_by(order, claim_id or _current_claim(order))
     if bot_id is not None and claim.bot_id != bot_id:

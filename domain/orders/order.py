@@ -20,7 +20,7 @@ from daybook.domain.errors import (
     OrderNotPendingError,
 )
 from daybook.domain.event import Decider, Event, EventWithReason, add_seconds, events_of
-from daybook.domain.orders.claim import Claim, CompletedVia, CompletionMode, ReleaseReason
+from daybook.domain.orders.claim import CompletedVia, CompletionMode, OrderClaim, ReleaseReason
 
 
 class OrderKind(StrEnum):
@@ -51,11 +51,11 @@ class Order(Struct, frozen=True, kw_only=True, gc=False):
     created_at: datetime
     updated_at: datetime
     user_id: str | None = None
-    claim: Claim | None = None
+    claim: OrderClaim | None = None
     """The claim that holds it. A complete order is held by nobody."""
 
     completed_at: datetime | None = None
-    completed_under: Claim | None = None
+    completed_under: OrderClaim | None = None
     """The claim under which it was completed, for whoever asks later which bot that was."""
 
     deleted_at: datetime | None = None
@@ -219,7 +219,7 @@ def restore(order: Order, *, because: str | None = None, now: datetime) -> Order
     return Order.Restored(at=now, because=because)
 
 
-def held_by(order: Order, claim_id: UUID) -> Claim:
+def held_by(order: Order, claim_id: UUID) -> OrderClaim:
     if order.claim is None or order.claim.id != claim_id:
         raise ClaimLostError("order", order.id, claim_id)
     return order.claim
@@ -257,7 +257,7 @@ def evolve(order: Order | None, event: Event) -> Order:
                 version=order.version + 1,
                 updated_at=event.at,
                 status=_PROCESSING,
-                claim=Claim(event.claim_id, event.bot_id, event.at, event.due_at, event.mode),
+                claim=OrderClaim(event.claim_id, event.bot_id, event.at, event.due_at, event.mode),
                 attempts=event.attempt,
             )
         case Order.Completed():

@@ -14,7 +14,7 @@ from daybook.domain.event import Event
 from daybook.domain.jobs.create import JOB_NUMBERS, CreateJobs, NewJob
 from daybook.domain.upstreams import record as records
 from daybook.domain.upstreams import upstream as upstreams
-from daybook.domain.upstreams.record import UPSTREAM_RECORD, Found, UpstreamRecord, record_uuid
+from daybook.domain.upstreams.record import UPSTREAM_RECORD, FeedRecord, UpstreamRecord, record_uuid
 from daybook.domain.upstreams.upstream import UPSTREAM, Poll, Upstream, upstream_id
 from daybook.domain.values import KEY_CHARACTERS_MAX
 
@@ -84,7 +84,7 @@ class ImportPage(Struct, frozen=True, kw_only=True, gc=False):
 
     is_last: bool
     records_count: int
-    news: Sequence[Found]
+    news: Sequence[FeedRecord]
     """The records on it, perhaps without those that are certainly known."""
 
     job: RecordJob | None = None

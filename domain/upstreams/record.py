@@ -26,7 +26,7 @@ _ORDERED: dict[re.Pattern[str], Callable[[str], Any]] = {
 }
 
 
-class Found(Struct, frozen=True, kw_only=True, gc=False):
+class FeedRecord(Struct, frozen=True, kw_only=True, gc=False):
     """A record as a page of the feed has it."""
 
     record_id: str
@@ -75,7 +75,7 @@ def record_uuid(stream: str, record_id: str) -> UUID:
     return uuid5(upstream_id(stream), record_id)
 
 
-def is_news(found: Found, *, revision: str, deleted: bool, vanished: bool) -> bool:
+def is_news(found: FeedRecord, *, revision: str, deleted: bool, vanished: bool) -> bool:
     """Whether what was found tells more than that revision, alive or deleted, which we know."""
     order = _compare(found.revision, revision)
     if order > 0:
@@ -86,7 +86,7 @@ def is_news(found: Found, *, revision: str, deleted: bool, vanished: bool) -> bo
 
 
 def take(
-    record: UpstreamRecord | None, *, stream: str, found: Found, now: datetime
+    record: UpstreamRecord | None, *, stream: str, found: FeedRecord, now: datetime
 ) -> Event | None:
     """What this means for the record; None when it is no news."""
     if record is not None and not is_news(

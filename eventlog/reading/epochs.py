@@ -54,7 +54,7 @@ Connection = AsyncConnection[TupleRow]
 _epochs: "WeakKeyDictionary[Connection, str]" = WeakKeyDictionary()
 
 
-class Place(Struct, frozen=True):
+class LogPosition(Struct, frozen=True):
     """A position of the log as it was told, and in which epoch; older clients do not know that."""
 
     position: int
@@ -84,7 +84,7 @@ async def enter_epoch(connection: Connection) -> str:
     return epoch
 
 
-async def common_position(connection: Connection, place: Place) -> int:
+async def common_position(connection: Connection, place: LogPosition) -> int:
     """From where on to read so that nothing is skipped: the place itself, or an earlier position if
     the log is not the one that the place was told of, or ends before it."""
     found = await connection.execute(FIND_COMMON, {"epoch": place.epoch})

@@ -21,7 +21,7 @@ from daybook.eventlog.errors import CursorAheadError, StandbyError
 from daybook.eventlog.notifier import COURTESY_SECONDS, Listener, Notifier
 from daybook.eventlog.postgres.connections import connect, follower_conninfo
 from daybook.eventlog.reading.epochs import enter_epoch
-from daybook.eventlog.reading.follower_proof import Cursor as Cursor
+from daybook.eventlog.reading.follower_proof import FollowerCursor as FollowerCursor
 from daybook.eventlog.reading.follower_proof import prove
 from daybook.eventlog.reading.horizon import READ_NEWEST_POSITION, Horizon
 from daybook.eventlog.reading.skip_unreadable import apply_readable
@@ -205,16 +205,16 @@ class Follower:
                 await self._connection.close()
             self._connection = None
 
-    async def cursor(self) -> Cursor:
+    async def cursor(self) -> FollowerCursor:
         found = await (await self._connected()).execute(
             READ_CURSOR, {"name": self._projection.name}
         )
-        return Cursor(*(await found.fetchone() or ()))
+        return FollowerCursor(*(await found.fetchone() or ()))
 
-    async def recompute(self, upto: int) -> Cursor:
+    async def recompute(self, upto: int) -> FollowerCursor:
         """What the cursor must say at a position, from the log alone."""
         proof = await prove(await self._connected(), topics=self._topics, upto=upto)
-        return Cursor(upto, proof.count, proof.digest)
+        return FollowerCursor(upto, proof.count, proof.digest)
 
     async def _connected(self) -> AsyncConnection[TupleRow]:
         if self._connection is None or self._connection.closed:
@@ -243,7 +243,7 @@ class Follower:
         name = self._projection.name
         async with connection.transaction():
             held = await connection.execute(HOLD_CURSOR, {"name": name}, binary=True)
-            ahead = Cursor(*(await held.fetchone() or ()))
+            ahead = FollowerCursor(*(await held.fetchone() or ()))
             ((newest,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
             if ahead.position <= newest:
                 return
@@ -257,7 +257,7 @@ class Follower:
         name = self._projection.name
         async with connection.transaction():
             held = await connection.execute(HOLD_CURSOR, {"name": name}, binary=True)
-            cursor = Cursor(*(await held.fetchone() or ()))
+            cursor = FollowerCursor(*(await held.fetchone() or ()))
             if cursor.position >= horizon:
                 return 0
             events = await self._read(connection, cursor.position, horizon)
@@ -269,7 +269,7 @@ class Follower:
             await self._move(connection, moved)
         return len(events)
 
-    async def _move(self, connection: AsyncConnection[TupleRow], to: Cursor) -> None:
+    async def _move(self, connection: AsyncConnection[TupleRow], to: FollowerCursor) -> None:
         name, epoch = self._projection.name, self._epoch
         where = {"name": name, "position": to.position, "epoch": epoch}
         await connection.execute(MOVE_CURSOR, {**where, "count": to.count, "digest": to.digest})

@@ -24,19 +24,19 @@ LIMIT %(limit)s
 """
 
 
-class Cursor(Struct, frozen=True):
+class FollowerCursor(Struct, frozen=True):
     """How far a follower is, and the proof of the events it has processed up to there."""
 
     position: int = 0
     count: int = 0
     digest: bytes = b""
 
-    def past(self, positions: Iterable[int], *, upto: int) -> "Cursor":
+    def past(self, positions: Iterable[int], *, upto: int) -> "FollowerCursor":
         count, digest = self.count, self.digest
         for position in positions:
             count += 1
             digest = sha256(digest + position.to_bytes(8, "big")).digest()
-        return Cursor(upto, count, digest)
+        return FollowerCursor(upto, count, digest)
 
 
 async def prove(
@@ -45,10 +45,10 @@ async def prove(
     topics: Sequence[str] | None,
     upto: int,
     count: int | None = None,
-) -> Cursor:
+) -> FollowerCursor:
     """The cursor of a follower that has processed that many events, or all, up to a position: it
     stands at the last of them."""
-    proof = Cursor()
+    proof = FollowerCursor()
     while left := PROVED_MAX if count is None else min(PROVED_MAX, count - proof.count):
         span = {"after": proof.position, "upto": upto, "limit": left, "topics": topics}
         found = await (await connection.execute(READ_POSITIONS, span)).fetchall()

@@ -20,24 +20,24 @@ class Rendered(Struct, frozen=True, gc=False):
     data: bytes
 
 
-class Stretch(Struct, frozen=True):
+class EventRange(Struct, frozen=True):
     """A part of the log: its events, and up to where that is everything."""
 
     events: Sequence[Rendered]
     upto: int
 
 
-class Source(Protocol):
+class TailSource(Protocol):
     @property
     def position(self) -> int:
         """Everything up to here is in the log to be read; what comes after it is offered."""
 
-    async def read(self, after: int) -> Stretch:
+    async def read(self, after: int) -> EventRange:
         """A stretch from behind `after`, up to the position or as much as is read at once."""
 
 
 class Subscription:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TailSource) -> None:
         self.position = 0
         self.asked: int | None = None
         """From behind where it wanted to start, if the log is no longer the same up to there."""

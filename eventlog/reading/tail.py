@@ -23,12 +23,12 @@ from daybook.eventlog.codec import EventMapper, RecordedEvent
 from daybook.eventlog.errors import StandbyError, UnavailableError
 from daybook.eventlog.notifier import Notifier
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
-from daybook.eventlog.reading.epochs import Place, common_position, enter_epoch, epoch_of
+from daybook.eventlog.reading.epochs import LogPosition, common_position, enter_epoch, epoch_of
 from daybook.eventlog.reading.follower import POLL_SECONDS, SETTLING_SECONDS
 from daybook.eventlog.reading.horizon import READ_NEWEST_POSITION, Horizon
 from daybook.eventlog.reading.subscription import (
+    EventRange,
     Rendered,
-    Stretch,
     Subscription,
     SubscriptionEndedError,
 )
@@ -123,8 +123,8 @@ class Tail:
         assert self._epoch is not None, "nobody has subscribed"
         return self._epoch
 
-    def place(self, position: int) -> Place:
-        return Place(position, self.epoch)
+    def place(self, position: int) -> LogPosition:
+        return LogPosition(position, self.epoch)
 
     @property
     def subscriptions_count(self) -> int:
@@ -137,7 +137,7 @@ class Tail:
             subscription.end("The service stops.")
 
     @asynccontextmanager
-    async def subscription(self, after: Place | None = None) -> AsyncIterator[Subscription]:
+    async def subscription(self, after: LogPosition | None = None) -> AsyncIterator[Subscription]:
         """Subscribes from behind a place, or from the present on. If the log has never reached the
         place, or has lost it, the subscription starts at an earlier common position, and tells
         the client so."""
@@ -159,7 +159,7 @@ class Tail:
             if not self._subscriptions:
                 self._rest()
 
-    async def read(self, after: int) -> Stretch:
+    async def read(self, after: int) -> EventRange:
         """A stretch of what has been handed out already."""
         try:
             async with self._readers.connection() as connection:
@@ -169,7 +169,7 @@ class Tail:
         except (psycopg.Error, OSError, StandbyError) as error:
             raise SubscriptionEndedError("The database is away.") from error
 
-    async def _common(self, place: Place) -> int:
+    async def _common(self, place: LogPosition) -> int:
         try:
             async with self._readers.connection() as connection:
                 if await epoch_of(connection) != self.epoch:
@@ -236,20 +236,22 @@ class Tail:
             self._position = settled
             self._placed.set()
 
-    def _publish(self, stretch: Stretch) -> None:
+    def _publish(self, stretch: EventRange) -> None:
         if self._position is None:
             return  # The last subscriber left while this was read.
         self._position = stretch.upto
         for subscription in self._subscriptions:
             subscription.offer(stretch.events)
 
-    async def _read(self, connection: AsyncConnection[TupleRow], after: int, upto: int) -> Stretch:
+    async def _read(
+        self, connection: AsyncConnection[TupleRow], after: int, upto: int
+    ) -> EventRange:
         wanted = {"after": after, "horizon": upto, "limit": READ_MAX, "topics": self._topics}
         rows = await connection.execute(READ_RECORDED, wanted, binary=True)
         events = [self._mapper.recorded(row) for row in await rows.fetchall()]
         rendered = await self._render(connection, events)
         told = [Rendered(e.position, data) for e, data in zip(events, rendered, strict=True)]
-        return Stretch(told, upto if len(events) < READ_MAX else events[-1].position)
+        return EventRange(told, upto if len(events) < READ_MAX else events[-1].position)
 
     async def _connected(self) -> AsyncConnection[TupleRow]:
         if self._connection is None or self._connection.closed:

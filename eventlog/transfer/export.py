@@ -41,7 +41,7 @@ class Exported(Struct, frozen=True):
     """Everything up to here is in the file."""
 
 
-class Kept(Struct, frozen=True):
+class ExportedPart(Struct, frozen=True):
     """What is complete in a file: its last line, and where that ends."""
 
     last_line: bytes | None = None
@@ -95,7 +95,7 @@ def export_file(
     return exported
 
 
-def _continued(connection: Connection[TupleRow], kept: Kept, path: Path, after: int) -> int:
+def _continued(connection: Connection[TupleRow], kept: ExportedPart, path: Path, after: int) -> int:
     """The position behind which the file goes on."""
     if kept.last_line is None:
         return after
@@ -136,7 +136,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def _kept_plain(file: BinaryIO, path: Path) -> Kept:
+def _kept_plain(file: BinaryIO, path: Path) -> ExportedPart:
     """Looks from the end, since a file may be large: for the last line break, and the one before
     the line that it ends."""
     if file.read(len(LINE_BEGINNING)) not in (b"", LINE_BEGINNING):
@@ -148,20 +148,20 @@ def _kept_plain(file: BinaryIO, path: Path) -> Kept:
         tail = file.read(block) + tail
     complete, newline, _ = tail.rpartition(b"\n")
     if not newline:
-        return Kept()
-    return Kept(complete.rpartition(b"\n")[2], start + len(complete) + 1)
+        return ExportedPart()
+    return ExportedPart(complete.rpartition(b"\n")[2], start + len(complete) + 1)
 
 
-def _kept_compressed(file: BinaryIO, path: Path) -> Kept:
+def _kept_compressed(file: BinaryIO, path: Path) -> ExportedPart:
     """From the beginning, since nothing tells where the last part begins."""
     if file.read(len(GZIP_BEGINNING)) not in (b"", GZIP_BEGINNING):
         raise _not_an_export(path)
     file.seek(0)
-    kept = Kept()
+    kept = ExportedPart()
     for last_line, end in _parts(file):
         if not last_line.startswith(LINE_BEGINNING) or not last_line.endswith(b"\n"):
             raise _not_an_export(path)
-        kept = Kept(last_line[:-1], end)
+        kept = ExportedPart(last_line[:-1], end)
     return kept
 
 

@@ -21,7 +21,7 @@ from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.postgres.binary_arrays import uuids
 from daybook.eventlog.postgres.connections import connect_in_thread, owner_conninfo
-from daybook.eventlog.transfer.import_reader import Checker, Chunk, LineFile
+from daybook.eventlog.transfer.import_reader import Checker, ImportChunk, LineFile
 from daybook.eventlog.transfer.ndjson import Line
 
 # Sessions of a process that has just ended, or was killed, are there for a moment more.
@@ -92,7 +92,7 @@ UNFINISHED = (
 )
 
 
-class Progress(Struct, frozen=True):
+class ImportProgress(Struct, frozen=True):
     """How much of the file is in the log."""
 
     position: int
@@ -110,7 +110,7 @@ class Import:
         self._mapper = mapper
         self._hash = sha256()
 
-    def begin(self) -> Progress:
+    def begin(self) -> ImportProgress:
         """Where it goes on; refuses a log that is not empty, or that others use."""
         self._be_alone()
         if (progress := read_progress(self._connection)) is not None:
@@ -124,9 +124,9 @@ class Import:
                     "an import needs an empty one: choose another with --data-dir or DATABASE_URL."
                 )
             self._connection.execute(BEGIN_IMPORT, {"digest": self._hash.digest()})
-        return Progress(0, 0, 0, self._hash.digest())
+        return ImportProgress(0, 0, 0, self._hash.digest())
 
-    def find_place(self, file: LineFile, progress: Progress, path: Path) -> None:
+    def find_place(self, file: LineFile, progress: ImportProgress, path: Path) -> None:
         """Reads over what is in the log already."""
         for block in file.blocks(progress.bytes_count):
             self._hash.update(block)
@@ -136,13 +136,15 @@ class Import:
                 "what is there with 'daybook import --discard'."
             )
 
-    def take(self, written: Sequence[bytes], checker: Checker, progress: Progress) -> Progress:
+    def take(
+        self, written: Sequence[bytes], checker: Checker, progress: ImportProgress
+    ) -> ImportProgress:
         """A chunk and the note of how far it goes, in one transaction."""
         chunk = checker.check(written)
         checker.join(chunk, self._standings(chunk))
         text = b"".join(written)
         self._hash.update(text)
-        moved = Progress(
+        moved = ImportProgress(
             position=checker.position,
             lines_count=progress.lines_count + len(written),
             bytes_count=progress.bytes_count + len(text),
@@ -189,7 +191,7 @@ class Import:
         ((count,),) = self._connection.execute(COUNT_SESSIONS).fetchall()
         return int(count)
 
-    def _standings(self, chunk: Chunk) -> dict[UUID, tuple[int, str]]:
+    def _standings(self, chunk: ImportChunk) -> dict[UUID, tuple[int, str]]:
         ids = uuids([*chunk.firsts])
         rows = self._connection.execute(READ_STANDINGS, {"ids": ids}, binary=True, prepare=True)
         return {aggregate: (version, topic) for aggregate, version, topic in rows.fetchall()}
@@ -213,7 +215,7 @@ class Import:
                     )
                 )
 
-    def _move(self, moved: Progress, numbers: Mapping[str, int]) -> None:
+    def _move(self, moved: ImportProgress, numbers: Mapping[str, int]) -> None:
         where = {
             "position": moved.position,
             "lines": moved.lines_count,
@@ -231,9 +233,9 @@ async def end_import(connection: AsyncConnection[TupleRow]) -> None:
         await connection.execute(statement.encode())
 
 
-def read_progress(connection: Connection[TupleRow]) -> Progress | None:
+def read_progress(connection: Connection[TupleRow]) -> ImportProgress | None:
     row = connection.execute(READ_IMPORT, binary=True).fetchone()
-    return None if row is None else Progress(*row)
+    return None if row is None else ImportProgress(*row)
 
 
 def refuse_unfinished_import(conninfo: str) -> None:

@@ -38,14 +38,14 @@ class BadLineError(Exception):
         super().__init__(f"Line {number:,} cannot be imported: {reason}.")
 
 
-class Standing(Struct, frozen=True, gc=False):
+class ImportState(Struct, frozen=True, gc=False):
     """How far an aggregate is, and what kind of thing it is."""
 
     version: int
     decider: Decider[Any]
 
 
-class Chunk(Struct, frozen=True):
+class ImportChunk(Struct, frozen=True):
     lines: Sequence[Line]
     first_number: int
     firsts: Mapping[UUID, int]
@@ -113,12 +113,12 @@ class Checker:
         self._deciders = {topic: mapper.decider_of(topic) for topic in mapper.known_topics}
         self._sequences = numbered(mapper)
 
-    def check(self, written: Sequence[bytes]) -> Chunk:
+    def check(self, written: Sequence[bytes]) -> ImportChunk:
         """What can be said of the lines by themselves."""
         first_number = self.number + 1
         lines: list[Line] = []
         numbers: dict[str, int] = {}
-        standings: dict[UUID, Standing] = {}
+        standings: dict[UUID, ImportState] = {}
         firsts: dict[UUID, int] = {}
         for text in written:
             self.number += 1
@@ -130,18 +130,18 @@ class Checker:
             except ValueError as error:
                 raise BadLineError(self.number, str(error).removesuffix(".")) from error
             firsts.setdefault(line.aggregate, len(lines))
-            standings[line.aggregate] = Standing(line.version, decider)
+            standings[line.aggregate] = ImportState(line.version, decider)
             lines.append(line)
-        return Chunk(lines, first_number, firsts, numbers)
+        return ImportChunk(lines, first_number, firsts, numbers)
 
-    def join(self, chunk: Chunk, known: Mapping[UUID, tuple[int, str]]) -> None:
+    def join(self, chunk: ImportChunk, known: Mapping[UUID, tuple[int, str]]) -> None:
         """Whether a chunk follows from what the log holds: of its aggregates the last version, and
         a topic."""
         for aggregate, place in chunk.firsts.items():
             line = chunk.lines[place]
             version, topic = known.get(aggregate, (0, line.topic))
             try:
-                before = Standing(version, self._deciders[topic])
+                before = ImportState(version, self._deciders[topic])
                 follow(line, before, self._deciders[line.topic])
             except ValueError as error:
                 raise BadLineError(chunk.first_number + place, str(error)) from error
@@ -190,7 +190,7 @@ def numbered(mapper: EventMapper) -> dict[str, str]:
     }
 
 
-def follow(line: Line, before: Standing, decider: Decider[Any]) -> None:
+def follow(line: Line, before: ImportState, decider: Decider[Any]) -> None:
     if line.version != before.version + 1:
         last = f"version {before.version}" if before.version else "nothing"
         raise ValueError(f"version {line.version} of {line.aggregate} follows {last}")

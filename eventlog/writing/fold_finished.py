@@ -8,7 +8,7 @@ from daybook.domain.soundness import fault_in
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.event_faults import described
 from daybook.eventlog.reading.fold import fold_rows
-from daybook.eventlog.writing.unit_of_work import Unreadable
+from daybook.eventlog.writing.unit_of_work import UnreadableAggregate
 
 READ_AGGREGATES = """
 SELECT originator_id, originator_version, topic, state
@@ -23,10 +23,10 @@ def fold_aggregates(mapper: EventMapper, rows: Iterable[Sequence[Any]]) -> dict[
     that name it are refused, and no others."""
     found = [*rows]
     versions = {aggregate_id: version for aggregate_id, version, _, _ in found}
-    unreadable: dict[UUID, Unreadable] = {}
+    unreadable: dict[UUID, UnreadableAggregate] = {}
 
     def note(aggregate_id: UUID, error: Exception) -> None:
-        unreadable[aggregate_id] = Unreadable(aggregate_id, described(error))
+        unreadable[aggregate_id] = UnreadableAggregate(aggregate_id, described(error))
 
     states = fold_rows(mapper, [(one, topic, state) for one, _, topic, state in found], note)
     for aggregate_id, state in states.items():
@@ -34,5 +34,5 @@ def fold_aggregates(mapper: EventMapper, rows: Iterable[Sequence[Any]]) -> dict[
         if fault is None and state.version != versions[aggregate_id]:
             fault = f"its {versions[aggregate_id]} versions fold to {state.version}"
         if fault is not None:
-            unreadable[aggregate_id] = Unreadable(aggregate_id, fault)
+            unreadable[aggregate_id] = UnreadableAggregate(aggregate_id, fault)
     return {**states, **unreadable}

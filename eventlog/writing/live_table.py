@@ -106,8 +106,8 @@ class LiveTable(Generic[S]):
         return ()
 
     def picks_held(self, among: Any, limit: int, ready: Sequence[S]) -> Statements:
-        """More of `picks`, for the case that `locks_before_pick` held anything: one more round trip.
-        `ready` are the states that `picks` found."""
+        """More picks, run only if `locks_before_pick` locked a row: one more round trip. `ready`
+        are the states that `pick_statements` found."""
         raise NotImplementedError
 
     def pick_statements(self, among: Any, limit: int) -> Statements:

@@ -35,7 +35,7 @@ class LoadedAggregate:
         then."""
 
 
-class Unreadable(Struct, frozen=True, gc=False):
+class UnreadableAggregate(Struct, frozen=True, gc=False):
     """Lies on the desk in place of an aggregate whose events cannot be read."""
 
     id: UUID
@@ -115,7 +115,7 @@ class BatchUnitOfWork:
             raise NotLoadedError(f"{decider.name} {aggregate_id}")
         if isinstance(entry.state, decider.state):
             return entry.state
-        if isinstance(entry.state, Unreadable):
+        if isinstance(entry.state, UnreadableAggregate):
             raise UnreadableAggregateError(aggregate_id, entry.state.error)
         # A caller may have given one kind's id for another's: there is no such order then.
         return None

@@ -29,7 +29,7 @@ class PublishError(Exception):
         self.retryable = retryable
 
 
-class Completion(Struct, frozen=True, kw_only=True, rename="camel"):
+class CompletionMessage(Struct, frozen=True, kw_only=True, rename="camel"):
     """The body of the callback: which claim, on which order, by which bot, is finished."""
 
     order_id: UUID
@@ -62,7 +62,7 @@ class QStash:
             headers={"Authorization": f"Bearer {token}", "Accept-Encoding": "identity"},
         )
 
-    async def publish(self, completion: Completion, *, delay_seconds: int) -> str:
+    async def publish(self, completion: CompletionMessage, *, delay_seconds: int) -> str:
         """Asks for the callback and returns the id of its message. Raises PublishError."""
         assert delay_seconds >= 0
         try:
@@ -82,7 +82,7 @@ class QStash:
     async def aclose(self) -> None:
         await self._client.aclose()
 
-    async def _post(self, completion: Completion, delay_seconds: int) -> tuple[int, bytes]:
+    async def _post(self, completion: CompletionMessage, delay_seconds: int) -> tuple[int, bytes]:
         headers = {
             "Content-Type": "application/json",
             "Upstash-Delay": f"{delay_seconds}s",

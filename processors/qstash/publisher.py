@@ -18,7 +18,7 @@ from daybook.domain.orders.order import ORDER
 from daybook.eventlog.async_tasks import cancel_and_wait
 from daybook.processors.due_order_claims import OpenClaim
 from daybook.processors.processor import POLL_SECONDS, Processor, Runtime, Session, WakesOn
-from daybook.processors.qstash.client import Completion, PublishError, QStash
+from daybook.processors.qstash.client import CompletionMessage, PublishError, QStash
 
 _log = logging.getLogger("daybook")
 
@@ -75,7 +75,9 @@ class Scheduling(Processor):
 
     async def _ask(self, claim: OpenClaim, delay_seconds: int) -> bool:
         """Returns whether there is nothing more to ask for."""
-        completion = Completion(order_id=claim.order_id, bot_id=claim.bot_id, claim_id=claim.id)
+        completion = CompletionMessage(
+            order_id=claim.order_id, bot_id=claim.bot_id, claim_id=claim.id
+        )
         try:
             async with self._turns:
                 await self._qstash.publish(completion, delay_seconds=delay_seconds)

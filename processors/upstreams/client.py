@@ -11,7 +11,7 @@ import httpx2
 
 from daybook.processors.outbound.http import NotPublicError, Outbound
 from daybook.processors.upstreams.feeds import Feed
-from daybook.processors.upstreams.pages import BadPageError, Page, read_page
+from daybook.processors.upstreams.pages import BadPageError, FeedPage, read_page
 
 CONNECT_SECONDS_MAX = 5.0
 PAGE_SECONDS_MAX = 30.0
@@ -39,7 +39,7 @@ class FeedClient:
             seconds_max=page_seconds_max, connect_seconds_max=CONNECT_SECONDS_MAX
         )
 
-    async def page(self, feed: Feed, cursor: str | None) -> Page:
+    async def page(self, feed: Feed, cursor: str | None) -> FeedPage:
         """The page behind the cursor, or the first. Raises FeedError."""
         try:
             # The client's limits are for single steps; an answer that trickles keeps to each.

@@ -7,7 +7,7 @@ from msgspec import DecodeError, Raw, Struct, ValidationError, json
 
 from daybook.domain.errors import BadValueError
 from daybook.domain.jobs.job import NULL
-from daybook.domain.upstreams.record import Found
+from daybook.domain.upstreams.record import FeedRecord
 from daybook.domain.values import PAYLOAD_BYTES_MAX, check_payload
 from daybook.processors.upstreams.feeds import Mapping
 
@@ -27,15 +27,15 @@ class BadPageError(Exception):
     """What came is not what the mapping says. The sentence shows nothing of what came."""
 
 
-class Page(Struct, frozen=True, kw_only=True):
-    found: list[Found]
+class FeedPage(Struct, frozen=True, kw_only=True):
+    found: list[FeedRecord]
     cursor: str | None
     """Where the next page begins; None when the feed does not say."""
 
     is_last: bool
 
 
-def read_page(body: bytes, mapping: Mapping, *, asked: str | None) -> Page:
+def read_page(body: bytes, mapping: Mapping, *, asked: str | None) -> FeedPage:
     """`asked` is the cursor that this page was asked for with."""
     items = _listed(_at(Raw(body), mapping.items))
     if len(items) > RECORDS_MAX:
@@ -44,14 +44,16 @@ def read_page(body: bytes, mapping: Mapping, *, asked: str | None) -> Page:
     cursor = _highest(found) if mapping.next is None else _next(body, mapping.next)
     # A feed may hand out short pages, so only an empty one is the last; or one after which nothing
     # else can be asked for.
-    return Page(found=found, cursor=cursor, is_last=not found or cursor is None or cursor == asked)
+    return FeedPage(
+        found=found, cursor=cursor, is_last=not found or cursor is None or cursor == asked
+    )
 
 
-def _found(item: Raw, mapping: Mapping) -> Found:
+def _found(item: Raw, mapping: Mapping) -> FeedRecord:
     record_id = _text(_at(item, mapping.id))
     if record_id is None or len(record_id) > ID_CHARACTERS_MAX or "\0" in record_id:
         raise BadPageError(f"A record has no usable id at {mapping.id!r}.")
-    return Found(
+    return FeedRecord(
         record_id=record_id,
         revision=_revision(item, mapping),
         deleted=mapping.deleted is not None and _is_set(_at(item, mapping.deleted)),
@@ -87,7 +89,7 @@ def _next(body: bytes, place: str) -> str | None:
     return cursor
 
 
-def _highest(found: list[Found]) -> str | None:
+def _highest(found: list[FeedRecord]) -> str | None:
     ids = [one.record_id for one in found]
     if all(one.isascii() and one.isdigit() for one in ids):
         return max(ids, key=int, default=None)

@@ -20,12 +20,12 @@ from psycopg.rows import TupleRow
 from daybook.domain.command import Command
 from daybook.domain.jobs.job import Backoff
 from daybook.domain.upstreams.commands import FailPoll, ImportDeletions, ImportPage, RecordJob
-from daybook.domain.upstreams.record import Found, is_news, record_uuid
+from daybook.domain.upstreams.record import FeedRecord, is_news, record_uuid
 from daybook.domain.upstreams.upstream import Poll, Upstream, begin, upstream_id
 from daybook.processors.processor import BATCH_MAX, Runtime
 from daybook.processors.upstreams.client import FeedClient, FeedError
 from daybook.processors.upstreams.feeds import Feed
-from daybook.processors.upstreams.pages import Page
+from daybook.processors.upstreams.pages import FeedPage
 from daybook.projections.upstreams.upstream_records import (
     Known,
     check_records,
@@ -47,12 +47,12 @@ Connection = AsyncConnection[TupleRow]
 FUTURE_SECONDS_MIN = timedelta(seconds=1)
 
 
-class Asked(Struct, frozen=True, eq=False):
+class PollRequest(Struct, frozen=True, eq=False):
     """A page that was asked for, and how the upstream stood then."""
 
     version: int
     poll: Poll
-    page: "asyncio.Task[Page]"
+    page: "asyncio.Task[FeedPage]"
 
 
 class FeedPoll:
@@ -70,13 +70,13 @@ class FeedPoll:
         self._client = client
         self._backoff = backoff
         self._chance = chance
-        self._asked: Asked | None = None
+        self._asked: PollRequest | None = None
         self._failures_count = 0
         self._rested_at = 0.0
         """By this process's own clock, which only measures how long it rests."""
 
     @property
-    def page(self) -> "asyncio.Task[Page] | None":
+    def page(self) -> "asyncio.Task[FeedPage] | None":
         return self._asked.page if self._asked else None
 
     @property
@@ -103,7 +103,7 @@ class FeedPoll:
             await self._reconcile(runtime, connection, upstream, poll)
         else:
             page = asyncio.create_task(self._client.page(self._feed, poll.cursor))
-            self._asked = Asked(upstream.version if upstream else 0, poll, page)
+            self._asked = PollRequest(upstream.version if upstream else 0, poll, page)
         return True
 
     async def take_in(self, runtime: Runtime, connection: Connection) -> None:
@@ -134,7 +134,7 @@ class FeedPoll:
             now=now,
         )
 
-    async def _take_in(self, runtime: Runtime, connection: Connection, asked: Asked) -> None:
+    async def _take_in(self, runtime: Runtime, connection: Connection, asked: PollRequest) -> None:
         try:
             page = asked.page.result()
         except FeedError as error:
@@ -179,7 +179,7 @@ class FeedPoll:
         )
         await self._send(runtime, command, upstream.version, "reconcile")
 
-    async def _fail(self, runtime: Runtime, asked: Asked, error: FeedError) -> None:
+    async def _fail(self, runtime: Runtime, asked: PollRequest, error: FeedError) -> None:
         self._failures_count += 1
         if self._failures_count == 1:
             _log.warning("The upstream %s cannot be read: %s", self.stream, error)
@@ -216,7 +216,9 @@ class FeedPoll:
         return self._feed.job.of_record if self._feed.job else None
 
 
-def _news(found: Sequence[Found], ids: Sequence[UUID], known: Mapping[UUID, Known]) -> list[Found]:
+def _news(
+    found: Sequence[FeedRecord], ids: Sequence[UUID], known: Mapping[UUID, Known]
+) -> list[FeedRecord]:
     """Without what is certainly known: of a page that is read again there is mostly nothing."""
     return [
         one

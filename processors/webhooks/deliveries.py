@@ -25,7 +25,7 @@ from daybook.processors.processor import POLL_SECONDS, Processor, Runtime, Sessi
 from daybook.processors.webhooks.notifications import QUEUE, Notice
 from daybook.processors.webhooks.webhook import DeliveryError, Webhook
 from daybook.projections.jobs.claim_sql import find_ready
-from daybook.projections.tickets.ticket_list import Standing, one_ticket
+from daybook.projections.tickets.ticket_list import TicketView, one_ticket
 
 _log = logging.getLogger("daybook")
 
@@ -66,7 +66,7 @@ class TicketNote(Struct, frozen=True, rename="camel"):
     guest: GuestNote | None
 
 
-class Message(Struct, frozen=True):
+class WebhookMessage(Struct, frozen=True):
     """The body, as Standard Webhooks proposes it."""
 
     type: str
@@ -115,7 +115,7 @@ class Deliveries(Processor):
         (receipt,) = await runtime.send_all([(claim, runtime.origin(ACTOR, claim_id, "claim"))])
         return [] if receipt is None else list(receipt.result)
 
-    async def _try(self, runtime: Runtime, job: Job, standing: Standing | None) -> None:
+    async def _try(self, runtime: Runtime, job: Job, standing: TicketView | None) -> None:
         """What cannot be sent or recorded now is sent again once the lease is over, under the same
         id."""
         try:
@@ -125,7 +125,7 @@ class Deliveries(Processor):
         except Exception:
             _log.exception("Notification %s could not be delivered and is tried again.", job.id)
 
-    async def _deliver(self, runtime: Runtime, job: Job, standing: Standing | None) -> None:
+    async def _deliver(self, runtime: Runtime, job: Job, standing: TicketView | None) -> None:
         assert job.lease is not None, "what was claimed is held"
         result = JobResult(job_id=job.id, claim_id=job.lease.id, outcome=Outcome.DONE)
         try:
@@ -144,7 +144,7 @@ class Deliveries(Processor):
         finish = FinishJobs(results=[result], jitter=jitter, backoff=self._backoff)
         await runtime.send([(finish, runtime.origin(ACTOR, job.lease.id, "finish"))])
 
-    async def _message(self, notice: Notice, standing: Standing) -> Message:
+    async def _message(self, notice: Notice, standing: TicketView) -> WebhookMessage:
         ticket = standing.ticket
         (opened,) = await self._open_guests([(ticket.guest.subject_id, ticket.guest.sealed)])
         note = TicketNote(
@@ -156,7 +156,7 @@ class Deliveries(Processor):
             desk=ticket.desk,
             guest=GuestNote(opened.name, opened.mobile_number) if opened else None,
         )
-        return Message(notice.event, notice.at.isoformat(), note)
+        return WebhookMessage(notice.event, notice.at.isoformat(), note)
 
 
 def _notice(job: Job) -> Notice:

@@ -120,7 +120,7 @@ LEFT JOIN (
 Connection = AsyncConnection[TupleRow]
 
 
-class Limit(Struct, frozen=True):
+class ReachedLimit(Struct, frozen=True):
     allowed: int | None
     running: int
     starts_left: int
@@ -132,8 +132,8 @@ class QueueLimitState:
 
     def __init__(self, paused: bool, *limits: Any) -> None:
         self.paused = paused
-        self.of_queue = Limit(*limits[:4])
-        self.of_subject = Limit(*limits[4:])
+        self.of_queue = ReachedLimit(*limits[:4])
+        self.of_subject = ReachedLimit(*limits[4:])
 
 
 class Explanation(Struct, frozen=True):
@@ -366,7 +366,9 @@ async def _queue_reasons(connection: Connection, job: Job, now: datetime) -> lis
     return why
 
 
-def _limit_reasons(queue: str, subject: str | None, limit: "Limit", now: datetime) -> list[Reason]:
+def _limit_reasons(
+    queue: str, subject: str | None, limit: "ReachedLimit", now: datetime
+) -> list[Reason]:
     why: list[Reason] = []
     if limit.allowed is not None and limit.running >= limit.allowed:
         why.append(

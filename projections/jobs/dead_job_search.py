@@ -42,12 +42,12 @@ ORDER BY number DESC
 """
 
 
-class Found(Struct, frozen=True):
+class DeadJobMatches(Struct, frozen=True):
     jobs: list[Job]
     next_cursor: str | None
 
 
-class Place(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class DeadJobCursor(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     mark: str
     number: Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 
@@ -58,7 +58,7 @@ async def search_dead(
     *,
     limit: int,
     cursor: str | None = None,
-) -> Found:
+) -> DeadJobMatches:
     mark = blake2s(json.encode(wanted), digest_size=8).hexdigest()
     given = {
         "queue": wanted.queue,
@@ -77,14 +77,14 @@ async def search_dead(
         jobs = await connection.execute(READ_DEAD_JOBS, {"ids": ids}, binary=True)
         loaded = load_jobs(await jobs.fetchall())
     if len(matches) > limit:
-        return Found(loaded, write_cursor(Place(mark, matches[limit - 1][0])))
+        return DeadJobMatches(loaded, write_cursor(DeadJobCursor(mark, matches[limit - 1][0])))
     is_more = len(walked) > LOOKED_AT_MAX
-    end = write_cursor(Place(mark, walked[LOOKED_AT_MAX - 1][0])) if is_more else None
-    return Found(loaded, end)
+    end = write_cursor(DeadJobCursor(mark, walked[LOOKED_AT_MAX - 1][0])) if is_more else None
+    return DeadJobMatches(loaded, end)
 
 
 def _number(cursor: str, mark: str) -> int:
-    place = read_cursor(cursor, Place)
+    place = read_cursor(cursor, DeadJobCursor)
     if place.mark != mark:
         raise BadCursorError
     return place.number

@@ -54,7 +54,7 @@ class DeadFilter(Struct, frozen=True, gc=False):
     """Contained in the job's own."""
 
 
-class Stretch(Struct, frozen=True):
+class DeadJobBatch(Struct, frozen=True):
     """So many dead jobs one after another, and which of them are meant."""
 
     meant: list[tuple[int, UUID]]
@@ -69,7 +69,7 @@ class Stretch(Struct, frozen=True):
     def ids(self) -> list[UUID]:
         return [job_id for _, job_id in self.meant]
 
-    def cut(self, limit: int) -> "Stretch":
+    def cut(self, limit: int) -> "DeadJobBatch":
         """The same up to the last of so many that are meant."""
         if len(self.meant) <= limit:
             return self
@@ -80,12 +80,12 @@ class Stretch(Struct, frozen=True):
 
 async def find_dead(
     connection: AsyncConnection[TupleRow], wanted: DeadFilter, *, after: int, limit: int
-) -> Stretch:
+) -> DeadJobBatch:
     # One more than asked for shows whether there is another stretch.
     given = {"after": after, "limit": limit + 1}
     rows = await _read(connection, FIND_DEAD_JOBS, wanted, given)
     looked_at = rows[:limit]
-    return Stretch(
+    return DeadJobBatch(
         meant=[(number, job_id) for number, job_id, is_match, _ in looked_at if is_match],
         last_number=looked_at[-1][0] if looked_at else after,
         is_last=len(rows) <= limit,

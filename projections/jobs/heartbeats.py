@@ -47,7 +47,7 @@ RETURNING jobs.id, jobs.claim_id, jobs.lease_until
 FIND_CLAIMED = "SELECT id FROM jobs WHERE claim_id = %(claim)s"
 
 
-class Heartbeat(Struct, frozen=True, gc=False):
+class LeaseExtension(Struct, frozen=True, gc=False):
     job_id: UUID
     claim_id: UUID
     lease_seconds: float | None = None
@@ -62,7 +62,7 @@ class Extended(Struct, frozen=True, gc=False):
 
 async def extend_leases(
     connection: AsyncConnection[TupleRow],
-    beats: Sequence[Heartbeat],
+    beats: Sequence[LeaseExtension],
     *,
     queues: Collection[str] | None = None,
 ) -> list[Extended]:
@@ -87,6 +87,6 @@ async def extend_claim(
 ) -> Extended | None:
     """By the claim alone; None when it holds nothing any more."""
     rows = await connection.execute(FIND_CLAIMED, {"claim": claim_id})
-    beats = [Heartbeat(job_id, claim_id, lease_seconds) for (job_id,) in await rows.fetchall()]
+    beats = [LeaseExtension(job_id, claim_id, lease_seconds) for (job_id,) in await rows.fetchall()]
     extended = await extend_leases(connection, beats, queues=queues) if beats else []
     return extended[0] if extended else None

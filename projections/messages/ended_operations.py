@@ -44,7 +44,7 @@ MICROSECOND = timedelta(microseconds=1)
 Minute = tuple[datetime, OperationKind, OperationStatus]
 
 
-class Ended(Struct, frozen=True, gc=False):
+class EndedOperation(Struct, frozen=True, gc=False):
     """Of those that were created from `oldest_at` to `newest_at`."""
 
     count: int
@@ -56,8 +56,8 @@ class Ended(Struct, frozen=True, gc=False):
     def average_seconds(self) -> float:
         return self.microseconds / self.count / 1_000_000
 
-    def __add__(self, other: "Ended") -> "Ended":
-        return Ended(
+    def __add__(self, other: "EndedOperation") -> "EndedOperation":
+        return EndedOperation(
             self.count + other.count,
             self.microseconds + other.microseconds,
             min(self.oldest_at, other.oldest_at),
@@ -65,7 +65,7 @@ class Ended(Struct, frozen=True, gc=False):
         )
 
 
-EndedLately = tuple[OperationKind, OperationStatus, Ended]
+EndedLately = tuple[OperationKind, OperationStatus, EndedOperation]
 
 
 class EndedOperations:
@@ -88,7 +88,7 @@ class EndedOperations:
 async def read_ended(connection: AsyncConnection[TupleRow], *, minutes: int) -> list[EndedLately]:
     rows = await connection.execute(READ_ENDED_OPERATIONS, {"minutes": minutes})
     return [
-        (OperationKind(kind), OperationStatus(status), Ended(*numbers))
+        (OperationKind(kind), OperationStatus(status), EndedOperation(*numbers))
         for kind, status, *numbers in await rows.fetchall()
     ]
 
@@ -98,17 +98,17 @@ def _over(states: Iterable[object]) -> list[Operation]:
     return [one for one in states if isinstance(one, Operation)]
 
 
-def _by_minute(operations: Iterable[Operation]) -> dict[Minute, Ended]:
-    minutes: dict[Minute, Ended] = {}
+def _by_minute(operations: Iterable[Operation]) -> dict[Minute, EndedOperation]:
+    minutes: dict[Minute, EndedOperation] = {}
     for one in operations:
         minute = one.updated_at.replace(second=0, microsecond=0), one.kind, one.status
         took = (one.updated_at - one.created_at) // MICROSECOND
-        ended = Ended(1, took, one.created_at, one.created_at)
+        ended = EndedOperation(1, took, one.created_at, one.created_at)
         minutes[minute] = minutes[minute] + ended if minute in minutes else ended
     return dict(sorted(minutes.items()))
 
 
-def _columns(minutes: dict[Minute, Ended]) -> dict[str, bytes]:
+def _columns(minutes: dict[Minute, EndedOperation]) -> dict[str, bytes]:
     ended = minutes.values()
     return {
         "minutes": timestamps([minute for minute, _, _ in minutes]),

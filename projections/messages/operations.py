@@ -210,19 +210,20 @@ class Numbers(Struct, frozen=True, gc=False):
         return 0 if self.oldest is None else self.last_drawn - self.oldest + 1
 
 
-class Due(Struct, frozen=True, gc=False):
+class DueOperation(Struct, frozen=True, gc=False):
     operation_id: UUID
     items: tuple[Message, ...]
 
 
 async def find_due(
     connection: AsyncConnection[TupleRow], *, patience_seconds: float, limit: int
-) -> list[Due]:
+) -> list[DueOperation]:
     """In the order in which they were accepted."""
     wanted = {"patience": patience_seconds, "limit": limit}
     rows = await connection.execute(FIND_DUE, wanted, binary=True)
     return [
-        Due(operation_id, _ITEMS.decode(items)) for operation_id, items in await rows.fetchall()
+        DueOperation(operation_id, _ITEMS.decode(items))
+        for operation_id, items in await rows.fetchall()
     ]
 
 
@@ -232,7 +233,7 @@ async def read_numbers(connection: AsyncConnection[TupleRow]) -> Numbers:
     return Numbers(oldest, last_drawn, oldest_at, newest_at)
 
 
-class Failed(Struct, frozen=True, gc=False):
+class FailedOperation(Struct, frozen=True, gc=False):
     """Of the operations that were given up and that nobody has looked after."""
 
     count: int
@@ -242,7 +243,7 @@ class Failed(Struct, frozen=True, gc=False):
     """From their acceptance to their last failure."""
 
 
-async def count_failed(connection: AsyncConnection[TupleRow], *, limit: int) -> Failed:
+async def count_failed(connection: AsyncConnection[TupleRow], *, limit: int) -> FailedOperation:
     rows = await connection.execute(COUNT_FAILED, {"limit": limit}, binary=True)
     (row,) = await rows.fetchall()
-    return Failed(*row)
+    return FailedOperation(*row)

@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
-from daybook.domain.orders.claim import Claim, CompletionMode
+from daybook.domain.orders.claim import CompletionMode, OrderClaim
 from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.postgres.binary_arrays import (
@@ -113,7 +113,7 @@ def load_finished(row: TupleRow) -> Order:
         attempts_max=row[7],
         kind=_KINDS[row[8]],
         user_id=row[9],
-        completed_under=Claim(row[10], row[11], row[12], row[13], _MODES[row[14]]),
+        completed_under=OrderClaim(row[10], row[11], row[12], row[13], _MODES[row[14]]),
         status=OrderStatus.COMPLETE,
         owner=row[15],
     )
@@ -141,6 +141,6 @@ def _columns(orders: Sequence[Order]) -> dict[str, bytes]:
     }
 
 
-def _claim(order: Order) -> Claim:
+def _claim(order: Order) -> OrderClaim:
     assert order.completed_under is not None, f"{order} was completed under no claim"
     return order.completed_under

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from psycopg.rows import TupleRow
 
-from daybook.domain.orders.claim import Claim, CompletionMode
+from daybook.domain.orders.claim import CompletionMode, OrderClaim
 from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 from daybook.eventlog.postgres.binary_arrays import (
     bigints,
@@ -183,5 +183,7 @@ class LiveOrders(LiveTable[Order]):
 
 def _claim(
     claim_id: UUID | None, bot_id: UUID, started_at: datetime, due_at: datetime, mode: str
-) -> Claim | None:
-    return None if claim_id is None else Claim(claim_id, bot_id, started_at, due_at, _MODES[mode])
+) -> OrderClaim | None:
+    return (
+        None if claim_id is None else OrderClaim(claim_id, bot_id, started_at, due_at, _MODES[mode])
+    )

@@ -15,7 +15,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.domain.command import Command
 from daybook.domain.deciders import DECIDERS
-from daybook.domain.rebuild import BeginRebuild, EndRebuild, Found, RebuildAction
+from daybook.domain.rebuild import BeginRebuild, EndRebuild, RebuildAction, TableFinding
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.writing.committer import Committer
@@ -43,7 +43,7 @@ class RebuildEvents:
     def __init__(self, conninfo: str, operator: Operator) -> None:
         self._conninfo = conninfo
         self._operator = operator
-        self.found: Sequence[Found] = ()
+        self.found: Sequence[TableFinding] = ()
 
     @asynccontextmanager
     async def entry(self, action: RebuildAction, targets: Sequence[Target]) -> AsyncIterator[None]:
@@ -72,8 +72,8 @@ class RebuildEvents:
             await committer.submit(command, origin)
 
 
-def found_by(comparison: Comparison) -> Found:
-    return Found(
+def found_by(comparison: Comparison) -> TableFinding:
+    return TableFinding(
         projection=comparison.name,
         position=comparison.position,
         rows_count=comparison.rows_count,

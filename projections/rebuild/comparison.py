@@ -7,7 +7,7 @@ from msgspec import Struct
 from psycopg.sql import SQL, Composed, Identifier
 
 from daybook.eventlog.postgres.connections import SCHEMA
-from daybook.eventlog.reading.follower import Cursor
+from daybook.eventlog.reading.follower import FollowerCursor
 from daybook.projections.rebuild.shadow_tables import Copy
 from daybook.projections.rebuild.targets import Connection
 
@@ -108,7 +108,9 @@ class Sides(Struct, frozen=True):
     key: Sequence[str]
 
 
-async def compare(connection: Connection, copy: Copy, followed: Cursor | None) -> Comparison:
+async def compare(
+    connection: Connection, copy: Copy, followed: FollowerCursor | None
+) -> Comparison:
     """Both must be at the same position: that of the follower, if there is one."""
     found = _follower_differences(copy, followed) if followed is not None else []
     rows_count, total, found_count = 0, 0, len(found)
@@ -133,7 +135,7 @@ async def compare(connection: Connection, copy: Copy, followed: Cursor | None) -
     )
 
 
-def _follower_differences(copy: Copy, followed: Cursor) -> list[Difference]:
+def _follower_differences(copy: Copy, followed: FollowerCursor) -> list[Difference]:
     """The running cursor proves what was read: that nothing was skipped and nothing repeated."""
     if followed == copy.cursor:
         return []

@@ -93,7 +93,7 @@ class Rebuilt(Struct, frozen=True):
     """For how long writers waited, at most."""
 
 
-class Rebuild:
+class RebuildRun:
     """One at a time in a database: it owns the shadow schema."""
 
     def __init__(self, connection: Connection, watcher: Watcher, logbook: RebuildEvents) -> None:
@@ -248,7 +248,7 @@ class Rebuild:
 @asynccontextmanager
 async def rebuilding(
     conninfo: str, watcher: Watcher, operator: Operator = OPERATOR
-) -> AsyncIterator[Rebuild]:
+) -> AsyncIterator[RebuildRun]:
     """As the owner of the tables."""
     async with await connect(owner_conninfo(conninfo)) as connection:
         await connection.execute(SET_UP_SESSION)
@@ -256,7 +256,7 @@ async def rebuilding(
         await enter_epoch(connection)
         await _be_alone(connection)
         try:
-            yield Rebuild(connection, watcher, RebuildEvents(conninfo, operator))
+            yield RebuildRun(connection, watcher, RebuildEvents(conninfo, operator))
         except errors.InsufficientPrivilege as error:
             raise RebuildError(
                 f"The database user may not exchange tables ({error.diag.message_primary}): use "

@@ -16,7 +16,7 @@ from daybook.eventlog.reading.follower import (
     READ_CURSOR,
     READ_EVENTS,
     READ_EVENTS_OF_TOPICS,
-    Cursor,
+    FollowerCursor,
 )
 from daybook.projections.quarantine.quarantines import set_aside_ids
 from daybook.projections.rebuild.shadow_tables import Copy, store_cursor
@@ -36,20 +36,24 @@ Goals = Mapping[str, int]
 """Up to which position each copy is to be brought, by name."""
 
 
-def goals_at(copies: Sequence[Copy], position: int, followed: Mapping[str, Cursor]) -> Goals:
+def goals_at(
+    copies: Sequence[Copy], position: int, followed: Mapping[str, FollowerCursor]
+) -> Goals:
     """What is followed is brought no further than its running tables are: there it is compared."""
     names = [copy.target.name for copy in copies]
     ends = {name: cursor.position for name, cursor in followed.items()}
     return {name: min(position, ends.get(name, position)) for name in names}
 
 
-async def running_cursors(connection: Connection, targets: Sequence[Target]) -> dict[str, Cursor]:
+async def running_cursors(
+    connection: Connection, targets: Sequence[Target]
+) -> dict[str, FollowerCursor]:
     """How far the tables that are followed are."""
-    cursors: dict[str, Cursor] = {}
+    cursors: dict[str, FollowerCursor] = {}
     for target in targets:
         if target.is_followed:
             rows = await connection.execute(READ_CURSOR, {"name": target.name}, binary=True)
-            cursors[target.name] = Cursor(*(await rows.fetchone() or ()))
+            cursors[target.name] = FollowerCursor(*(await rows.fetchone() or ()))
     return cursors
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from psycopg.sql import SQL, Composed, Identifier
 
 from daybook.eventlog.postgres.connections import SCHEMA
-from daybook.eventlog.reading.follower import Cursor
+from daybook.eventlog.reading.follower import FollowerCursor
 from daybook.projections.rebuild.errors import RebuildError
 from daybook.projections.rebuild.targets import Connection, Target
 
@@ -96,7 +96,7 @@ class Copy(Struct, frozen=True):
 
     schema: str
     target: Target
-    cursor: Cursor = Cursor()
+    cursor: FollowerCursor = FollowerCursor()
     left_out: tuple[str, ...] = ()
     """Aggregates that cannot be read, as far as this process has come upon them."""
 
@@ -111,7 +111,7 @@ class Copy(Struct, frozen=True):
 
 async def find_copies(connection: Connection, schema: str, targets: Iterable[Target]) -> list[Copy]:
     rows = await connection.execute(READ_CURSORS, {"schema": schema})
-    cursors = {name: Cursor(*where) for name, *where in await rows.fetchall()}
+    cursors = {name: FollowerCursor(*where) for name, *where in await rows.fetchall()}
     return [Copy(schema, one, cursors[one.name]) for one in targets if one.name in cursors]
 
 

@@ -13,7 +13,12 @@ from psycopg.sql import SQL, Identifier
 
 from daybook.eventlog.postgres.connections import SCHEMA
 from daybook.eventlog.reading.epochs import epoch_of
-from daybook.eventlog.reading.follower import HOLD_CURSOR, MOVE_CURSOR, REGISTER_FOLLOWER, Cursor
+from daybook.eventlog.reading.follower import (
+    HOLD_CURSOR,
+    MOVE_CURSOR,
+    REGISTER_FOLLOWER,
+    FollowerCursor,
+)
 from daybook.projections.rebuild.comparison import Comparison, compare
 from daybook.projections.rebuild.replay import END_OF_LOG, goals_at, replay_all
 from daybook.projections.rebuild.shadow_tables import (
@@ -99,7 +104,7 @@ async def _switch(connection: Connection, copy: Copy, *, compares: bool) -> Comp
     await _carry_over(connection, complete)
     comparison = await compare(connection, complete, followed) if compares else None
     # Live tables are ahead of what is settled, but only so much of them is certain.
-    left = Cursor(copy.position) if followed is None else followed
+    left = FollowerCursor(copy.position) if followed is None else followed
     await _exchange(connection, complete)
     if followed is not None:
         await _move_follower(connection, complete)
@@ -108,14 +113,14 @@ async def _switch(connection: Connection, copy: Copy, *, compares: bool) -> Comp
     return comparison
 
 
-async def _hold_running(connection: Connection, target: Target) -> Cursor | None:
+async def _hold_running(connection: Connection, target: Target) -> FollowerCursor | None:
     """In the order in which followers and writers take their locks. Returns where the follower
     is, if there is one."""
-    followed: Cursor | None = None
+    followed: FollowerCursor | None = None
     if target.is_followed:
         await connection.execute(REGISTER_FOLLOWER, {"name": target.name})
         held = await connection.execute(HOLD_CURSOR, {"name": target.name}, binary=True)
-        followed = Cursor(*(await held.fetchone() or ()))
+        followed = FollowerCursor(*(await held.fetchone() or ()))
     tables = [Identifier(SCHEMA, table) for table in target.tables]
     await connection.execute(LOCK_RUNNING.format(tables=SQL(", ").join(tables)))
     return followed

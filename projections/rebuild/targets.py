@@ -19,7 +19,7 @@ from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.event_faults import described
 from daybook.eventlog.postgres.binary_arrays import uuids
 from daybook.eventlog.reading.fold import fold_histories
-from daybook.eventlog.reading.follower import Cursor, Rebuildable
+from daybook.eventlog.reading.follower import FollowerCursor, Rebuildable
 from daybook.eventlog.reading.skip_unreadable import apply_readable
 from daybook.eventlog.writing.live_table import LiveTable
 from daybook.projections.rebuild.errors import UnfoldableEventError
@@ -58,9 +58,9 @@ class Target:
     async def settle(self, connection: Connection) -> None:
         """Once this and what it depends on are at the same position."""
 
-    def passed(self, cursor: Cursor, events: Events, *, upto: int) -> Cursor:  # noqa: ARG002 (subclasses)
+    def passed(self, cursor: FollowerCursor, events: Events, *, upto: int) -> FollowerCursor:  # noqa: ARG002 (subclasses)
         """Where it stands after these events."""
-        return Cursor(upto)
+        return FollowerCursor(upto)
 
 
 class DerivedTarget(Target):
@@ -85,7 +85,7 @@ class DerivedTarget(Target):
 class FollowedTarget(DerivedTarget):
     is_followed = True
 
-    def passed(self, cursor: Cursor, events: Events, *, upto: int) -> Cursor:
+    def passed(self, cursor: FollowerCursor, events: Events, *, upto: int) -> FollowerCursor:
         return cursor.past([event.position for event in events], upto=upto)
 
 

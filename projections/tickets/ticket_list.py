@@ -81,7 +81,7 @@ Connection = AsyncConnection[TupleRow]
 _load = LiveTickets().load
 
 
-class Standing(Struct, frozen=True, gc=False):
+class TicketView(Struct, frozen=True, gc=False):
     """A ticket, and where it stands."""
 
     ticket: Ticket
@@ -95,7 +95,7 @@ class Standing(Struct, frozen=True, gc=False):
         return None if self.position is None else wait_at(self.position, self.minutes_per_party)
 
 
-class Place(Struct, frozen=True, gc=False):
+class TicketCursor(Struct, frozen=True, gc=False):
     """Where a page begins: behind this place of this section."""
 
     only: TicketStatus | None
@@ -104,12 +104,12 @@ class Place(Struct, frozen=True, gc=False):
 
 
 class TicketPage(Struct, frozen=True):
-    tickets: list[Standing]
+    tickets: list[TicketView]
     next_cursor: str | None
     restaurant: Restaurant
 
 
-async def one_ticket(connection: Connection, ticket_id: UUID) -> Standing | None:
+async def one_ticket(connection: Connection, ticket_id: UUID) -> TicketView | None:
     """One that is over, too; None when there never was such a ticket."""
     if ticket_id.version != ID_VERSION:
         return None
@@ -117,7 +117,7 @@ async def one_ticket(connection: Connection, ticket_id: UUID) -> Standing | None
     row = await rows.fetchone()
     if row is not None:
         *_, position, slug, minutes_per_party = row
-        return Standing(_load(row), slug, minutes_per_party, position)
+        return TicketView(_load(row), slug, minutes_per_party, position)
     folded = await fold_histories(connection, _MAPPER, [ticket_id], on_unreadable=refuse_unreadable)
     found = folded.get(ticket_id)
     # An order that is asked for as a ticket is no ticket.
@@ -127,7 +127,7 @@ async def one_ticket(connection: Connection, ticket_id: UUID) -> Standing | None
     ((slug, minutes_per_party),) = await (
         await connection.execute(READ_ITS_RESTAURANT, wanted)
     ).fetchall()
-    return Standing(found, slug, minutes_per_party)
+    return TicketView(found, slug, minutes_per_party)
 
 
 async def next_tokens(connection: Connection, restaurant_id: UUID, limit: int) -> list[str]:
@@ -160,12 +160,14 @@ async def read_tickets(
     if len(found) <= limit:
         return TicketPage(page, None, restaurant)
     last = page[-1].ticket
-    return TicketPage(page, write_cursor(Place(only, last.status, last.token.place)), restaurant)
+    return TicketPage(
+        page, write_cursor(TicketCursor(only, last.status, last.token.place)), restaurant
+    )
 
 
 async def tickets_of_guest(
     connection: Connection, restaurant: Restaurant, subject_id: UUID, *, limit: int
-) -> list[Standing]:
+) -> list[TicketView]:
     """All that this guest ever had here, newest first: in the line or over."""
     wanted = {"restaurant": restaurant.id, "subject": subject_id, "limit": limit}
     async with connection.transaction():
@@ -182,23 +184,23 @@ async def tickets_of_guest(
     return nlargest(limit, found, key=lambda one: one.ticket.token.place)
 
 
-def _beginning(only: TicketStatus | None) -> Place:
+def _beginning(only: TicketStatus | None) -> TicketCursor:
     section = only or IN_THE_LINE[0]
-    return Place(only, section, NUMBER_MAX if section.is_over else 0)
+    return TicketCursor(only, section, NUMBER_MAX if section.is_over else 0)
 
 
-def _parsed(cursor: str, only: TicketStatus | None) -> Place:
-    place = read_cursor(cursor, Place)
+def _parsed(cursor: str, only: TicketStatus | None) -> TicketCursor:
+    place = read_cursor(cursor, TicketCursor)
     if place.only is not only or not 0 <= place.place <= NUMBER_MAX:
         raise BadCursorError
     return place
 
 
 async def _read_line(
-    connection: Connection, restaurant: Restaurant, begin: Place, limit: int
-) -> list[Standing]:
+    connection: Connection, restaurant: Restaurant, begin: TicketCursor, limit: int
+) -> list[TicketView]:
     sections = IN_THE_LINE if begin.only is None else (begin.only,)
-    found: list[Standing] = []
+    found: list[TicketView] = []
     for section in sections[sections.index(begin.section) :]:
         after = begin.place if section is begin.section else 0
         wanted = {"restaurant": restaurant.id, "status": section.value, "after": after}
@@ -211,7 +213,7 @@ async def _read_line(
 
 async def _standing(
     connection: Connection, restaurant: Restaurant, tickets: Sequence[Ticket]
-) -> list[Standing]:
+) -> list[TicketView]:
     """Those of one section, one behind the other: only the first has to be looked for."""
     if not tickets or not tickets[0].is_waiting:
         return [_stands(restaurant, ticket) for ticket in tickets]
@@ -220,13 +222,13 @@ async def _standing(
     return [_stands(restaurant, ticket, ahead + n) for n, ticket in enumerate(tickets, start=1)]
 
 
-def _stands(restaurant: Restaurant, ticket: Ticket, position: int | None = None) -> Standing:
-    return Standing(ticket, restaurant.slug, restaurant.profile.minutes_per_party, position)
+def _stands(restaurant: Restaurant, ticket: Ticket, position: int | None = None) -> TicketView:
+    return TicketView(ticket, restaurant.slug, restaurant.profile.minutes_per_party, position)
 
 
 async def _read_over(
-    connection: Connection, restaurant: Restaurant, begin: Place, limit: int, position: int
-) -> list[Standing]:
+    connection: Connection, restaurant: Restaurant, begin: TicketCursor, limit: int, position: int
+) -> list[TicketView]:
     """Of read model and tail together, the newest behind a place."""
     tail = await fold_tail(connection, position)
     wanted = {

@@ -58,16 +58,16 @@ Connection = AsyncConnection[TupleRow]
 S = TypeVar("S", Order, Job)
 
 
-class Moment(Struct, frozen=True):
+class PastMoment(Struct, frozen=True):
     """A position of the log, and when it was recorded; None before the first event."""
 
     position: int
     at: datetime | None
 
 
-async def moment_of(connection: Connection, position: int) -> Moment:
+async def moment_of(connection: Connection, position: int) -> PastMoment:
     row = await (await connection.execute(READ_INSTANT, {"position": position})).fetchone()
-    return Moment(position, None if row is None else row[1])
+    return PastMoment(position, None if row is None else row[1])
 
 
 async def orders_as_of(
@@ -183,7 +183,7 @@ def _entry(job: Job) -> int:
     return 1 if job.operation_id else job.entered
 
 
-def _standing(name: str, settings: Queue | None, jobs: list[Job], then: Moment) -> QueueStats:
+def _standing(name: str, settings: Queue | None, jobs: list[Job], then: PastMoment) -> QueueStats:
     ready = [job for job in jobs if job.status is JobStatus.PENDING and not _is_later(job, then)]
     counts = Counter(job.status for job in jobs)
     return QueueStats(
@@ -202,7 +202,7 @@ def _standing(name: str, settings: Queue | None, jobs: list[Job], then: Moment) 
     )
 
 
-def _is_later(job: Job, then: Moment) -> bool:
+def _is_later(job: Job, then: PastMoment) -> bool:
     return job.run_at is not None and then.at is not None and job.run_at > then.at
 
 

@@ -137,7 +137,7 @@ class Past:
             )
 
 
-class Change(Struct, frozen=True):
+class StateChange(Struct, frozen=True):
     """What became of one aggregate between two moments; None before it was and after it ended."""
 
     id: UUID

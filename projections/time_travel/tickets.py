@@ -8,13 +8,13 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.tickets.restaurant import Restaurant
 from daybook.domain.tickets.ticket import Ticket
-from daybook.projections.tickets.ticket_list import Standing
+from daybook.projections.tickets.ticket_list import TicketView
 from daybook.projections.time_travel.state_as_of import Past
 
 
 async def tickets_as_of(
     connection: AsyncConnection[TupleRow], position: int, *, line: UUID | None = None
-) -> list[Standing]:
+) -> list[TicketView]:
     """Who was called and who waited then: of one restaurant, or of all, by slug."""
     past = await Past.at(connection, position)
     restaurants: dict[UUID, Restaurant] = {one.id: one for one in past.of(Restaurant)}
@@ -26,15 +26,15 @@ async def tickets_as_of(
     return [standing for one in by_slug for standing in _in_order(restaurants[one], lines[one])]
 
 
-def _in_order(restaurant: Restaurant, tickets: list[Ticket]) -> list[Standing]:
+def _in_order(restaurant: Restaurant, tickets: list[Ticket]) -> list[TicketView]:
     tickets.sort(key=lambda ticket: (ticket.is_waiting, ticket.token.place))
-    standings: list[Standing] = []
+    standings: list[TicketView] = []
     position = 0
     for ticket in tickets:
         position += ticket.is_waiting
         place = position if ticket.is_waiting else None
         minutes = restaurant.profile.minutes_per_party
-        standings.append(Standing(ticket, restaurant.slug, minutes, place))
+        standings.append(TicketView(ticket, restaurant.slug, minutes, place))
     return standings
 
 

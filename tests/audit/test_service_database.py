@@ -15,11 +15,11 @@ from daybook.audit.entries import UnreadableError
 from daybook.audit.invariant import Case, Verdict
 from daybook.audit.replayed_state import ReplayedState
 from daybook.audit.runner import check
-from daybook.audit.service_database import Derivation, Kept, Service
+from daybook.audit.service_database import Derivation, ServiceDatabase, StoredTable
 from daybook.cli.audit import derive_anew
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.reading.follower import Follower
-from daybook.projections.jobs.heartbeats import Heartbeat, extend_leases
+from daybook.projections.jobs.heartbeats import LeaseExtension, extend_leases
 from daybook.projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 from daybook.projections.time_travel.checkpoints import take_checkpoints
 from tests.support.committer import MAPPER, Kitchen, open_kitchen
@@ -68,7 +68,7 @@ CHANGES = {
 
 
 @contextmanager
-def opened(conninfo: str, **changes: Any) -> Iterator[Service]:
+def opened(conninfo: str, **changes: Any) -> Iterator[ServiceDatabase]:
     reader = reader_conninfo(conninfo)
     usual = {
         "tables": LIVE_TABLES,
@@ -76,11 +76,11 @@ def opened(conninfo: str, **changes: Any) -> Iterator[Service]:
         "read_models": READ_MODELS,
         "derive": partial(derive_anew, reader),
     }
-    with closing(Service(reader, Kept(**{**usual, **changes}))) as service:
+    with closing(ServiceDatabase(reader, StoredTable(**{**usual, **changes}))) as service:
         yield service
 
 
-def judged(service: Service, **evidence: Any) -> dict[str, Verdict]:
+def judged(service: ServiceDatabase, **evidence: Any) -> dict[str, Verdict]:
     findings = check(service, Case(world=ReplayedState(), service=service, **evidence), only=IDS)
     return {one.id: one.verdict for one in findings}
 
@@ -224,7 +224,7 @@ def test_a_heartbeat_moves_a_lease_and_contradicts_nothing(database: str) -> Non
             (held,) = await Workshop(kitchen).claim()
         assert held.lease is not None
         async with await connect(reader_conninfo(database)) as connection:
-            beat = Heartbeat(held.id, held.lease.id, lease_seconds=5000)
+            beat = LeaseExtension(held.id, held.lease.id, lease_seconds=5000)
             assert await extend_leases(connection, [beat])
 
     anyio.run(happen)

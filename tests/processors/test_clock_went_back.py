@@ -15,7 +15,7 @@ from daybook.domain.jobs.work import Outcome
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors.clock_jumps import ClockJumps
 from daybook.processors.database_clock import DatabaseClock
-from daybook.processors.job_lease_expiry import Leases
+from daybook.processors.job_lease_expiry import JobLeaseExpiry
 from daybook.processors.order_dispatch import Dispatch
 from daybook.processors.processor import STANDARD_KITCHEN, Runtime, Session
 from daybook.projections.messages.operations import find_due
@@ -64,7 +64,7 @@ async def test_a_lease_of_the_future_ends_when_its_length_is_over(database: str)
         f"UPDATE jobs SET started_at = started_at + {move}, lease_until = lease_until + {move}",
     )
     failed = "SELECT (data ->> 'lease_seconds')::float8 FROM log WHERE topic = 'job.failed'"
-    async with Service(database, read_models=(), processors=(Leases(),)):
+    async with Service(database, read_models=(), processors=(JobLeaseExpiry(),)):
         await eventually(lambda: rows(database, failed) == [(1.0,)], 5)
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from daybook.api.runtime.service import Service
 from daybook.domain.errors import ClaimLostError
-from daybook.processors.job_lease_expiry import Leases
-from daybook.projections.jobs.heartbeats import Heartbeat, extend_leases
+from daybook.processors.job_lease_expiry import JobLeaseExpiry
+from daybook.projections.jobs.heartbeats import LeaseExtension, extend_leases
 from tests.support.committer import Kitchen, eventually, fold_of_the_log, live_rows, rows
 from tests.support.jobs import Workshop
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 def service(database: str) -> Service:
-    return Service(database, read_models=(), processors=(Leases(),))
+    return Service(database, read_models=(), processors=(JobLeaseExpiry(),))
 
 
 def failures(database: str) -> list[str]:
@@ -43,7 +43,7 @@ async def test_heartbeats_keep_a_lease_for_as_long_as_they_come(database: str) -
         await workshop.job()
         (job,) = await workshop.claim(lease_seconds=0.4)
         assert job.lease is not None
-        beat = Heartbeat(job.id, job.lease.id, 0.4)
+        beat = LeaseExtension(job.id, job.lease.id, 0.4)
         for _ in range(12):
             await asyncio.sleep(0.1)
             assert await running.read(lambda reader: extend_leases(reader, [beat]))

@@ -12,7 +12,7 @@ from daybook.api.runtime.service import Service
 from daybook.domain.messages.commands import _message
 from daybook.processors import leader, operation_executor
 from daybook.processors.operation_executor import Operations
-from daybook.projections.messages.operations import Due
+from daybook.projections.messages.operations import DueOperation
 from tests.api.messages.test_operations import BUSY, CALM, make_busy, opened, push, until_done
 from tests.api.messages.test_push_and_ack import item
 from tests.projections.messages.test_operations import message
@@ -116,9 +116,9 @@ async def test_positions_tell_how_many_were_accepted_in_the_same_moment(database
 
 
 def test_operations_stand_in_one_line_if_they_share_a_lane() -> None:
-    def due(*partitions: str) -> Due:
+    def due(*partitions: str) -> DueOperation:
         items = [message("mail", partition) for partition in partitions]
-        return Due(uuid7(), tuple([_message(one) for one in items]))
+        return DueOperation(uuid7(), tuple([_message(one) for one in items]))
 
     one, two, three, four, five = due("a"), due("b"), due("c"), due("b", "a"), due("a")
     found = operation_executor.lines([one, two, three, four, five])

@@ -6,7 +6,7 @@ from msgspec import Raw, json
 
 from daybook.domain.jobs.job import Job
 from daybook.domain.upstreams.commands import ChangedRecord, ImportDeletions, ImportPage, RecordJob
-from daybook.domain.upstreams.record import UPSTREAM_RECORD, Found, UpstreamRecord, record_uuid
+from daybook.domain.upstreams.record import UPSTREAM_RECORD, FeedRecord, UpstreamRecord, record_uuid
 from daybook.domain.upstreams.upstream import UPSTREAM, Overlap, Poll, Upstream, begin, upstream_id
 from tests.support.schedules import TimetableDesk
 
@@ -16,9 +16,9 @@ JOB = RecordJob(queue="pos", type="sync", priority=5, attempts_max=3, lease_seco
 NO_OVERLAP = Overlap(0, 0)
 
 
-def found(number: int, revision: str = "1", *, deleted: bool = False) -> Found:
+def found(number: int, revision: str = "1", *, deleted: bool = False) -> FeedRecord:
     data = Raw(json.encode({"id": number, "version": revision}))
-    return Found(record_id=str(number), revision=revision, deleted=deleted, data=data)
+    return FeedRecord(record_id=str(number), revision=revision, deleted=deleted, data=data)
 
 
 class IntakeDesk(TimetableDesk):
@@ -44,7 +44,7 @@ class IntakeDesk(TimetableDesk):
 
     def take_in(
         self,
-        *news: Found,
+        *news: FeedRecord,
         cursor: str | None = "1",
         is_last: bool = False,
         job: RecordJob | None = None,

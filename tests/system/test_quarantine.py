@@ -15,11 +15,11 @@ from daybook.api.runtime.service import Service
 from daybook.audit.invariant import Case, Verdict
 from daybook.audit.replayed_state import ReplayedState
 from daybook.audit.runner import check
-from daybook.audit.service_database import Kept
-from daybook.audit.service_database import Service as AuditedService
+from daybook.audit.service_database import ServiceDatabase as AuditedService
+from daybook.audit.service_database import StoredTable
 from daybook.cli.audit import derive_anew
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
-from daybook.eventlog.reading.epochs import Place
+from daybook.eventlog.reading.epochs import LogPosition
 from daybook.projections.doctor.doctor import examine
 from daybook.projections.doctor.finding import Finding, Health
 from daybook.projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
@@ -79,7 +79,7 @@ async def findings(conninfo: str) -> dict[str, Finding]:
 def audit(conninfo: str) -> tuple[dict[str, str], ReplayedState]:
     """The invariants that are violated, with the reason of each."""
     reader = reader_conninfo(conninfo)
-    kept = Kept(
+    kept = StoredTable(
         tables=LIVE_TABLES,
         written_models=WRITTEN_MODELS,
         read_models=READ_MODELS,
@@ -174,7 +174,7 @@ async def test_a_stream_goes_on_past_what_cannot_be_read(own_database: str) -> N
     async with open_house(own_database) as api:
         first = await api.order()
         spoil(own_database, POISONS[0], first["id"])
-        async with api.service.tail.subscription(Place(0)) as subscription:
+        async with api.service.tail.subscription(LogPosition(0)) as subscription:
             second = await api.order()
             seen = b""
             async with asyncio.timeout(5):

@@ -29,7 +29,7 @@ class Started(TaskMessage, frozen=True, tag=True):
     step: str
 
 
-class Progress(TaskMessage, frozen=True, tag=True):
+class TaskProgress(TaskMessage, frozen=True, tag=True):
     position: int
     goal: int
 
@@ -52,12 +52,12 @@ class FindingReported(TaskMessage, frozen=True, tag=True):
     next_step: str
 
 
-class Failed(TaskMessage, frozen=True, tag=True):
+class TaskFailed(TaskMessage, frozen=True, tag=True):
     """It could not be done: why, and what to do about it."""
 
     sentence: str
 
 
-words: Decoder[Started | Progress | TableCompared | FindingReported | Failed] = Decoder(
-    Started | Progress | TableCompared | FindingReported | Failed
+words: Decoder[Started | TaskProgress | TableCompared | FindingReported | TaskFailed] = Decoder(
+    Started | TaskProgress | TableCompared | FindingReported | TaskFailed
 )

@@ -14,11 +14,11 @@ from msgspec.json import encode
 
 from daybook.api.clock import now
 from daybook.api.runtime.background.protocol import (
-    Failed,
     FindingReported,
-    Progress,
     Started,
     TableCompared,
+    TaskFailed,
+    TaskProgress,
     TaskRequest,
     Work,
     words,
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[4]
 LINE_BYTES_MAX = 2**20
 
 
-class State(StrEnum):
+class TaskState(StrEnum):
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
@@ -49,7 +49,7 @@ class BackgroundTask:
         self.key = key
         """Whoever sends the same again, because the answer was lost, asks for this one."""
 
-        self.state = State.RUNNING
+        self.state = TaskState.RUNNING
         self.started_at = now()
         self.finished_at: datetime | None = None
         self.step = "starting"
@@ -62,13 +62,13 @@ class BackgroundTask:
 
     @property
     def is_running(self) -> bool:
-        return self.state is State.RUNNING
+        return self.state is TaskState.RUNNING
 
     async def stop(self) -> None:
         """What it did until then is kept, and the next one goes on from there."""
         await cancel_and_wait([self._running])
         if self.is_running:
-            self.state, self.finished_at = State.STOPPED, now()
+            self.state, self.finished_at = TaskState.STOPPED, now()
 
     async def _run(self) -> None:
         try:
@@ -76,7 +76,7 @@ class BackgroundTask:
         except Exception:
             _log.exception("The process that should %s was not understood.", self.task.work)
             self.trouble = "This is a defect of Daybook; its log says more."
-        self.state = State.DONE if self.trouble is None else State.FAILED
+        self.state = TaskState.DONE if self.trouble is None else TaskState.FAILED
         self.finished_at = now()
 
     async def _work(self) -> None:
@@ -112,17 +112,17 @@ class BackgroundTask:
         match words.decode(line):
             case Started(step=step):
                 self.step, self.position, self.goal = step, 0, 0
-            case Progress(position=position, goal=goal):
+            case TaskProgress(position=position, goal=goal):
                 self.position, self.goal = position, goal
             case TableCompared() as compared:
                 self.compared.append(compared)
             case FindingReported() as found:
                 self.found.append(found)
-            case Failed(sentence=sentence):
+            case TaskFailed(sentence=sentence):
                 self.trouble = sentence
 
 
-class Asked(Struct, frozen=True):
+class RequestedTask(Struct, frozen=True):
     """Who wants it, and why: for the log."""
 
     actor: str = "operator"
@@ -139,7 +139,7 @@ class BackgroundTasks:
         self.examination: BackgroundTask | None = None
 
     def start_rebuild(
-        self, work: Work, names: tuple[str, ...], key: str | None, asked: Asked
+        self, work: Work, names: tuple[str, ...], key: str | None, asked: RequestedTask
     ) -> BackgroundTask:
         running = self.rebuild
         if running is not None and key is not None and running.key == key:

@@ -12,8 +12,8 @@ from uuid_utils.compat import uuid7
 from daybook.audit.entries import Entry
 from daybook.audit.invariant import Case
 from daybook.audit.replayed_state import ReplayedState
-from daybook.audit.runner import Finding, check
-from daybook.audit.service_database import Kept, Service
+from daybook.audit.runner import InvariantResult, check
+from daybook.audit.service_database import ServiceDatabase, StoredTable
 from daybook.eventlog.postgres.connections import reader_conninfo
 
 OPEN = "open"
@@ -138,14 +138,14 @@ def said(entry: Entry) -> dict[str, Any]:
 
 def judge(
     log: Log, *only: str, world: ReplayedState | None = None, **evidence: Any
-) -> dict[str, Finding]:
+) -> dict[str, InvariantResult]:
     case = Case(world=world or ReplayedState(), **evidence)
     return {finding.id: finding for finding in check(log, case, only=only)}
 
 
 def read_log(conninfo: str) -> Log:
-    kept = Kept(tables=(), written_models=(), read_models=(), derive=lambda _wanted: ())
-    service = Service(reader_conninfo(conninfo), kept)
+    kept = StoredTable(tables=(), written_models=(), read_models=(), derive=lambda _wanted: ())
+    service = ServiceDatabase(reader_conninfo(conninfo), kept)
     log = Log(service)
     service.close()
     return log

@@ -13,7 +13,7 @@ from daybook.domain.errors import ConcurrentPollError
 from daybook.domain.event import Decider
 from daybook.domain.jobs.job import Job
 from daybook.domain.upstreams.commands import FailPoll, ImportPage
-from daybook.domain.upstreams.record import UPSTREAM_RECORD, Found, record_uuid
+from daybook.domain.upstreams.record import UPSTREAM_RECORD, FeedRecord, record_uuid
 from daybook.domain.upstreams.upstream import MARKS_MAX, UPSTREAM, Overlap, Poll, Upstream, begin
 from tests.support.upstreams import JOB, NO_OVERLAP, NOON, STREAM, IntakeDesk, found
 
@@ -255,7 +255,9 @@ TOLD = st.builds(found, NUMBERS, st.integers(1, 4).map(str), deleted=st.booleans
 
 
 @given(pages=st.lists(st.lists(TOLD, max_size=6), max_size=6))
-def test_a_record_ends_as_its_newest_revision_however_pages_come(pages: list[list[Found]]) -> None:
+def test_a_record_ends_as_its_newest_revision_however_pages_come(
+    pages: list[list[FeedRecord]],
+) -> None:
     desk = IntakeDesk()
     for page in pages:
         desk.take_in(*page, job=JOB)
@@ -298,7 +300,7 @@ class LateFeed:
             for number, delay in enumerate(delays, start=1)
         }
 
-    def page(self, after: str | None, now: datetime) -> list[Found]:
+    def page(self, after: str | None, now: datetime) -> list[FeedRecord]:
         numbers = [n for n, at in self.visible_at.items() if at <= now and n > int(after or 0)]
         return [found(number) for number in numbers[:3]]
 

@@ -17,7 +17,12 @@ from daybook.eventlog.errors import CursorAheadError
 from daybook.eventlog.notifier import Notifier
 from daybook.eventlog.postgres.connections import follower_conninfo, owner_conninfo
 from daybook.eventlog.reading import follower as follower_module
-from daybook.eventlog.reading.follower import PAUSE_SECONDS, READ_EVENTS_OF_TOPICS, Cursor, Follower
+from daybook.eventlog.reading.follower import (
+    PAUSE_SECONDS,
+    READ_EVENTS_OF_TOPICS,
+    Follower,
+    FollowerCursor,
+)
 from tests.support.committer import MAPPER, eventually, open_kitchen, rows
 from tests.support.databases.tcp_proxy import proxy_to
 
@@ -309,10 +314,10 @@ async def test_a_new_epoch_begins_where_the_furthest_follower_was(seen_database:
 
 
 def test_the_proof_tells_skipped_repeated_and_swapped_positions_apart() -> None:
-    right = Cursor().past([1, 2, 3, 5], upto=5)
+    right = FollowerCursor().past([1, 2, 3, 5], upto=5)
     for wrong in ([1, 2, 3], [1, 2, 2, 3, 5], [1, 3, 2, 5], [1, 2, 4, 5]):
-        assert Cursor().past(wrong, upto=5) != right
-    assert Cursor().past([1, 2], upto=2).past([3, 5], upto=5) == right
+        assert FollowerCursor().past(wrong, upto=5) != right
+    assert FollowerCursor().past([1, 2], upto=2).past([3, 5], upto=5) == right
 
 
 # As somebody does who has not committed yet.

@@ -20,7 +20,7 @@ from daybook.eventlog.codec import RecordedEvent
 from daybook.eventlog.errors import UnavailableError
 from daybook.eventlog.notifier import Notifier
 from daybook.eventlog.postgres.connections import reader_conninfo, writer_conninfo
-from daybook.eventlog.reading.epochs import Place
+from daybook.eventlog.reading.epochs import LogPosition
 from daybook.eventlog.reading.subscription import Subscription, SubscriptionEndedError
 from daybook.eventlog.reading.tail import Tail, TooManySubscriptionsError
 from daybook.eventlog.writing.committer import Committer
@@ -112,7 +112,7 @@ async def test_a_subscriber_that_comes_back_gets_what_it_missed_and_then_goes_on
 ) -> None:
     async with open_tail(database) as (tail, kitchen):
         await write(kitchen, 1200)
-        async with tail.subscription(Place(5)) as subscription:
+        async with tail.subscription(LogPosition(5)) as subscription:
             assert await take(subscription, 1200) == [*range(6, 1201)]
             await write(kitchen, 10)
             assert await take(subscription, 1210) == [*range(1201, 1211)]
@@ -125,7 +125,7 @@ async def test_coming_and_going_under_load_nobody_misses_or_repeats_an_event(
         """Leaves after a few events, over and over."""
         taken: list[int] = []
         while not taken or taken[-1] < 4000:
-            async with tail.subscription(Place(taken[-1] if taken else 0)) as subscription:
+            async with tail.subscription(LogPosition(taken[-1] if taken else 0)) as subscription:
                 for _ in range(1 + name):
                     taken += [event.position for event in await subscription.next(0.2)]
         return taken
@@ -279,18 +279,18 @@ async def test_when_the_tail_ends_so_do_its_subscriptions_at_once(database: str)
 @pytest.mark.parametrize(
     ("place", "start"),
     [
-        (Place(7, "current"), 7),  # nothing has happened
-        (Place(7, "a.1"), 5),  # a later epoch differs behind 5
-        (Place(3, "a.1"), 3),
-        (Place(8, "a.2"), 6),
-        (Place(2, "f.9"), 0),  # of another log
-        (Place(7), 7),  # from an older version
-        (Place(12), 6),  # the same, ahead of the log: the last epoch is gone through again
-        (Place(12, "current"), 6),
+        (LogPosition(7, "current"), 7),  # nothing has happened
+        (LogPosition(7, "a.1"), 5),  # a later epoch differs behind 5
+        (LogPosition(3, "a.1"), 3),
+        (LogPosition(8, "a.2"), 6),
+        (LogPosition(2, "f.9"), 0),  # of another log
+        (LogPosition(7), 7),  # from an older version
+        (LogPosition(12), 6),  # the same, ahead of the log: the last epoch is gone through again
+        (LogPosition(12, "current"), 6),
     ],
 )
 async def test_a_subscriber_goes_on_from_where_its_log_and_this_one_are_the_same(
-    database: str, place: Place, start: int
+    database: str, place: LogPosition, start: int
 ) -> None:
     async with open_tail(database) as (tail, kitchen), tail.subscription():
         current = tail.epoch
@@ -301,7 +301,7 @@ async def test_a_subscriber_goes_on_from_where_its_log_and_this_one_are_the_same
             f" VALUES (1, 'a.1', 0), (2, 'a.2', 5), (3, '{current}', 6)",
         )
         await write(kitchen, 10)
-        asked = Place(place.position, current if place.epoch == "current" else place.epoch)
+        asked = LogPosition(place.position, current if place.epoch == "current" else place.epoch)
         async with tail.subscription(asked) as subscription:
             assert subscription.position == start
             assert subscription.asked == (None if start == place.position else place.position)
@@ -342,9 +342,9 @@ async def test_a_subscriber_far_behind_reads_nothing_of_another_epoch(database: 
     """The connection it reads with may be to the new primary, while the tail's is to the old."""
     async with open_tail(database) as (tail, kitchen):
         await write(kitchen, 10)
-        async with tail.subscription(Place(0)) as subscription:
+        async with tail.subscription(LogPosition(0)) as subscription:
             tail._epoch = "a.1"
             with pytest.raises(SubscriptionEndedError, match="failed over"):
                 await take(subscription, 10)
         with pytest.raises(UnavailableError, match="failed over"):
-            await tail.subscription(Place(3)).__aenter__()
+            await tail.subscription(LogPosition(3)).__aenter__()

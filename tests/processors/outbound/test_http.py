@@ -22,7 +22,7 @@ from cryptography.x509.oid import NameOID
 from daybook.eventlog.errors import SetupError
 from daybook.processors.outbound.http import NotPublicError, Outbound
 from daybook.processors.outbound.ssrf_guard import NOTHING_PRIVATE, Private, is_public, read_private
-from daybook.processors.qstash.client import Completion, PublishError, QStash
+from daybook.processors.qstash.client import CompletionMessage, PublishError, QStash
 from daybook.processors.upstreams.client import FeedClient, FeedError
 from daybook.processors.upstreams.feeds import Feed
 from daybook.processors.webhooks.webhook import SEND_SECONDS_MAX, DeliveryError, Webhook
@@ -37,7 +37,7 @@ HERE = "127.0.0.1"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 # What may be written to somebody who reads nothing: the buffers of both ends.
 BUFFERED_BYTES_MAX = 16 * 1024 * 1024
-COMPLETION = Completion(order_id=UUID(int=1), bot_id=UUID(int=2), claim_id=UUID(int=3))
+COMPLETION = CompletionMessage(order_id=UUID(int=1), bot_id=UUID(int=2), claim_id=UUID(int=3))
 
 INSIDE = [
     "127.0.0.1",

@@ -11,13 +11,13 @@ from uuid import UUID
 
 import pytest
 
-from daybook.processors.qstash.client import Completion, PublishError, QStash
+from daybook.processors.qstash.client import CompletionMessage, PublishError, QStash
 from tests.support.running.nearby import NEARBY, listening
 
 pytestmark = pytest.mark.anyio
 
 CALLBACK_URL = "https://daybook.example/api/orders/complete"
-COMPLETION = Completion(order_id=UUID(int=1), bot_id=UUID(int=2), claim_id=UUID(int=3))
+COMPLETION = CompletionMessage(order_id=UUID(int=1), bot_id=UUID(int=2), claim_id=UUID(int=3))
 TAKEN = b'{"messageId":"msg_1","deduplicated":false}'
 
 

@@ -23,7 +23,7 @@ from daybook.processors.upstreams.pages import (
     RECORD_BYTES_MAX,
     REVISION_CHARACTERS_MAX,
     BadPageError,
-    Page,
+    FeedPage,
     _data,
     read_page,
 )
@@ -31,7 +31,7 @@ from daybook.processors.upstreams.pages import (
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def page(body: Any, asked: str | None = None, **mapping: Any) -> Page:
+def page(body: Any, asked: str | None = None, **mapping: Any) -> FeedPage:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     return read_page(content, Mapping(**mapping), asked=asked)
 

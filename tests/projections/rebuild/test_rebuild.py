@@ -11,7 +11,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.reading.follower import Follower
-from daybook.projections.jobs.heartbeats import Heartbeat, extend_leases
+from daybook.projections.jobs.heartbeats import LeaseExtension, extend_leases
 from daybook.projections.rebuild import rebuild as rebuild_module
 from daybook.projections.rebuild import replay
 from daybook.projections.rebuild.errors import RebuildError
@@ -179,7 +179,7 @@ async def test_a_heartbeat_is_no_difference_and_its_lease_outlives_a_rebuild(
         assert beating.lease is not None
         assert still.lease is not None
         async with await connect(owner_conninfo(own_database)) as connection:
-            beat = Heartbeat(beating.id, beating.lease.id, lease_seconds=1000)
+            beat = LeaseExtension(beating.id, beating.lease.id, lease_seconds=1000)
             ((extended),) = await extend_leases(connection, [beat])
         await make_anew(own_database)
         leases = dict(rows(own_database, "SELECT id, lease_until FROM jobs"))
