@@ -73,7 +73,7 @@ class Backoff(Struct, frozen=True, gc=False):
 class Lease(Struct, frozen=True, gc=False):
     """A worker's hold on a job. Its id is the fence: what names an older one is stale."""
 
-    id: UUID
+    claim_id: UUID
     worker: str
     started_at: datetime
     until: datetime
@@ -299,7 +299,7 @@ def cancel(job: Job, *, because: str | None = None, now: datetime) -> Job.Cancel
 def require_claim(job: Job, claim_id: UUID) -> Lease:
     lease = job.lease
     # UUIDs themselves are compared by a function written in Python.
-    if lease is None or lease.id.int != claim_id.int:
+    if lease is None or lease.claim_id.int != claim_id.int:
         raise ClaimLostError("job", job.id, claim_id)
     return lease
 

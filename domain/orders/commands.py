@@ -396,7 +396,7 @@ def _bot(work: UnitOfWork, bot_id: UUID) -> Bot:
 
 def _held(order: Order, claim_id: UUID | None, bot_id: UUID | None) -> OrderClaim:
     """The claim that holds the order, if it is the one that the caller means."""
-    claim = orders.held_by(order, claim_id or _current_claim(order))
+    claim = orders.require_claim(order, claim_id or _current_claim(order))
     if bot_id is not None and claim.bot_id != bot_id:
         raise ClaimLostError("order", order.id, claim.id)
     return claim

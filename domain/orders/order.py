@@ -170,7 +170,7 @@ def claim(
 
 def complete(order: Order, *, claim_id: UUID, via: CompletedVia, now: datetime) -> Order.Completed:
     """Only the claim that holds the order completes it: a late callback changes nothing."""
-    held_by(order, claim_id)
+    require_claim(order, claim_id)
     return Order.Completed(at=now, claim_id=claim_id, via=via)
 
 
@@ -178,7 +178,7 @@ def fail(
     order: Order, *, claim_id: UUID, error: str, retryable: bool, now: datetime
 ) -> list[Event]:
     """Back to its place, or among the dead when it may not or can no longer be tried again."""
-    held_by(order, claim_id)
+    require_claim(order, claim_id)
     failed = Order.Failed(at=now, claim_id=claim_id, error=error, retryable=retryable)
     if retryable and order.attempts < order.attempts_max:
         return [failed]
@@ -194,7 +194,7 @@ def release(
     because: str | None = None,
     now: datetime,
 ) -> list[Event]:
-    held_by(order, claim_id)
+    require_claim(order, claim_id)
     released = Order.Released(at=now, claim_id=claim_id, reason=reason, because=because)
     if reason.counts and order.attempts >= order.attempts_max:
         return [released, Order.MovedToDLQ(at=now, reason="attempts exhausted")]
@@ -219,7 +219,7 @@ def restore(order: Order, *, because: str | None = None, now: datetime) -> Order
     return Order.Restored(at=now, because=because)
 
 
-def held_by(order: Order, claim_id: UUID) -> OrderClaim:
+def require_claim(order: Order, claim_id: UUID) -> OrderClaim:
     if order.claim is None or order.claim.id != claim_id:
         raise ClaimLostError("order", order.id, claim_id)
     return order.claim
