@@ -40,7 +40,7 @@ from daybook.api.jobs.queries import PageCursor
 from daybook.api.keys.access import ADMIN
 from daybook.domain.command import Command
 from daybook.domain.event import add_seconds
-from daybook.domain.jobs.job import Job
+from daybook.domain.jobs.job import Job, JobStatus
 from daybook.domain.jobs.manage import RetryJobs
 from daybook.domain.jobs.work import JobOutcome
 from daybook.domain.values import ERROR_CHARACTERS_MAX, Instant, Name, check_instant
@@ -130,10 +130,15 @@ class RedriveChunk(Struct, frozen=True, kw_only=True):
     @property
     def command(self) -> RetryJobs:
         rate, start = self.rate_per_second, self._start
-        if rate is None or start is None:
-            return RetryJobs(job_ids=self.stretch.ids, because=self.because)
-        times = [add_seconds(start, n / rate) for n in range(len(self.stretch.ids))]
-        return RetryJobs(job_ids=self.stretch.ids, run_at=times, because=self.because)
+        times: list[Instant] = []
+        if rate is not None and start is not None:
+            times = [add_seconds(start, n / rate) for n in range(len(self.stretch.ids))]
+        return RetryJobs(
+            job_ids=self.stretch.ids,
+            expected_status=JobStatus.DEAD,
+            run_at=times,
+            because=self.because,
+        )
 
     @property
     def _start(self) -> Instant | None:

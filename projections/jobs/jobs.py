@@ -236,7 +236,7 @@ class LiveJobs(LiveTable[Job]):
 
     def claim_id(self, state: Job) -> UUID:
         assert state.lease is not None, "only what a worker has in hand is remembered"
-        return state.lease.id
+        return state.lease.claim_id
 
     def side_row(self, state: Job) -> tuple[str, str]:
         return state.queue, state.type
@@ -339,7 +339,7 @@ def _is_one(among: JobSelector) -> bool:
 
 def _lease_columns(leases: Sequence[Lease | None]) -> dict[str, Any]:
     return {
-        "claims": uuids([None if lease is None else lease.id for lease in leases]),
+        "claims": uuids([None if lease is None else lease.claim_id for lease in leases]),
         "workers": texts([None if lease is None else lease.worker for lease in leases]),
         "started": timestamps([None if lease is None else lease.started_at for lease in leases]),
         "until": timestamps([None if lease is None else lease.until for lease in leases]),
