@@ -28,9 +28,9 @@ from daybook.eventlog.codec import EventMapper, RecordedEvent
 from daybook.eventlog.transfer.ndjson import (
     PAGE_BYTES,
     POSITION_MAX,
+    EventFilter,
     Line,
-    Walk,
-    Wanted,
+    LogPager,
     read_head,
     read_line,
     read_page,
@@ -138,7 +138,7 @@ async def list_events(asked: EventListing, request: Request) -> EventPageAnswer:
     """The log in the order of its positions, as far as it is settled."""
     wanted, limit = _wanted(asked), asked.limit or PAGE_USUAL
 
-    async def ask(reader: Any) -> tuple[Span, Walk, list[bytes]]:
+    async def ask(reader: Any) -> tuple[Span, LogPager, list[bytes]]:
         span = await find_span(reader, wanted, asked.after)
         walk = _walk(wanted, span, SCANNED_MAX)
         lines, size = list[bytes](), 0
@@ -156,11 +156,11 @@ async def list_events(asked: EventListing, request: Request) -> EventPageAnswer:
     }
 
 
-def _walk(wanted: Wanted, span: Span, positions_max: int) -> Walk:
+def _walk(wanted: EventFilter, span: Span, positions_max: int) -> LogPager:
     """No further than so many positions, unless an index leads straight to what is wanted."""
     is_cross_site_browser = wanted.aggregate is not None
     upto = span.upto if is_cross_site_browser else min(span.upto, span.after + positions_max)
-    return Walk(wanted, after=span.after, upto=upto)
+    return LogPager(wanted, after=span.after, upto=upto)
 
 
 async def _shaped(lines: list[bytes]) -> list[LogEventJSON]:
@@ -184,7 +184,7 @@ def _event_json(line: Line) -> LogEventJSON:
         originator_id=line.aggregate,
         originator_version=line.version,
         topic=line.topic,
-        event=_MAPPER.readable(line.topic, bytes(line.data), line.recorded_at),
+        event=_MAPPER.decode_for_history(line.topic, bytes(line.data), line.recorded_at),
         recorded_at=line.recorded_at,
         actor=line.actor,
         command_id=line.command_id,
@@ -233,7 +233,7 @@ def _wants_lines(accept: str) -> bool:
     return ours[:1] == [NDJSON]
 
 
-def _wanted(asked: EventListing) -> Wanted:
+def _wanted(asked: EventListing) -> EventFilter:
     try:
         return wanted_of(
             topic=asked.topic,

@@ -123,10 +123,10 @@ class EventStream(Response):
         start = {"type": "http.response.start", "status": HTTPStatus.OK}
         await send({**start, "headers": self.raw_headers})
         # With an id before the first event, a client that leaves until then misses nothing.
-        place = self._tail.place(subscription.position)
+        place = self._tail.log_position(subscription.position)
         await _send(send, b"retry: %d\nid: %b\n\n" % (COME_BACK_MS, str(place).encode()))
-        if subscription.asked is not None:
-            rewound: RewoundJSON = {"position": place.position, "asked": subscription.asked}
+        if subscription.requested is not None:
+            rewound: RewoundJSON = {"position": place.position, "asked": subscription.requested}
             await _send(send, sse_block(place, "rewound", rewound))
         try:
             while True:
@@ -142,7 +142,7 @@ class EventStream(Response):
         if self._pulse_seconds is None:
             return b":\n\n"
         position = max(self._tail.position, subscription.position)
-        return sse_block(self._tail.place(position), "pulse", {"position": position})
+        return sse_block(self._tail.log_position(position), "pulse", {"position": position})
 
 
 async def _send(send: Send, body: bytes, *, is_last: bool = False) -> None:

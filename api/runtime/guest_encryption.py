@@ -29,7 +29,7 @@ from daybook.eventlog.side_tables.guest_keys import (
     GuestKey,
     find_guest_keys,
     find_guest_subject,
-    keep_guest_key,
+    store_guest_key,
 )
 
 NAME_CHARACTERS_MAX = 80
@@ -117,7 +117,7 @@ class GuestVault:
         subject_id = uuid7()
         new = GuestKey(subject_id, _seal(self._key.wrapping, secret, WRAPPED, subject_id))
         pseudonym = self.pseudonym(restaurant_id, guest.mobile_number)
-        keep = partial(keep_guest_key, new=new, restaurant_id=restaurant_id, pseudonym=pseudonym)
+        keep = partial(store_guest_key, new=new, restaurant_id=restaurant_id, pseudonym=pseudonym)
         kept = await self._note(keep)
         if kept.subject_id != subject_id:
             secret = self._unwrapped(kept.subject_id, kept.wrapped)

@@ -39,10 +39,10 @@ from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import StorageFullError, UnavailableError
 from daybook.eventlog.notifier import Notifier
 from daybook.eventlog.postgres.connections import (
+    check_connection,
     configure,
-    noting_conninfo,
     reader_conninfo,
-    still_there,
+    relaxed_writer_conninfo,
 )
 from daybook.eventlog.reading.follower import FIND_AHEAD, Follower, Projection
 from daybook.eventlog.reading.horizon import READ_NEWEST_POSITION
@@ -137,7 +137,7 @@ class Service:
         # Reads have a limit of their own; one more is for looking at what was accepted.
         self.readers = _pool("readers", reader_conninfo(conninfo), size_max=READERS_MAX + 1)
         self._reading = asyncio.Semaphore(READERS_MAX)
-        self._noters = _pool("noters", noting_conninfo(conninfo), size_max=NOTERS_MAX)
+        self._noters = _pool("noters", relaxed_writer_conninfo(conninfo), size_max=NOTERS_MAX)
         self._noting = asyncio.Semaphore(NOTERS_MAX)
         self.guests = GuestVault(guest_key, self.write_unlogged)
         self.tail = open_change_feed(
@@ -194,7 +194,7 @@ class Service:
             return await self._read(query)
         except psycopg.DataError as error:
             # A row that no version can load is in the way: the list goes on without it.
-            if not is_unloadable(error) or not await self.committer.unreadable_rows.take():
+            if not is_unloadable(error) or not await self.committer.unreadable_rows.quarantine():
                 raise
             return await self._read(query)
 
@@ -256,7 +256,7 @@ class Service:
         """Says why the last write failed, until a probe can write again. The probe is needed: a
         balancer sends no requests to a service that is not ready, so none of them could show that
         writes work again."""
-        trouble = self.committer.write_trouble
+        trouble = self.committer.write_error
         if trouble is None:
             return None
         try:
@@ -264,7 +264,7 @@ class Service:
         except UnavailableError:
             is_full = isinstance(trouble, StorageFullError)
             return DISK_FULL if is_full else "The database is not accepting writes."
-        self.committer.write_trouble = None
+        self.committer.write_error = None
         return None
 
     async def _follow(self, name: str, follower: Follower) -> None:
@@ -326,6 +326,6 @@ def _pool(name: str, conninfo: str, *, size_max: int) -> Readers:
         timeout=READER_WAIT_SECONDS,
         reconnect_timeout=RECONNECT_SECONDS,
         configure=configure,
-        check=still_there,
+        check=check_connection,
         open=False,
     )

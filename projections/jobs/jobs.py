@@ -166,7 +166,7 @@ class LiveJobs(LiveTable[Job]):
     decider = JOB
     name = "jobs"
     select = SELECT_JOBS
-    hold = HOLD_JOBS
+    lock = HOLD_JOBS
     more_ready_exists = MORE_READY_EXISTS
     insert = INSERT_JOBS
     update = UPDATE_JOBS
@@ -203,7 +203,7 @@ class LiveJobs(LiveTable[Job]):
             return [(CLAIM_ONE_QUEUE_AND_TYPE if _is_one(among) else CLAIM_READY, wanted)]
         return [(CLAIM_LANE_HEAD, wanted)]
 
-    def picks_held(self, among: JobSelector, limit: int, ready: Sequence[Job]) -> Statements:
+    def picks_after_locks(self, among: JobSelector, limit: int, ready: Sequence[Job]) -> Statements:
         wanted = {
             **self.selection(among),
             "limit": limit,
