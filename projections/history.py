@@ -13,18 +13,20 @@ from daybook.domain.quarantine import Fault
 from daybook.eventlog.codec import EventMapper, RecordedEvent
 from daybook.eventlog.event_faults import fault_of, kind_of
 
-READ_HISTORY = """
+_SELECT_HISTORY = """
 SELECT notification_id, originator_id, originator_version, topic, state,
        recorded_at, actor, command_id, correlation_id, causation_id
 FROM stored_events
 WHERE originator_id = %(id)s
-ORDER BY originator_version
 """
 
-READ_HISTORY_PAGE = READ_HISTORY.replace(
-    "ORDER BY originator_version",
-    "  AND originator_version > %(after)s\nORDER BY originator_version\nLIMIT %(limit)s",
-)
+READ_HISTORY = f"""{_SELECT_HISTORY}ORDER BY originator_version
+"""
+
+READ_HISTORY_PAGE = f"""{_SELECT_HISTORY}  AND originator_version > %(after)s
+ORDER BY originator_version
+LIMIT %(limit)s
+"""
 
 READ_FIRST_TOPIC = """
 SELECT topic

@@ -46,16 +46,23 @@ ON CONFLICT (name) DO NOTHING
 """
 # The row lock is what keeps a second instance from applying the same events at the same time.
 LOCK_CURSOR = "SELECT position, count, digest FROM followers WHERE name = %(name)s FOR UPDATE"
-READ_EVENTS = """
+_SELECT_EVENTS = """
 SELECT notification_id, originator_id, originator_version, topic, state
 FROM stored_events
 WHERE notification_id > %(after)s AND notification_id <= %(horizon)s
-ORDER BY notification_id
-LIMIT %(limit)s
 """
-READ_EVENTS_OF_TOPICS = READ_EVENTS.replace("ORDER BY", "  AND topic = ANY(%(topics)s)\nORDER BY")
-# Three quarters of what would be sent is what the events say.
-WITHOUT_PAYLOAD = "topic, ''::bytea"
+# The payload is three quarters of the bytes that a batch of events sends.
+_SELECT_WITHOUT_PAYLOAD = """
+SELECT notification_id, originator_id, originator_version, topic, ''::bytea
+FROM stored_events
+WHERE notification_id > %(after)s AND notification_id <= %(horizon)s
+"""
+_BY_POSITION = "ORDER BY notification_id\nLIMIT %(limit)s\n"
+_OF_TOPICS = f"  AND topic = ANY(%(topics)s)\n{_BY_POSITION}"
+READ_EVENTS = _SELECT_EVENTS + _BY_POSITION
+READ_EVENTS_OF_TOPICS = _SELECT_EVENTS + _OF_TOPICS
+READ_WITHOUT_PAYLOAD = _SELECT_WITHOUT_PAYLOAD + _BY_POSITION
+READ_WITHOUT_PAYLOAD_OF_TOPICS = _SELECT_WITHOUT_PAYLOAD + _OF_TOPICS
 MOVE_CURSOR = """
 UPDATE followers
 SET position = %(position)s, count = %(count)s, digest = %(digest)s, epoch = %(epoch)s,
@@ -135,10 +142,10 @@ class Follower:
         kinds = projection.kinds
         self._topics = None if kinds is None else mapper.topics_of(kinds)
         self._hears = None if self._topics is None else mapper.aggregates_of(self._topics)
-        query = READ_EVENTS if kinds is None else READ_EVENTS_OF_TOPICS
-        if not projection.needs_payload:
-            query = query.replace("topic, state", WITHOUT_PAYLOAD)
-        self._query = query
+        if projection.needs_payload:
+            self._query = READ_EVENTS if kinds is None else READ_EVENTS_OF_TOPICS
+        else:
+            self._query = READ_WITHOUT_PAYLOAD if kinds is None else READ_WITHOUT_PAYLOAD_OF_TOPICS
 
     async def run(self, notifier: Notifier) -> None:
         """Follows until it is stopped. A lost database is waited for."""

@@ -54,7 +54,7 @@ def read_head(text: bytes) -> Line:
 
 
 # The session's time zone is UTC. As bytes, so that data which is no text is still told.
-READ_LINES = """
+_SELECT_LINES = """
 SELECT notification_id, convert_to(
     '{"position":' || notification_id
     || ',"aggregate":"' || originator_id
@@ -68,21 +68,22 @@ SELECT notification_id, convert_to(
     || ',"data":', 'UTF8') || state || '}'::bytea
 FROM stored_events
 WHERE notification_id > %(after)s AND notification_id <= %(upto)s
-ORDER BY notification_id
-LIMIT %(limit)s
 """
-WHERE_WANTED = """
+_WHERE_WANTED = """
   AND (%(topics)s::text[] IS NULL OR topic = ANY(%(topics)s))
   AND (%(actor)s::text IS NULL OR actor = %(actor)s)
   AND (%(correlation)s::uuid IS NULL OR correlation_id = %(correlation)s)
   AND (%(since)s::timestamptz IS NULL OR recorded_at >= %(since)s)
   AND (%(until)s::timestamptz IS NULL OR recorded_at <= %(until)s)
-ORDER BY"""
-READ_WANTED_LINES = READ_LINES.replace("ORDER BY", WHERE_WANTED)
+"""
+_BY_POSITION = "ORDER BY notification_id\nLIMIT %(limit)s\n"
+READ_LINES = _SELECT_LINES + _BY_POSITION
+READ_WANTED_LINES = _SELECT_LINES + _WHERE_WANTED + _BY_POSITION
 # Positions rise with the versions of an aggregate, for which there is an index.
-READ_LINES_OF_AGGREGATE = READ_WANTED_LINES.replace(
-    "ORDER BY notification_id", "  AND originator_id = %(aggregate)s\nORDER BY originator_version"
-)
+READ_LINES_OF_AGGREGATE = f"""{_SELECT_LINES}{_WHERE_WANTED}  AND originator_id = %(aggregate)s
+ORDER BY originator_version
+LIMIT %(limit)s
+"""
 
 Query = tuple[str, Mapping[str, Any]]
 
