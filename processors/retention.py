@@ -30,7 +30,7 @@ class Retention(Processor):
     async def work(self, runtime: Runtime, session: Session) -> float:
         if not session.is_leader:
             return POLL_SECONDS
-        days = runtime.kitchen.idempotency_keep_days
+        days = runtime.retention_rules.idempotency_keep_days
         keys = await delete_expired_keys(session.connection, days=days, limit=BATCH_MAX)
         admissions = await delete_expired(session.connection, limit=BATCH_MAX)
         return 0 if BATCH_MAX in (keys, admissions) else POLL_SECONDS

@@ -50,7 +50,14 @@ from daybook.eventlog.reading.tail import Readers
 from daybook.eventlog.writing.committer import Committer
 from daybook.eventlog.writing.unreadable_rows import is_unloadable
 from daybook.processors.leader import LeaderRunner
-from daybook.processors.processor import STANDARD_KITCHEN, OrderRules, Processor, Runtime
+from daybook.processors.processor import (
+    STANDARD_ORDER_RULES,
+    STANDARD_RETENTION_RULES,
+    OrderRules,
+    Processor,
+    RetentionRules,
+    Runtime,
+)
 from daybook.processors.qstash.client import QStash
 from daybook.processors.qstash.publisher import GRACE_SECONDS
 from daybook.processors.registry import all_processors
@@ -114,7 +121,8 @@ class Service:
         self,
         conninfo: str,
         *,
-        kitchen: OrderRules = STANDARD_KITCHEN,
+        order_rules: OrderRules = STANDARD_ORDER_RULES,
+        retention_rules: RetentionRules = STANDARD_RETENTION_RULES,
         qstash: QStash | None = None,
         upstreams: Upstreams | None = None,
         guest_key: ServiceKey | None = None,
@@ -128,7 +136,6 @@ class Service:
         """`qstash`, if there is one, becomes the service's own; no `processors` means all. Without
         a `guest_key` no guest can be taken in."""
         mapper = EventMapper(DECIDERS)
-        self.kitchen = kitchen
         self.notifier = Notifier(conninfo)
         self.committer = Committer(
             conninfo, tables=LIVE_TABLES, mapper=mapper, on_commit=self.notifier.notify
@@ -152,7 +159,8 @@ class Service:
             conninfo=conninfo,
             committer=self.committer,
             notifier=self.notifier,
-            kitchen=kitchen,
+            order_rules=order_rules,
+            retention_rules=retention_rules,
         )
         deliveries = Deliveries(webhook, self.guests.decrypt_each) if webhook else None
         chosen = processors

@@ -9,7 +9,7 @@ import pytest
 from daybook.api.runtime.service import Service
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.eventlog.writing.idempotency import DELETE_EXPIRED_KEYS, delete_expired_keys
-from daybook.processors.processor import BATCH_MAX, OrderRules
+from daybook.processors.processor import BATCH_MAX, RetentionRules
 from daybook.processors.retention import Retention
 from tests.support.asgi_client import api_of
 from tests.support.committer import eventually, rows
@@ -39,8 +39,8 @@ async def test_a_key_is_kept_for_as_many_days_as_are_set_and_no_longer(
         await api_of(service).post("/api/bots", idempotency_key="k1")
     rows(database, GROW_OLDER, {"age": age})
     rows(database, FILL_KEYS, {"age": "8 days", "count": 1})
-    kitchen = OrderRules(idempotency_keep_days=7)
-    async with Service(database, kitchen=kitchen, read_models=()) as service:
+    rules = RetentionRules(idempotency_keep_days=7)
+    async with Service(database, retention_rules=rules, read_models=()) as service:
         await eventually(lambda: keys_count(database) == is_kept)
         again = await api_of(service).post("/api/bots", idempotency_key="k1")
 
