@@ -23,7 +23,7 @@ from daybook.api.endpoints.command import (
     RequestContext,
     WithReason,
     WriteEndpoint,
-    keyed,
+    idempotency_key,
     origin_of,
     receipt_headers,
 )
@@ -142,7 +142,9 @@ class BulkEndpoint(WriteEndpoint[B]):
         render: Callable[[Sequence[JobOutcome]], StoredResponse],
     ) -> IdempotencyKey | None:
         text = read_idempotency_key(context.scope)
-        return None if text is None else keyed(context, asked, self.operation, text, render)
+        return (
+            None if text is None else idempotency_key(context, asked, self.operation, text, render)
+        )
 
     @staticmethod
     def answers(answer: BulkAnswer) -> BulkAnswer:

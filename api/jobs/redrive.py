@@ -27,14 +27,14 @@ from daybook.api.endpoints.command import (
     RequestContext,
     WithReason,
     WriteEndpoint,
-    keyed,
+    idempotency_key,
     origin_of,
     receipt_headers,
     retry_after,
-    stored,
+    stored_problem,
 )
 from daybook.api.endpoints.query import AWAY
-from daybook.api.http.problems import KNOWN_ERRORS, Problem, problem_of, unavailable
+from daybook.api.http.problems import KNOWN_ERRORS, Problem, problem_of, unavailable_response
 from daybook.api.http.request_reader import KeyText, bad_request, read_idempotency_key
 from daybook.api.jobs.queries import PageCursor
 from daybook.api.keys.access import ADMIN
@@ -274,7 +274,7 @@ class Redriving:
         if self._told["nextCursor"] is not None and not isinstance(error, OutcomeUnknownError):
             return StoredResponse(HTTPStatus.OK, orjson.dumps(self._told)), []
         problem = _problem(error)
-        return stored(problem), retry_after(problem)
+        return stored_problem(problem), retry_after(problem)
 
     @property
     def _wanted(self) -> DeadFilter:
@@ -297,7 +297,7 @@ def _place_of(asked: Redrive) -> RedriveCursor:
 
 
 def _problem(error: Exception) -> Problem:
-    return problem_of(error) if isinstance(error, KNOWN_ERRORS) else unavailable(AWAY)
+    return problem_of(error) if isinstance(error, KNOWN_ERRORS) else unavailable_response(AWAY)
 
 
 class RedriveEndpoint(WriteEndpoint[Redrive]):
@@ -316,11 +316,15 @@ class RedriveEndpoint(WriteEndpoint[Redrive]):
             return await redriving.count(), []
         except TROUBLE as error:
             problem = _problem(error)
-            return stored(problem), retry_after(problem)
+            return stored_problem(problem), retry_after(problem)
 
     def _key(self, context: RequestContext, asked: Redrive) -> IdempotencyKey | None:
         text = read_idempotency_key(context.scope)
-        return None if text is None else keyed(context, asked, self.operation, text, stored)
+        return (
+            None
+            if text is None
+            else idempotency_key(context, asked, self.operation, text, stored_problem)
+        )
 
     @staticmethod
     def answers(answer: RedriveAnswer) -> RedriveAnswer:

@@ -17,10 +17,10 @@ from starlette.routing import Route
 
 from daybook.api.endpoints.query import AWAY, NDJSON, DatabaseQueryEndpoint
 from daybook.api.http.event_json import EventJSON, event_json
-from daybook.api.http.problems import unavailable
+from daybook.api.http.problems import unavailable_response
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import Id, bad_request, unprocessable
-from daybook.api.keys.access import AUDITOR, is_known
+from daybook.api.keys.access import AUDITOR, is_key_valid
 from daybook.api.log.ndjson_stream import LineStream
 from daybook.api.runtime.service import Service
 from daybook.domain.deciders import DECIDERS
@@ -214,7 +214,7 @@ class EventsRead(DatabaseQueryEndpoint):
         try:
             span = await service.read(lambda reader: find_span(reader, wanted, asked.after))
         except (psycopg.OperationalError, OSError):
-            return unavailable(AWAY)
+            return unavailable_response(AWAY)
         bound = request.app.settings.events_stream_max
         walk = _walk(wanted, span, bound)
         return LineStream(
@@ -222,7 +222,7 @@ class EventsRead(DatabaseQueryEndpoint):
             walk,
             limit=asked.limit or bound,
             horizon=span.horizon,
-            goes_on=lambda: is_known(request),
+            goes_on=lambda: is_key_valid(request),
         )
 
 

@@ -21,7 +21,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-from daybook.api.http.phone_numbers import normalised
+from daybook.api.http.phone_numbers import normalise_phone_number
 from daybook.api.http.request_reader import unprocessable
 from daybook.api.runtime.guest_master_key import ServiceKey
 from daybook.eventlog.errors import NoGuestKeyError
@@ -76,7 +76,9 @@ def guest_details(
     name: str, mobile_number: str, *, calling_code: str | None = None
 ) -> GuestDetails:
     """As they are stored: one way to write each. What is no name or number is refused with 422."""
-    return GuestDetails(_name(name), normalised(mobile_number, calling_code=calling_code))
+    return GuestDetails(
+        _name(name), normalise_phone_number(mobile_number, calling_code=calling_code)
+    )
 
 
 def _name(text: str) -> str:

@@ -206,6 +206,13 @@ class Service:
                 raise
             return await self._read(query)
 
+    async def write(self, statement: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
+        """Runs a statement that changes rows outside the log, such as a lease extension.
+
+        It shares the connections and the time limit of reads.
+        """
+        return await self.read(statement)
+
     async def _read(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
         wanted = AT_LEAST.get()
         if wanted is None:
