@@ -96,7 +96,7 @@ def sees(request: Request, state: object) -> bool:
 def is_known(request: Request) -> bool:
     """Whether what was let in still would be: a key may be revoked while an answer is sent."""
     key_cache = request.app.service.key_cache
-    return key_cache is None or bool(key_cache.knows(caller_of(request)))
+    return key_cache is None or bool(key_cache.is_still_valid(caller_of(request)))
 
 
 def declare(route: R, scope: Scope) -> R:

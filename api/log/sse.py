@@ -183,7 +183,11 @@ class Stream(QueryEndpoint):
         last = request.headers.get(LAST_EVENT_ID)
         after = _read_place(last) if last else asked.place
         service, caller = request.app.service, caller_of(request)
-        shut = None if service.key_cache is None else partial(service.key_cache.gone, caller)
+        shut = (
+            None
+            if service.key_cache is None
+            else partial(service.key_cache.wait_until_revoked, caller)
+        )
         return EventStream(service.tail, after, pulse_seconds=asked.pulse, shut=shut)
 
 

@@ -80,7 +80,9 @@ class LogIn(WriteEndpoint[Credentials]):
         caller = key_cache.caller(key.encode("utf-8", "replace"), ANY_KEY.value)
         if caller is None:
             refused = unknown_key()
-            refused.problem = await authenticator.judge(context.scope, refused.problem)
+            refused.problem = await authenticator.throttle_failed_key(
+                context.scope, refused.problem
+            )
             log_event("access.denied", status=refused.problem.status_code)
             raise refused
         context.scope["caller"] = caller

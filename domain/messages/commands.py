@@ -73,7 +73,7 @@ class Push(Struct, frozen=True, kw_only=True, gc=False):
                 next_numbers=(number,), count_related=tied, priority=CommandPriority.NORMAL
             )
         create = CreateJobs(self.new).needs
-        return replace(create, draws=(*create.next_numbers, number), seen_tied=tied)
+        return replace(create, next_numbers=(*create.next_numbers, number), count_related=tied)
 
     @property
     def _lanes(self) -> dict[UUID, tuple[str, str]]:
@@ -125,7 +125,7 @@ class ExecuteOperation(Struct, frozen=True, kw_only=True, gc=False):
         # Nobody waits for it but whoever waits for the messages: all else goes before it.
         create = CreateJobs([_new_job(item, None) for item in self.items]).needs
         names = ((OPERATION, self.operation_id), *create.lock)
-        return replace(create, names=names, haste=CommandPriority.LOW)
+        return replace(create, lock=names, priority=CommandPriority.LOW)
 
     def decide(self, work: UnitOfWork) -> Operation:
         operation = _operation(work, self.operation_id)

@@ -54,13 +54,13 @@ TIMES = "SELECT limit_name, key, cardinality(times) FROM admissions ORDER BY 1, 
 # A process of its own: fifty requests, ten at a time.
 ASK = """
 import asyncio, sys
-from daybook.eventlog.side_tables.rate_limit_windows import Asked, Limit, admit
+from daybook.eventlog.side_tables.rate_limit_windows import LimitRequest, Limit, try_acquire
 from daybook.eventlog.postgres.connections import connect, noting_conninfo
 
 async def ask(connection, tries):
-    asked = [Asked(Limit("per-phone", int(sys.argv[2]), 3600), "ada"),
-             Asked(Limit("per-address", 1000, 60), "door")]
-    return [(await admit(connection, asked))[0].is_admitted for _ in range(tries)]
+    asked = [LimitRequest(Limit("per-phone", int(sys.argv[2]), 3600), "ada"),
+             LimitRequest(Limit("per-address", 1000, 60), "door")]
+    return [(await try_acquire(connection, asked))[0].is_admitted for _ in range(tries)]
 
 async def main():
     connections = [await connect(noting_conninfo(sys.argv[1])) for _ in range(10)]
