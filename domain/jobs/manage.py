@@ -95,7 +95,7 @@ class CancelJob(Struct, frozen=True, gc=False):
 
 
 class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
-    """What is not set stays as it is."""
+    """Fields left unset do not change."""
 
     name: str
     paused: bool | UnsetType = UNSET
@@ -117,16 +117,16 @@ class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
         configured = Queue.Configured(
             at=work.now,
             name=self.name,
-            paused=_chosen(self.paused, paused),
+            paused=_value_or(self.paused, paused),
             limits=Limits(
-                _chosen(self.concurrency, limits.concurrency), _chosen(self.rate, limits.rate)
+                _value_or(self.concurrency, limits.concurrency), _value_or(self.rate, limits.rate)
             ),
-            per_subject=_chosen(self.per_subject, per_subject),
-            lanes=_chosen(self.lanes, lanes),
+            per_subject=_value_or(self.per_subject, per_subject),
+            lanes=_value_or(self.lanes, lanes),
             because=self.because,
         )
         return work.record(QUEUE, queue_id(self.name), configured)
 
 
-def _chosen(given: T | UnsetType, otherwise: T) -> T:
+def _value_or(given: T | UnsetType, otherwise: T) -> T:
     return otherwise if isinstance(given, UnsetType) else given
