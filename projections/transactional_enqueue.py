@@ -23,7 +23,7 @@ from daybook.eventlog.origin import Origin
 from daybook.eventlog.postgres import binary_arrays
 from daybook.eventlog.postgres.binary_arrays import uuids
 from daybook.eventlog.postgres.connections import SCHEMA, SERVICE_ROLE
-from daybook.eventlog.writing.append import INSERT_EVENTS, appended
+from daybook.eventlog.writing.append import INSERT_EVENTS, append_parameters
 from daybook.eventlog.writing.batch import DRAW_NUMBERS, READ_CLOCK
 from daybook.eventlog.writing.fold_finished import READ_AGGREGATES, fold_aggregates
 from daybook.eventlog.writing.live_table import Change, Parameters
@@ -178,7 +178,7 @@ def _create(new: Sequence[NewJob], origin: Origin) -> Steps:
     events = desk.accept()
     for holding in _TABLE.side_statements({JOB.name: changes}).before:
         yield _sent(holding)
-    written = yield APPEND_NEW_EVENTS, appended(events, [origin] * len(events))
+    written = yield APPEND_NEW_EVENTS, append_parameters(events, [origin] * len(events))
     taken = {event.originator_id for event in events} - {row[1] for row in written}
     ours = [change for change in changes if change.state and change.state.id not in taken]
     if ours:
@@ -221,12 +221,12 @@ def _desk(new: Sequence[NewJob]) -> Generator[Query, Rows, BatchUnitOfWork]:
     ((now,),) = yield READ_CLOCK, {}
     return BatchUnitOfWork(
         now=now,
-        seal=_MAPPER.seal,
-        held=existing.values(),
+        encode=_MAPPER.encode_checked,
+        locked=existing.values(),
         absent=[*queues, *(one for one in keyed if one not in existing)],
         ready={},
-        drawn={JOB_NUMBERS: iter([row[0] for row in drawn])},
-        seen=map(LiveQueues().load, seen),
+        numbers={JOB_NUMBERS: iter([row[0] for row in drawn])},
+        peeked=map(LiveQueues().load, seen),
     )
 
 

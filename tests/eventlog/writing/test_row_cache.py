@@ -197,11 +197,11 @@ async def test_what_was_committed_on_an_earlier_connection_is_not_remembered(
         await workshop.job()
         claimed = await workshop.claim()
     memory = RowCache(LiveJobs())
-    life = memory.life
+    life = memory.generation
     drop_caches()
     memory.put([Left(job) for job in claimed], life)
     assert memory.get_all([job.id.int for job in claimed]) is None
-    memory.put([Left(job) for job in claimed], memory.life)
+    memory.put([Left(job) for job in claimed], memory.generation)
     assert memory.get_all([job.id.int for job in claimed]) == claimed
 
 
@@ -236,7 +236,7 @@ async def test_of_more_than_can_be_remembered_the_oldest_are_forgotten(database:
     async with open_workshop(database) as workshop:
         await workshop.jobs(5)
         claimed = await workshop.claim(5)
-    memory.put([Left(job) for job in claimed], memory.life)
+    memory.put([Left(job) for job in claimed], memory.generation)
     keys = [job.id.int for job in claimed]
 
     assert memory.get_all(keys[2:]) == claimed[2:]
