@@ -15,12 +15,12 @@ from daybook.eventlog.reading.horizon import (
     READ_LAST_POSITION,
     READ_NEWEST_POSITION,
 )
-from daybook.projections.jobs.queue_stats import QueueStats, read_standings
+from daybook.projections.jobs.queue_stats import QueueStats, read_queue_stats
 from daybook.projections.messages.operations import (
+    BacklogNumbers,
     FailedOperation,
-    Numbers,
     count_failed,
-    read_numbers,
+    read_backlog,
 )
 from daybook.projections.quarantine.quarantines import COUNT_QUARANTINES
 from daybook.projections.registry import FOLLOWERS
@@ -74,7 +74,7 @@ class Readings(Struct, frozen=True, kw_only=True):
     """How many there are of each status."""
 
     queues: list[QueueStats]
-    operations: Numbers
+    operations: BacklogNumbers
     failed_operations: FailedOperation
     detected_count: int
     """Aggregates that cannot be read, and are not set aside."""
@@ -107,8 +107,8 @@ async def take_readings(
         orders_pending=pending,
         orders_oldest_at=oldest_at,
         bots=dict(zip(BOT_STATUSES, bots, strict=True)),
-        queues=await read_standings(connection, count_max=COUNT_MAX),
-        operations=await read_numbers(connection),
+        queues=await read_queue_stats(connection, count_max=COUNT_MAX),
+        operations=await read_backlog(connection),
         failed_operations=await count_failed(connection, limit=COUNT_MAX),
         detected_count=detected,
         set_aside_count=set_aside,

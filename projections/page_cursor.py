@@ -11,7 +11,7 @@ from typing import TypeVar
 from msgspec import DecodeError, Struct, json
 
 CURSOR_LENGTH_MAX = 200
-# Numbers of orders and jobs are drawn from sequences.
+# BacklogNumbers of orders and jobs are drawn from sequences.
 NUMBER_MAX = 2**63 - 1
 # A cursor gives no rights, so this is no signature: it tells a damaged one from ours.
 _CHECK_BYTES = 6

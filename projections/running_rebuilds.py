@@ -16,9 +16,9 @@ SELECT id, version, action, projections, created_at, updated_at
 FROM running_rebuilds
 """
 
-HOLD_EVERY_REBUILD = f"{SELECT_RUNNING_REBUILDS} ORDER BY id FOR UPDATE"
+LOCK_ALL_REBUILDS = f"{SELECT_RUNNING_REBUILDS} ORDER BY id FOR UPDATE"
 
-HOLD_REBUILDS = f"{SELECT_RUNNING_REBUILDS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_REBUILDS = f"{SELECT_RUNNING_REBUILDS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 INSERT_REBUILDS = """
 INSERT INTO running_rebuilds (id, version, action, projections, created_at, updated_at)
@@ -36,8 +36,8 @@ class RunningRebuilds(LiveTable[Rebuild]):
     decider = REBUILD
     name = "running_rebuilds"
     select = SELECT_RUNNING_REBUILDS
-    hold = HOLD_REBUILDS
-    lock_all = HOLD_EVERY_REBUILD
+    hold = LOCK_REBUILDS
+    lock_all = LOCK_ALL_REBUILDS
     insert = INSERT_REBUILDS
     delete = DELETE_REBUILDS
 

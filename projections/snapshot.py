@@ -33,7 +33,7 @@ SELECT set_config('enable_seqscan', 'off', true),
 READ_CLOCK = f"""{PLAN_BY_INDEX},
        clock_timestamp()
 """
-READ_STANDING = f"""{PLAN_BY_INDEX},
+READ_CURSOR_POSITION = f"""{PLAN_BY_INDEX},
        clock_timestamp(), coalesce((SELECT position FROM followers WHERE name = %(name)s), 0)
 """
 
@@ -55,8 +55,8 @@ async def enter_snapshot(
 ) -> tuple[datetime, int]:
     """At the beginning of a transaction: what time it is, and how far the read model is."""
     await begin_snapshot(connection)
-    standing = await connection.execute(READ_STANDING, {"name": read_model})
-    ((*_, now, position),) = await standing.fetchall()
+    found = await connection.execute(READ_CURSOR_POSITION, {"name": read_model})
+    ((*_, now, position),) = await found.fetchall()
     return now, position
 
 

@@ -172,19 +172,19 @@ def _steps(new: Sequence[NewJob], origin: Origin, wake: bool) -> Steps:
 
 
 def _create(new: Sequence[NewJob], origin: Origin) -> Steps:
-    desk = yield from _desk(new)
-    enqueued = CreateJobs(new).decide(desk)
-    changes = desk.changes.get(JOB.name, [])
-    events = desk.accept()
+    unit = yield from _unit_of_work(new)
+    enqueued = CreateJobs(new).decide(unit)
+    changes = unit.changes.get(JOB.name, [])
+    events = unit.accept()
     for holding in _TABLE.side_statements({JOB.name: changes}).before:
-        yield _sent(holding)
+        yield _query(holding)
     written = yield APPEND_NEW_EVENTS, appended(events, [origin] * len(events))
     taken = {event.originator_id for event in events} - {row[1] for row in written}
     ours = [change for change in changes if change.state and change.state.id not in taken]
     if ours:
         yield from _write(ours)
         for settling in _TABLE.side_statements({JOB.name: ours}).after:
-            yield _sent(settling)
+            yield _query(settling)
     if taken:
         # Somebody else was quicker with the same unique key.
         others = yield from _fold(taken)
@@ -200,17 +200,17 @@ def _write(changes: Sequence[Change]) -> Generator[Query, Rows, None]:
     restarted = [one for one in changes if one.before is not None and not one.before.is_over]
     created = [one.state for one in changes if one.before is None or one.before.is_over]
     if created:
-        yield _sent(_TABLE.insert_statement(sorted(created, key=lambda job: job.id.int)))
+        yield _query(_TABLE.insert_statement(sorted(created, key=lambda job: job.id.int)))
     if restarted:
-        yield _sent(_TABLE.update_statement(restarted))
+        yield _query(_TABLE.update_statement(restarted))
 
 
-def _sent(statement: tuple[str, Parameters]) -> Query:
+def _query(statement: tuple[str, Parameters]) -> Query:
     query, given = statement
     return query, dict(given)
 
 
-def _desk(new: Sequence[NewJob]) -> Generator[Query, Rows, BatchUnitOfWork]:
+def _unit_of_work(new: Sequence[NewJob]) -> Generator[Query, Rows, BatchUnitOfWork]:
     keyed = [job_id for _, job_id in CreateJobs(new).needs.lock]
     existing: dict[UUID, Job] = {}
     if keyed:

@@ -18,7 +18,7 @@ SELECT id, version, name, holder, scopes, binding, digest, created_at, updated_a
 FROM keys
 """
 
-HOLD_KEYS = f"{SELECT_KEYS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_KEYS = f"{SELECT_KEYS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 INSERT_KEYS = """
 INSERT INTO keys (id, version, name, holder, scopes, binding, digest, created_at, updated_at,
@@ -55,7 +55,7 @@ class LiveKeys(LiveTable[Key]):
     decider = KEY
     name = "keys"
     select = SELECT_KEYS
-    hold = HOLD_KEYS
+    hold = LOCK_KEYS
     insert = INSERT_KEYS
     update = UPDATE_KEYS
 

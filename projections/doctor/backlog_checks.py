@@ -139,7 +139,7 @@ async def _failed_operations(connection: Connection) -> Finding:
     return Finding("failed operations", Health.BAD, sentence, step)
 
 
-OF_THE_WORK: Sequence[Examination] = (
+BACKLOG_CHECKS: Sequence[Examination] = (
     _stuck,
     _starving,
     _dead,

@@ -54,7 +54,7 @@ ORDER BY name
 """
 # For a week an operator is reminded of a failover.
 IS_RECENT = "SELECT clock_timestamp() - %(at)s::timestamptz < interval '7 days'"
-FIND_DUTY = """
+FIND_LEADER_LOCK = """
 SELECT EXISTS (
     SELECT FROM pg_locks
     WHERE locktype = 'advisory' AND granted
@@ -128,10 +128,10 @@ async def _horizon(connection: Connection) -> Finding:
 
 async def _epoch(connection: Connection) -> Finding:
     here = await rows_of(connection, READ_EPOCH)
-    noted = await rows_of(connection, READ_LAST_EPOCH)
-    if not here or not noted:
-        return Finding("epoch", Health.GOOD, "No service has noted one here yet.")
-    ((number, epoch, position, began_at),) = noted
+    recorded = await rows_of(connection, READ_LAST_EPOCH)
+    if not here or not recorded:
+        return Finding("epoch", Health.GOOD, "No service has recorded one here yet.")
+    ((number, epoch, position, began_at),) = recorded
     if epoch == here[0][0] and number == 1:
         return Finding("epoch", Health.GOOD, "The log is still on its first server and timeline.")
     step = (
@@ -186,8 +186,8 @@ async def examine_followers(connection: Connection, *, off: Collection[str]) -> 
     return Finding("followers", Health.GOOD, "All read models keep up with the log.")
 
 
-async def _duty(connection: Connection) -> Finding:
-    ((held,),) = await rows_of(connection, FIND_DUTY)
+async def _leader(connection: Connection) -> Finding:
+    ((held,),) = await rows_of(connection, FIND_LEADER_LOCK)
     if held:
         return Finding("processors", Health.GOOD, "A service looks after due times and leases.")
     sentence = "No service looks after due times, leases and schedules."
@@ -227,14 +227,14 @@ async def _clock(connection: Connection) -> Finding:
     return Finding("clock", Health.NOTICE, sentence, step)
 
 
-OF_THE_HOUSE: Sequence[Examination] = (
+DATABASE_CHECKS: Sequence[Examination] = (
     _server,
     _indexes,
     _dead_rows,
     _horizon,
     _ahead,
     _epoch,
-    _duty,
+    _leader,
     _clock,
     _import,
     _rebuilds,

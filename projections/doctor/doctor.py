@@ -14,8 +14,8 @@ from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.reading.fold import fold_histories
 from daybook.eventlog.writing.live_table import LiveTable
 from daybook.eventlog.writing.unreadable_rows import find_unreadable_rows
-from daybook.projections.doctor.backlog_checks import OF_THE_WORK
-from daybook.projections.doctor.database_checks import OF_THE_HOUSE, examine_followers
+from daybook.projections.doctor.backlog_checks import BACKLOG_CHECKS
+from daybook.projections.doctor.database_checks import DATABASE_CHECKS, examine_followers
 from daybook.projections.doctor.finding import NAMED_MAX, Connection, Finding, Health
 from daybook.projections.quarantine.quarantines import all_quarantines
 from daybook.projections.registry import LIVE_TABLES
@@ -34,10 +34,10 @@ _MAPPER = EventMapper(DECIDERS)
 async def examine(
     connection: Connection, *, followers_off: Collection[str] = ()
 ) -> AsyncIterator[Finding]:
-    for examination in OF_THE_HOUSE:
+    for examination in DATABASE_CHECKS:
         yield await examination(connection)
     yield await examine_followers(connection, off=followers_off)
-    for examination in OF_THE_WORK:
+    for examination in BACKLOG_CHECKS:
         yield await examination(connection)
     yield await _quarantine(connection)
     for table in LIVE_TABLES:

@@ -166,7 +166,7 @@ async def explain(connection: Connection, aggregate_id: UUID) -> Explanation | N
         case Ticket():
             status, why, following = await explain_ticket(connection, state, events)
         case _:
-            raise AssertionError(f"nobody explains {state}")
+            raise AssertionError(f"{state} cannot be explained")
     return Explanation(aggregate_id, history.kind, status, why, following, events[-EVENTS_MAX:])
 
 
@@ -195,11 +195,11 @@ async def _order(connection: Connection, order: Order, events: list[RecordedEven
         why_dead = _dead(order.error, moved, order.attempts)
         return status, [why_dead], Next("Somebody requeues it: POST /api/orders/{id}/requeue.")
     if order.status is OrderStatus.PROCESSING:
-        return status, *_held(order)
+        return status, *_claimed(order)
     return status, *await _pending_order(connection, order)
 
 
-def _held(order: Order) -> tuple[list[Reason], Next]:
+def _claimed(order: Order) -> tuple[list[Reason], Next]:
     claim = order.claim
     assert claim is not None, "what is being processed is held"
     why = reasons.HeldByBot(
@@ -357,12 +357,12 @@ async def _queue_reasons(connection: Connection, job: Job, now: datetime) -> lis
     if not found:
         return []
     why: list[Reason] = []
-    standing = QueueLimitState(*found[0])
-    if standing.paused:
+    state = QueueLimitState(*found[0])
+    if state.paused:
         why.append(reasons.PausedQueue(queue=job.queue))
-    why += _limit_reasons(job.queue, None, standing.of_queue, now)
+    why += _limit_reasons(job.queue, None, state.of_queue, now)
     if job.subject is not None:
-        why += _limit_reasons(job.queue, job.subject, standing.of_subject, now)
+        why += _limit_reasons(job.queue, job.subject, state.of_subject, now)
     return why
 
 
@@ -382,7 +382,7 @@ def _limit_reasons(
 
 
 def _ended(kind: type[reasons.Ended], by: RecordedEvent) -> Reason:
-    return kind(at=by.event.at, by=by.actor, because=reasons.said_why(by))
+    return kind(at=by.event.at, by=by.actor, because=reasons.reason_given(by))
 
 
 def _dead(error: str | None, moved: RecordedEvent, attempts: int) -> Reason:

@@ -27,7 +27,7 @@ class Next(Struct, frozen=True, rename="camel"):
     at: datetime | None = None
 
 
-def said_why(recorded: RecordedEvent) -> str | None:
+def reason_given(recorded: RecordedEvent) -> str | None:
     """What whoever decided it gave as the reason."""
     return getattr(recorded.event, "because", None)
 

@@ -65,9 +65,9 @@ async def explain_ticket(
 async def _waiting(
     connection: AsyncConnection[TupleRow], ticket: Ticket
 ) -> tuple[list[Reason], Next]:
-    standing = await one_ticket(connection, ticket.id)
+    view = await one_ticket(connection, ticket.id)
     following = Next("A desk calls whoever is first: POST /api/restaurants/…/call-next.")
-    if standing is None or standing.position is None:
+    if view is None or view.position is None:
         # Somebody has called it since its history was read.
         return [], following
-    return [InLine(position=standing.position, restaurant=standing.slug)], following
+    return [InLine(position=view.position, restaurant=view.slug)], following

@@ -48,7 +48,7 @@ class FinishedJob(Struct, frozen=True, gc=False):
     label: JobLabel
 
 
-def written_with(changes: Iterable[Change]) -> Statements:
+def side_statements(changes: Iterable[Change]) -> Statements:
     """What the changes of a batch make of it. Who lives for the first time was never in it."""
     jobs: list[Job] = [change.state for change in changes]
     back = [job.id for job in jobs if job.life > 1]

@@ -57,7 +57,7 @@ async def read_jobs(
         now = await enter_live_snapshot(connection)
         # One more than asked for shows whether there is another page.
         reading = _Reading(connection, wanted)
-        jobs = await reading.from_place(place, limit + 1)
+        jobs = await reading.read_from(place, limit + 1)
         counted = await reading.count(place, count_max) if count_max else 0
     if len(jobs) <= limit:
         return JobPage(jobs, None, now, counted)
@@ -73,7 +73,7 @@ class _Reading:
         self._connection = connection
         self._wanted = wanted
 
-    async def from_place(self, place: JobCursor, limit: int) -> list[Job]:
+    async def read_from(self, place: JobCursor, limit: int) -> list[Job]:
         jobs: list[Job] = []
         for here in self._places_from(place):
             missing = limit - len(jobs)

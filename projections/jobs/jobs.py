@@ -41,11 +41,15 @@ from daybook.projections.jobs.claim_sql import (
     MORE_READY_EXISTS,
     selection,
 )
-from daybook.projections.jobs.limited_claim_sql import HOLD_LIMITED, PICK_LIMITED, PICK_LIMITED_HEAD
+from daybook.projections.jobs.limited_claim_sql import (
+    CLAIM_LIMITED,
+    CLAIM_LIMITED_LANE_HEAD,
+    LOCK_LIMITED_QUEUES,
+)
 
 SELECT_JOBS = f"SELECT {COLUMNS}\nFROM jobs\n"
 
-HOLD_JOBS = f"{SELECT_JOBS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_JOBS = f"{SELECT_JOBS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 _INSERTED = unnested(
     "ids uuid, versions bigint, numbers bigint, created timestamptz, updated timestamptz, "
@@ -141,7 +145,7 @@ DELETE_JOBS = "DELETE FROM jobs WHERE id = ANY(%(ids)b::uuid[])"
 
 # Checks cached jobs: they are right only as long as no other process has changed them. A version
 # alone proves nothing after a failover, when another claim may have made the same one.
-HOLD_KNOWN_JOBS = """
+LOCK_JOBS_IF_VERSION = """
 SELECT must_be_known(coalesce(
     array_agg(version) = %(versions)b::bigint[]
     AND array_agg(claim_id) = %(claims)b::uuid[], false))
@@ -149,13 +153,13 @@ FROM (
     SELECT version, claim_id FROM jobs WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE
 ) AS held
 """
-DELETE_KNOWN_JOBS = f"""
+DELETE_JOBS_IF_VERSION = f"""
 WITH gone AS ({DELETE_JOBS} AND claim_id = ANY(%(claims)b::uuid[]) RETURNING version)
 SELECT must_be_known(count(*) = %(count)b::bigint AND sum(version) = %(versions)b::bigint)
 FROM gone
 """
 
-REMEMBERED_BYTES_MAX = 2_000
+CACHED_PAYLOAD_BYTES_MAX = 2_000
 
 _STATUSES = {status.value: status for status in JobStatus}
 _DEAD = JobStatus.DEAD
@@ -166,14 +170,14 @@ class LiveJobs(LiveTable[Job]):
     decider = JOB
     name = "jobs"
     select = SELECT_JOBS
-    hold = HOLD_JOBS
+    hold = LOCK_JOBS
     more_ready_exists = MORE_READY_EXISTS
     insert = INSERT_JOBS
     update = UPDATE_JOBS
     delete = DELETE_JOBS
     is_cached = True
-    lock_if_version = HOLD_KNOWN_JOBS
-    delete_if_version = DELETE_KNOWN_JOBS
+    lock_if_version = LOCK_JOBS_IF_VERSION
+    delete_if_version = DELETE_JOBS_IF_VERSION
     side_tables = ("job_types",)
     # Moved by heartbeats, as long as the claim holds.
     columns_outside_log: ClassVar[Parameters] = {
@@ -184,18 +188,19 @@ class LiveJobs(LiveTable[Job]):
 
     def side_statements(self, changes: Changes) -> SideStatements:
         jobs = changes.get(JOB.name, ())
-        of_lanes = lanes.around(jobs, changes.get(OPERATION.name, ()))
-        return SideStatements(of_lanes.before, [*of_lanes.after, *finished_jobs.written_with(jobs)])
+        finished = finished_jobs.side_statements(jobs)
+        of_lanes = lanes.lane_statements(jobs, changes.get(OPERATION.name, ()))
+        return SideStatements(of_lanes.before, [*of_lanes.after, *finished])
 
     def recompute_derived(self, states: Sequence[Job]) -> Statements:
-        return lanes.recompute_derived(states)
+        return lanes.recompute_lanes(states)
 
     def recompute_all(self) -> Statements:
-        return lanes.settle()
+        return lanes.recompute_lane_heads()
 
     def locks_before_pick(self, among: JobSelector) -> Statements:
         wanted = self.selection(among)
-        return [(HOLD_LIMITED, {name: wanted[name] for name in ("any", "queues")})]
+        return [(LOCK_LIMITED_QUEUES, {name: wanted[name] for name in ("any", "queues")})]
 
     def pick_statements(self, among: JobSelector, limit: int) -> Statements:
         wanted = {**self.selection(among), "limit": limit}
@@ -210,7 +215,7 @@ class LiveJobs(LiveTable[Job]):
             "priorities": smallints([job.priority for job in ready]),
             "numbers": bigints([job.number for job in ready]),
         }
-        return [(PICK_LIMITED if among.partition is None else PICK_LIMITED_HEAD, wanted)]
+        return [(CLAIM_LIMITED if among.partition is None else CLAIM_LIMITED_LANE_HEAD, wanted)]
 
     def merge_picks(self, among: JobSelector, picked: Sequence[list[Job]]) -> list[Job]:  # noqa: ARG002 (base)
         ready, *limited = picked
@@ -231,7 +236,7 @@ class LiveJobs(LiveTable[Job]):
             for change in changes
             if change.state.lease is not None
             and change.state.partition is None
-            and len(change.state.payload) <= REMEMBERED_BYTES_MAX
+            and len(change.state.payload) <= CACHED_PAYLOAD_BYTES_MAX
         ]
 
     def claim_id(self, state: Job) -> UUID:

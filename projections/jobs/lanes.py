@@ -28,7 +28,7 @@ from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import NOTHING_AROUND, Change, SideStatements, Statements
 
 # Sorted, as everything that goes into a unique index.
-MAKE_LANES = """
+CREATE_LANES = """
 INSERT INTO lanes (id, queue, partition)
 SELECT *
 FROM unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
@@ -38,9 +38,9 @@ ORDER BY id
 ON CONFLICT DO NOTHING
 """
 
-HOLD_LANES = "SELECT FROM lanes WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_LANES = "SELECT FROM lanes WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
-HOLD_PLACES = """
+RESERVE_PLACES = """
 INSERT INTO operation_lanes (queue, partition, place, operation_id)
 SELECT queue, partition, (
     SELECT notification_id
@@ -50,7 +50,7 @@ SELECT queue, partition, (
 FROM unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
     AS operation (id, queue, partition)
 """
-FREE_PLACES = f"""
+RELEASE_PLACES = f"""
 DELETE FROM operation_lanes AS held
 USING unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
     AS freed (operation_id, queue, partition)
@@ -106,7 +106,7 @@ UPDATE jobs SET behind = false FROM heads WHERE {equals_by_key_lookup("jobs.id",
 """
 
 # From the log alone, whatever the rows say: for tables that are made anew.
-RECKON_LANES = f"""
+RECOMPUTE_LANES = f"""
 WITH members AS MATERIALIZED (
     SELECT member.id, notification_id AS place, row_number() OVER (
         PARTITION BY lane.queue, lane.partition ORDER BY notification_id, number) > 1 AS behind
@@ -131,7 +131,7 @@ WHERE {equals_by_key_lookup("jobs.id", "members.id")}
 """
 
 # Who is first in a lane of all that is there, jobs and operations, once both are complete.
-SETTLE_LANES = """
+RECOMPUTE_LANE_HEADS = """
 WITH members AS MATERIALIZED (
     SELECT id, row_number() OVER (
         PARTITION BY queue, partition ORDER BY place, number) > 1 OR EXISTS (
@@ -155,8 +155,8 @@ class LaneChanges:
     def __init__(self) -> None:
         self.entering: list[Job] = []
         self.left: set[Lane] = set()
-        self.held: list[tuple[UUID, Lane]] = []
-        self.freed: list[tuple[UUID, Lane]] = []
+        self.reserved: list[tuple[UUID, Lane]] = []
+        self.released: list[tuple[UUID, Lane]] = []
 
     def add_job(self, before: Job | None, after: Job) -> None:
         was = None if before is None else before.entered
@@ -169,46 +169,51 @@ class LaneChanges:
 
     def add_operation(self, before: Operation | None, after: Operation) -> None:
         was = set() if before is None else before.lanes
-        self.held += [(after.id, lane) for lane in sorted(after.lanes - was)]
-        self.freed += [(after.id, lane) for lane in sorted(was - after.lanes)]
+        self.reserved += [(after.id, lane) for lane in sorted(after.lanes - was)]
+        self.released += [(after.id, lane) for lane in sorted(was - after.lanes)]
         self.left |= was - after.lanes
 
     @property
     def lanes(self) -> set[Lane]:
-        return self.left.union([lane for _, lane in self.held], map(_lane, self.entering))
+        return self.left.union([lane for _, lane in self.reserved], map(_lane, self.entering))
 
 
-def around(jobs: Iterable[Change], operations: Iterable[Change] = ()) -> SideStatements:
+def lane_statements(jobs: Iterable[Change], operations: Iterable[Change] = ()) -> SideStatements:
     """What it takes that these jobs and operations enter their lanes and leave them."""
-    moves = LaneChanges()
+    changes = LaneChanges()
     for change in jobs:
         # Most have never been in one.
         if change.state.partition is not None or (change.before and change.before.partition):
-            moves.add_job(change.before, change.state)
+            changes.add_job(change.before, change.state)
     for change in operations:
-        moves.add_operation(change.before, change.state)
-    lanes = moves.lanes
+        changes.add_operation(change.before, change.state)
+    lanes = changes.lanes
     if not lanes:
         return NOTHING_AROUND
-    places = [*_places(FREE_PLACES, moves.freed), *_places(HOLD_PLACES, moves.held)]
-    return SideStatements(_hold(lanes), [*places, *_enter(moves.entering), *_advance(moves.left)])
+    after = [
+        *_places(RELEASE_PLACES, changes.released),
+        *_places(RESERVE_PLACES, changes.reserved),
+        *_enter(changes.entering),
+        *_advance(changes.left),
+    ]
+    return SideStatements(_lock(lanes), after)
 
 
-def recompute_derived(jobs: Sequence[Job]) -> Statements:
+def recompute_lanes(jobs: Sequence[Job]) -> Statements:
     lanes = {_lane(job) for job in jobs if job.partition is not None}
-    return [(RECKON_LANES, _columns([*lanes]))] if lanes else []
+    return [(RECOMPUTE_LANES, _columns([*lanes]))] if lanes else []
 
 
-def settle() -> Statements:
-    return [(SETTLE_LANES, {})]
+def recompute_lane_heads() -> Statements:
+    return [(RECOMPUTE_LANE_HEADS, {})]
 
 
-def _hold(lanes: Iterable[Lane]) -> Statements:
+def _lock(lanes: Iterable[Lane]) -> Statements:
     by_id = sorted([(lane_id(*lane), lane) for lane in lanes], key=lambda one: one[0].int)
     ids = uuids([one for one, _ in by_id])
     return [
-        (MAKE_LANES, {"ids": ids, **_columns([lane for _, lane in by_id])}),
-        (HOLD_LANES, {"ids": ids}),
+        (CREATE_LANES, {"ids": ids, **_columns([lane for _, lane in by_id])}),
+        (LOCK_LANES, {"ids": ids}),
     ]
 
 

@@ -12,7 +12,7 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-READ_HELD = """
+READ_LEASES = """
 SELECT *, count(*) OVER () FROM (
     SELECT 'job' AS kind, id, claim_id, worker AS holder, queue || ' · ' || type AS label, attempts,
            started_at, lease_until AS until
@@ -28,7 +28,7 @@ ORDER BY until, id
 LIMIT %(limit)s
 """
 
-SUM_HOLDERS = """
+READ_LEASE_HOLDERS = """
 SELECT *, count(*) OVER () FROM (
     SELECT 'worker' AS kind, worker AS holder, count(*) AS held, min(started_at) AS since,
            min(lease_until) AS first_until
@@ -75,12 +75,12 @@ class Leases(Struct, frozen=True):
     now: datetime
 
 
-async def read_in_hand(
+async def read_leases(
     connection: AsyncConnection[TupleRow], *, holder: str | None, limit: int
 ) -> Leases:
     wanted = {"holder": holder, "limit": limit}
-    held = await (await connection.execute(READ_HELD, wanted, binary=True)).fetchall()
-    holders = await (await connection.execute(SUM_HOLDERS, wanted, binary=True)).fetchall()
+    held = await (await connection.execute(READ_LEASES, wanted, binary=True)).fetchall()
+    holders = await (await connection.execute(READ_LEASE_HOLDERS, wanted, binary=True)).fetchall()
     ((now,),) = await (await connection.execute(READ_CLOCK)).fetchall()
     return Leases(
         held=[LeaseRow(*row[:-1]) for row in held],

@@ -22,7 +22,7 @@ _SUBJECTS_MAX = "(%(limit)b::bigint + 10)"
 
 # Locks the queue before its jobs are counted, in a statement of its own: a statement sees the data
 # as of when it began, and this one may have to wait.
-HOLD_LIMITED = """
+LOCK_LIMITED_QUEUES = """
 SELECT FROM queues
 WHERE limited
   AND name = ANY(%(queues)b::text[] || %(any)b::text[])
@@ -239,5 +239,5 @@ _TAKEN = f""", of_subjects AS (
 SELECT {COLUMNS} FROM taken, noted
 """
 
-PICK_LIMITED = _HELD + _READY + _TAKEN
-PICK_LIMITED_HEAD = _HELD + _READY_HEAD + _TAKEN
+CLAIM_LIMITED = _HELD + _READY + _TAKEN
+CLAIM_LIMITED_LANE_HEAD = _HELD + _READY_HEAD + _TAKEN

@@ -21,7 +21,7 @@ _PENDING = f"{_OF_SOURCE} AND status = 'PENDING' AND NOT behind"
 # The time is that of the statement: an index cannot be asked for one that moves on while it is
 # read. What waits longest is, of those that have no time of their own, the first of every priority;
 # of the others, the one that was due first.
-READ_STANDINGS = f"""
+READ_QUEUE_STATS = f"""
 WITH known AS (
     SELECT name FROM queues WHERE %(name)s::text IS NULL OR name = %(name)s
     UNION
@@ -123,32 +123,32 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     """Since when the one that has waited longest could have been taken."""
 
 
-async def read_standings(
+async def read_queue_stats(
     connection: AsyncConnection[TupleRow], *, name: str | None = None, count_max: int
 ) -> list[QueueStats]:
     """Of all queues, or of one if it is known, by name."""
     async with connection.transaction():
         await connection.execute(PLAN_BY_INDEX)
         rows = await connection.execute(
-            READ_STANDINGS, {"name": name, "limit": count_max}, binary=True
+            READ_QUEUE_STATS, {"name": name, "limit": count_max}, binary=True
         )
-        return [_standing(row) for row in await rows.fetchall()]
+        return [_queue_stats(row) for row in await rows.fetchall()]
 
 
-def _standing(row: TupleRow) -> QueueStats:
+def _queue_stats(row: TupleRow) -> QueueStats:
     names = ("pending", "scheduled", "behind", "processing", "dead")
     counts = dict(zip(names, row[1:6], strict=True))
-    standing = QueueStats(
+    stats = QueueStats(
         name=row[0],
         **counts,
         at_least=tuple(name for name, is_more in zip(counts, row[6:11], strict=True) if is_more),
         oldest_pending_at=row[11],
     )
     if row[12] is None:
-        return standing
+        return stats
     settings = _load(row[12:])
     return replace(
-        standing,
+        stats,
         paused=settings.paused,
         limits=settings.limits,
         per_subject=settings.per_subject,

@@ -23,9 +23,9 @@ SELECT id, version, name, paused, created_at, updated_at, concurrency, rate_coun
 FROM queues
 """
 
-SEE_QUEUES = f"{SELECT_QUEUES} WHERE id = ANY(%(ids)b::uuid[])"
+SELECT_QUEUES_BY_ID = f"{SELECT_QUEUES} WHERE id = ANY(%(ids)b::uuid[])"
 
-HOLD_QUEUES = f"{SELECT_QUEUES} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_QUEUES = f"{SELECT_QUEUES} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 INSERT_QUEUES = """
 INSERT INTO queues (id, version, name, paused, created_at, updated_at, concurrency, rate_count,
@@ -59,8 +59,8 @@ class LiveQueues(LiveTable[Queue]):
     decider = QUEUE
     name = "queues"
     select = SELECT_QUEUES
-    select_by_id = SEE_QUEUES
-    hold = HOLD_QUEUES
+    select_by_id = SELECT_QUEUES_BY_ID
+    hold = LOCK_QUEUES
     insert = INSERT_QUEUES
     update = UPDATE_QUEUES
 

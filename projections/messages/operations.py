@@ -37,11 +37,11 @@ SELECT id, version, number, created_at, updated_at, run_at, failures, kind, erro
 FROM operations
 """
 
-HOLD_OPERATIONS = f"{SELECT_OPERATIONS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_OPERATIONS = f"{SELECT_OPERATIONS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 # In which of these lanes somebody holds a place, and how many: never more than a lane takes.
 # Lane by lane, whatever the planner thinks of the rest.
-SEE_TIED_LANES = """
+COUNT_RELATED_LANES = """
 SELECT lane.id, held.count
 FROM lanes AS lane, LATERAL (
     SELECT count(*) FROM operation_lanes
@@ -80,8 +80,8 @@ WHERE {equals_by_key_lookup("operations.id", "new.id")}
 
 DELETE_OPERATIONS = "DELETE FROM operations WHERE id = ANY(%(ids)b::uuid[])"
 
-DROP_PLACES = "DELETE FROM operation_lanes WHERE operation_id = ANY(%(ids)b::uuid[])"
-RECKON_PLACES = """
+DELETE_PLACES = "DELETE FROM operation_lanes WHERE operation_id = ANY(%(ids)b::uuid[])"
+RECOMPUTE_PLACES = """
 INSERT INTO operation_lanes (queue, partition, place, operation_id)
 SELECT lane.queue, lane.partition, (
     SELECT notification_id
@@ -108,7 +108,7 @@ LIMIT %(limit)s
 # Numbers are drawn one by one and carried out in their order, so their difference is how many
 # there are at most, and nothing needs to be counted. One that has failed before rests while others
 # pass it, so it would make the difference larger than what is waited for.
-READ_STANDING = """
+READ_BACKLOG = """
 SELECT (SELECT min(number) FROM operations WHERE status = 'pending' AND run_at IS NULL),
        (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM operation_numbers),
        (SELECT created_at FROM operations WHERE status = 'pending' ORDER BY number LIMIT 1),
@@ -133,8 +133,8 @@ class LiveOperations(LiveTable[Operation]):
     decider = OPERATION
     name = "operations"
     select = SELECT_OPERATIONS
-    hold = HOLD_OPERATIONS
-    count_related_statement = SEE_TIED_LANES
+    hold = LOCK_OPERATIONS
+    count_related_statement = COUNT_RELATED_LANES
     insert = INSERT_OPERATIONS
     update = UPDATE_OPERATIONS
     delete = DELETE_OPERATIONS
@@ -153,7 +153,7 @@ class LiveOperations(LiveTable[Operation]):
             "partitions": texts([partition for _, _, partition in places]),
         }
         ids = uuids([*latest])
-        return [(DROP_PLACES, {"ids": ids}), (RECKON_PLACES, named)]
+        return [(DELETE_PLACES, {"ids": ids}), (RECOMPUTE_PLACES, named)]
 
     def load(self, row: TupleRow) -> Operation:
         return Operation(
@@ -197,7 +197,7 @@ class LiveOperations(LiveTable[Operation]):
         }
 
 
-class Numbers(Struct, frozen=True, gc=False):
+class BacklogNumbers(Struct, frozen=True, gc=False):
     """Of the operations that are still to be carried out; None when there are none."""
 
     oldest: int | None
@@ -227,10 +227,10 @@ async def find_due(
     ]
 
 
-async def read_numbers(connection: AsyncConnection[TupleRow]) -> Numbers:
-    rows = await connection.execute(READ_STANDING, binary=True)
+async def read_backlog(connection: AsyncConnection[TupleRow]) -> BacklogNumbers:
+    rows = await connection.execute(READ_BACKLOG, binary=True)
     ((oldest, last_drawn, oldest_at, newest_at),) = await rows.fetchall()
-    return Numbers(oldest, last_drawn, oldest_at, newest_at)
+    return BacklogNumbers(oldest, last_drawn, oldest_at, newest_at)
 
 
 class FailedOperation(Struct, frozen=True, gc=False):

@@ -28,17 +28,17 @@ SELECT id, version, created_at, updated_at, auto_claim, completion, order_id, cl
 FROM bots
 """
 
-HOLD_BOTS = f"{SELECT_BOTS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_BOTS = f"{SELECT_BOTS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 # An order's bot, whichever it is. There are few bots, so this needs no index, which every claim
 # would have to keep up.
-HOLD_TIED_BOTS = f"""{SELECT_BOTS}
+LOCK_RELATED_BOTS = f"""{SELECT_BOTS}
 WHERE id = ANY(%(ids)b::uuid[]) OR order_id = ANY(%(tied)b::uuid[])
 ORDER BY id
 FOR UPDATE
 """
 
-HOLD_EVERY_BOT = f"{SELECT_BOTS} ORDER BY id FOR UPDATE"
+LOCK_ALL_BOTS = f"{SELECT_BOTS} ORDER BY id FOR UPDATE"
 
 _INSERTED = unnested(
     "ids uuid, versions bigint, created timestamptz, updated timestamptz, auto boolean, "
@@ -90,9 +90,9 @@ class LiveBots(LiveTable[Bot]):
     decider = BOT
     name = "bots"
     select = SELECT_BOTS
-    hold = HOLD_BOTS
-    lock_related = HOLD_TIED_BOTS
-    lock_all = HOLD_EVERY_BOT
+    hold = LOCK_BOTS
+    lock_related = LOCK_RELATED_BOTS
+    lock_all = LOCK_ALL_BOTS
     insert = INSERT_BOTS
     update = UPDATE_BOTS
     delete = DELETE_BOTS

@@ -26,16 +26,16 @@ SELECT id, version, number, kind, status, attempts, attempts_max, created_at, up
 FROM orders
 """
 
-HOLD_ORDERS = f"{SELECT_ORDERS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_ORDERS = f"{SELECT_ORDERS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 # A bot's order, whichever it is.
-HOLD_TIED_ORDERS = f"""{SELECT_ORDERS}
+LOCK_RELATED_ORDERS = f"""{SELECT_ORDERS}
 WHERE id = ANY(%(ids)b::uuid[]) OR bot_id = ANY(%(tied)b::uuid[])
 ORDER BY id
 FOR UPDATE
 """
 
-HOLD_EVERY_ORDER = f"{SELECT_ORDERS} ORDER BY id FOR UPDATE"
+LOCK_ALL_ORDERS = f"{SELECT_ORDERS} ORDER BY id FOR UPDATE"
 
 # VIP before NORMAL, then by number. SKIP LOCKED keeps claimers that ask at the same moment off
 # each other's orders; under n askers one may overtake by n - 1 places.
@@ -60,7 +60,7 @@ FROM (
 WHERE created_at <= statement_timestamp() - %(aging_ms)b::bigint * interval '1 millisecond'
 """
 
-FIND_OVERLOOKED_ORDER = """
+MORE_READY_ORDERS_EXIST = """
 SELECT EXISTS (
     SELECT FROM orders WHERE status = 'PENDING' AND id <> ALL(%(ids)b::uuid[])
 )
@@ -107,10 +107,10 @@ class LiveOrders(LiveTable[Order]):
     decider = ORDER
     name = "orders"
     select = SELECT_ORDERS
-    hold = HOLD_ORDERS
-    lock_related = HOLD_TIED_ORDERS
-    lock_all = HOLD_EVERY_ORDER
-    more_ready_exists = FIND_OVERLOOKED_ORDER
+    hold = LOCK_ORDERS
+    lock_related = LOCK_RELATED_ORDERS
+    lock_all = LOCK_ALL_ORDERS
+    more_ready_exists = MORE_READY_ORDERS_EXIST
     insert = INSERT_ORDERS
     update = UPDATE_ORDERS
     delete = DELETE_ORDERS

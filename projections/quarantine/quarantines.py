@@ -25,7 +25,7 @@ SELECT id, version, aggregate_id, kind, topic, position, aggregate_version, erro
 FROM quarantines
 """
 
-HOLD_QUARANTINES = f"{SELECT_QUARANTINES} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_QUARANTINES = f"{SELECT_QUARANTINES} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 INSERT_QUARANTINES = """
 INSERT INTO quarantines (id, version, aggregate_id, kind, topic, position, aggregate_version, error,
@@ -61,22 +61,22 @@ INSERT INTO quarantined_rows (id, table_name, data)
 SELECT id, '{table}', to_jsonb(taken) FROM taken
 ON CONFLICT (id) DO NOTHING
 """
-FREE_LANES = "DELETE FROM operation_lanes WHERE operation_id = ANY(%(ids)b::uuid[])"
+RELEASE_LANES = "DELETE FROM operation_lanes WHERE operation_id = ANY(%(ids)b::uuid[])"
 
 
 class LiveQuarantines(LiveTable[Quarantine]):
     decider = QUARANTINE
     name = "quarantines"
     select = SELECT_QUARANTINES
-    hold = HOLD_QUARANTINES
+    hold = LOCK_QUARANTINES
     insert = INSERT_QUARANTINES
     update = UPDATE_QUARANTINES
 
-    def __init__(self, listed_in: Iterable[str] = (), settle: Statements = ()) -> None:
+    def __init__(self, listed_in: Iterable[str] = (), recompute_lanes: Statements = ()) -> None:
         """`listed_in` are all tables that have rows of aggregates, by their ids; `settle` lets
         lanes go on without a job that stood in them."""
         self._take_rows = [_TAKE_ROWS.format(table=table) for table in listed_in]
-        self._settle = settle
+        self._recompute_lanes = recompute_lanes
 
     def side_statements(self, changes: Changes) -> SideStatements:
         """An aggregate that is set aside leaves every list, in the transaction of the event."""
@@ -88,8 +88,8 @@ class LiveQuarantines(LiveTable[Quarantine]):
         if not ids:
             return NOTHING_AROUND
         given = {"ids": uuids(ids)}
-        taken = [(statement, given) for statement in (*self._take_rows, FREE_LANES)]
-        return SideStatements(after=[*taken, *self._settle])
+        taken = [(statement, given) for statement in (*self._take_rows, RELEASE_LANES)]
+        return SideStatements(after=[*taken, *self._recompute_lanes])
 
     def load(self, row: TupleRow) -> Quarantine:
         return Quarantine(

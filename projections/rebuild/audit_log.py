@@ -60,7 +60,7 @@ class RebuildEvents:
         try:
             yield
         except BaseException as error:
-            failed = EndRebuild(rebuild_id=rebuild_id, error=_told(error))
+            failed = EndRebuild(rebuild_id=rebuild_id, error=_error_text(error))
             await self._write(failed, rebuild_id)
             raise
         await self._write(EndRebuild(rebuild_id=rebuild_id, found=self.found), rebuild_id)
@@ -72,7 +72,7 @@ class RebuildEvents:
             await committer.submit(command, origin)
 
 
-def found_by(comparison: Comparison) -> TableFinding:
+def table_finding(comparison: Comparison) -> TableFinding:
     return TableFinding(
         projection=comparison.name,
         position=comparison.position,
@@ -82,7 +82,7 @@ def found_by(comparison: Comparison) -> TableFinding:
     )
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     if isinstance(error, asyncio.CancelledError):
         return STOPPED
     return (str(error) or type(error).__name__)[:ERROR_CHARACTERS_MAX]

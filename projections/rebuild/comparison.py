@@ -159,7 +159,7 @@ async def _sides(connection: Connection, copy: Copy, table: str) -> Sides:
         table,
         Identifier(SCHEMA, table),
         Identifier(copy.schema, table),
-        _names([name for name, _ in columns if name not in copy.target.unrecorded]),
+        _names([name for name, _ in columns if name not in copy.target.columns_outside_log]),
         [name for name, is_key in columns if is_key],
     )
 

@@ -16,7 +16,7 @@ from daybook.eventlog.postgres.connections import connect, owner_conninfo
 from daybook.eventlog.reading.epochs import enter_epoch
 from daybook.eventlog.reading.follower import SETTLING_SECONDS
 from daybook.eventlog.reading.horizon import READ_LAST_POSITION, Horizon
-from daybook.projections.rebuild.audit_log import OPERATOR, Operator, RebuildEvents, found_by
+from daybook.projections.rebuild.audit_log import OPERATOR, Operator, RebuildEvents, table_finding
 from daybook.projections.rebuild.comparison import Comparison, compare
 from daybook.projections.rebuild.errors import RebuildError
 from daybook.projections.rebuild.replay import (
@@ -54,8 +54,8 @@ SWITCH_SECONDS_MAX = 60.0
 # How long a comparison may have taken to be made once more, while writers wait.
 COMPARE_SECONDS_MAX = 0.2
 
-ALONE_SECONDS_MAX = 10.0
-ALONE_AGAIN_SECONDS = 0.1
+ACQUIRE_SECONDS_MAX = 10.0
+ACQUIRE_RETRY_SECONDS = 0.1
 
 # What is lost with a server that crashes is built again. Comparing is sorting and hashing. A server
 # that is busy would not notice for a while that the one it works for was killed, and until then
@@ -66,7 +66,7 @@ SELECT set_config('synchronous_commit', 'off', false), set_config('work_mem', '6
        set_config('client_connection_check_interval', '200ms', false)
 """
 TRY_LOCK = "SELECT pg_try_advisory_lock(%(lock)s)"
-TIDY_TABLE = SQL("VACUUM (ANALYZE) {table}")
+VACUUM_TABLE = SQL("VACUUM (ANALYZE) {table}")
 
 
 class Watcher(Protocol):
@@ -96,10 +96,10 @@ class Rebuilt(Struct, frozen=True):
 class RebuildRun:
     """One at a time in a database: it owns the shadow schema."""
 
-    def __init__(self, connection: Connection, watcher: Watcher, logbook: RebuildEvents) -> None:
+    def __init__(self, connection: Connection, watcher: Watcher, events: RebuildEvents) -> None:
         self._connection = connection
         self._watcher = watcher
-        self._logbook = logbook
+        self._events = events
         self._horizon = Horizon()
 
     async def verify(self, targets: Sequence[Target]) -> list[Comparison]:
@@ -111,9 +111,9 @@ class RebuildRun:
         return [one.comparison for one in verified]
 
     async def rebuild(self, targets: Sequence[Target]) -> list[Rebuilt]:
-        async with self._logbook.entry(RebuildAction.REBUILD, targets):
+        async with self._events.entry(RebuildAction.REBUILD, targets):
             rebuilt = await self._rebuild(targets)
-            self._logbook.found = [found_by(one.found) for one in rebuilt if one.found]
+            self._events.found = [table_finding(one.found) for one in rebuilt if one.found]
         return rebuilt
 
     async def _rebuild(self, targets: Sequence[Target]) -> list[Rebuilt]:
@@ -121,7 +121,7 @@ class RebuildRun:
             await refuse_dependents(self._connection, target)
         copies = await self._build(targets)
         for copy in copies:
-            await self._tidy(copy)
+            await self._vacuum(copy)
         verified = await self._compare(copies)
         return [await self._switch(copy, one) for copy, one in zip(copies, verified, strict=True)]
 
@@ -137,7 +137,7 @@ class RebuildRun:
                     f"What is kept of {copy.target.name} is from before a migration and no longer "
                     f"fits: 'daybook rebuild {copy.target.name}' makes it anew from the log."
                 )
-        async with self._logbook.entry(RebuildAction.ROLLBACK, [copy.target for copy in copies]):
+        async with self._events.entry(RebuildAction.ROLLBACK, [copy.target for copy in copies]):
             return [await self._switch(copy) for copy in await self._catch_up(copies)]
 
     async def _build(self, targets: Sequence[Target]) -> list[Copy]:
@@ -208,11 +208,11 @@ class RebuildRun:
                 verified.append(Verified(comparison, time.monotonic() - began))
         return verified
 
-    async def _tidy(self, copy: Copy) -> None:
+    async def _vacuum(self, copy: Copy) -> None:
         """What came and went leaves no trace, and the planner knows what it is about to see."""
         self._watcher.begin(f"tidying {copy.target.name}")
         for table in copy.tables:
-            await self._connection.execute(TIDY_TABLE.format(table=table))
+            await self._connection.execute(VACUUM_TABLE.format(table=table))
 
     async def _switch(self, copy: Copy, verified: Verified | None = None) -> Rebuilt:
         """What was compared is compared again at the moment of the switch, where that is quick."""
@@ -254,7 +254,7 @@ async def rebuilding(
         await connection.execute(SET_UP_SESSION)
         # A cursor that is moved in an epoch must not stand before the epoch does.
         await enter_epoch(connection)
-        await _be_alone(connection)
+        await _acquire_lock(connection)
         try:
             yield RebuildRun(connection, watcher, RebuildEvents(conninfo, operator))
         except errors.InsufficientPrivilege as error:
@@ -264,12 +264,12 @@ async def rebuilding(
             ) from error
 
 
-async def _be_alone(connection: Connection) -> None:
+async def _acquire_lock(connection: Connection) -> None:
     """A rebuild that was killed may still be ending in the server."""
-    until = time.monotonic() + ALONE_SECONDS_MAX
+    until = time.monotonic() + ACQUIRE_SECONDS_MAX
     while time.monotonic() < until:
         rows = await connection.execute(TRY_LOCK, {"lock": REBUILD_LOCK})
         if await rows.fetchone() == (True,):
             return
-        await asyncio.sleep(ALONE_AGAIN_SECONDS)
+        await asyncio.sleep(ACQUIRE_RETRY_SECONDS)
     raise RebuildError("Another rebuild is at work in this database: wait until it has ended.")

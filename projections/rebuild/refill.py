@@ -14,15 +14,15 @@ from daybook.eventlog.reading.follower import MOVE_CURSOR, REGISTER_FOLLOWER
 from daybook.eventlog.transfer.import_log import end_import
 from daybook.projections.quarantine.quarantines import set_aside_ids
 from daybook.projections.rebuild.errors import RebuildError
-from daybook.projections.rebuild.replay import replay_chunk, settle
-from daybook.projections.rebuild.shadow_tables import Copy, find_copies, forget_cursor
+from daybook.projections.rebuild.replay import recompute_all, replay_chunk
+from daybook.projections.rebuild.shadow_tables import Copy, delete_cursor, find_copies
 from daybook.projections.rebuild.targets import TARGETS, Connection
 
-LEARN_TABLE = SQL("ANALYZE {table}")
+ANALYZE_TABLE = SQL("ANALYZE {table}")
 
 # Where the notes of how far they are stand, and all that is written here.
-NOTES = "rebuilds"
-DERIVED_TABLES = (*(table for target in TARGETS for table in target.tables), NOTES)
+CURSORS = "rebuilds"
+DERIVED_TABLES = (*(table for target in TARGETS for table in target.tables), CURSORS)
 
 
 async def refill(connection: Connection, upto: int, tick: Callable[[int], None]) -> None:
@@ -33,13 +33,13 @@ async def refill(connection: Connection, upto: int, tick: Callable[[int], None])
     while (reached := min(copy.position for copy in copies)) < upto:
         tick(reached)
         copies = await replay_chunk(connection, copies, goals)
-    await settle(connection, copies)
+    await recompute_all(connection, copies)
     await _refuse_unreadable(connection, copies)
     async with connection.transaction():
         for copy in copies:
-            await _hand_over(connection, copy)
+            await _finish(connection, copy)
         await end_import(connection)
-    await _learn(connection, copies)
+    await _analyze(connection, copies)
 
 
 async def _refuse_unreadable(connection: Connection, copies: Sequence[Copy]) -> None:
@@ -64,7 +64,7 @@ async def _copies(connection: Connection) -> list[Copy]:
     return [begun.get(target.name, Copy(SCHEMA, target)) for target in TARGETS]
 
 
-async def _hand_over(connection: Connection, copy: Copy) -> None:
+async def _finish(connection: Connection, copy: Copy) -> None:
     """A follower goes on where this ends."""
     name, cursor = copy.target.name, copy.cursor
     if copy.target.is_followed:
@@ -72,10 +72,10 @@ async def _hand_over(connection: Connection, copy: Copy) -> None:
         where = {"position": cursor.position, "count": cursor.count, "digest": cursor.digest}
         epoch = await enter_epoch(connection)
         await connection.execute(MOVE_CURSOR, {"name": name, "epoch": epoch, **where})
-    await forget_cursor(connection, copy)
+    await delete_cursor(connection, copy)
 
 
-async def _learn(connection: Connection, copies: Sequence[Copy]) -> None:
+async def _analyze(connection: Connection, copies: Sequence[Copy]) -> None:
     """The planner knows what it is about to see."""
     for table in ("stored_events", *(table for copy in copies for table in copy.target.tables)):
-        await connection.execute(LEARN_TABLE.format(table=Identifier(table)))
+        await connection.execute(ANALYZE_TABLE.format(table=Identifier(table)))

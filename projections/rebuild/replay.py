@@ -27,10 +27,10 @@ ALL_TOPICS = frozenset[str]().union(*(target.topics for target in TARGETS))
 END_OF_LOG = 2**63 - 1
 
 # The copies first, then what they are made from.
-SEEK_TABLES = SQL("SET LOCAL search_path = {copies}, {running}")
+SET_SEARCH_PATH = SQL("SET LOCAL search_path = {copies}, {running}")
 # Were a copy not there, the search path would lead to the running table: locked by its full name,
 # it is there, and stays.
-HOLD_TABLES = SQL("LOCK TABLE {tables} IN ROW EXCLUSIVE MODE")
+LOCK_TABLES = SQL("LOCK TABLE {tables} IN ROW EXCLUSIVE MODE")
 
 Goals = Mapping[str, int]
 """Up to which position each copy is to be brought, by name."""
@@ -61,15 +61,15 @@ async def replay_all(connection: Connection, copies: Sequence[Copy], goals: Goal
     """In the caller's transaction, whose snapshot then says which events there are."""
     while any(is_behind(copy, goals) for copy in copies):
         copies = await replay_chunk(connection, copies, goals)
-    await settle(connection, copies)
+    await recompute_all(connection, copies)
     return [*copies]
 
 
-async def settle(connection: Connection, copies: Sequence[Copy]) -> None:
+async def recompute_all(connection: Connection, copies: Sequence[Copy]) -> None:
     async with connection.transaction():
         await _enter(connection, copies)
         for copy in copies:
-            await copy.target.settle(connection)
+            await copy.target.recompute_all(connection)
 
 
 async def replay_chunk(connection: Connection, copies: Sequence[Copy], goals: Goals) -> list[Copy]:
@@ -109,9 +109,9 @@ def is_behind(copy: Copy, goals: Goals) -> bool:
 
 async def _enter(connection: Connection, copies: Sequence[Copy]) -> None:
     (schema,) = {copy.schema for copy in copies}
-    path = SEEK_TABLES.format(copies=Identifier(schema), running=Identifier(SCHEMA))
+    path = SET_SEARCH_PATH.format(copies=Identifier(schema), running=Identifier(SCHEMA))
     await connection.execute(path)
-    await connection.execute(HOLD_TABLES.format(tables=_listed(copies)))
+    await connection.execute(LOCK_TABLES.format(tables=_listed(copies)))
 
 
 def _listed(copies: Sequence[Copy]) -> Composed:
@@ -141,8 +141,8 @@ async def _take(
     if upto <= after:
         return copy
     own = [one for one in events if one.topic in target.topics and after < one.position <= upto]
-    told = [one for one in own if one.originator_id not in set_aside] if set_aside else own
-    left_out = await target.apply(connection, told, after=after) if told else []
+    applied = [one for one in own if one.originator_id not in set_aside] if set_aside else own
+    left_out = await target.apply(connection, applied, after=after) if applied else []
     moved = replace(
         copy,
         cursor=target.passed(copy.cursor, own, upto=upto),

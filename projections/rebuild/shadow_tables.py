@@ -88,7 +88,7 @@ ON CONFLICT (schema, name) DO UPDATE
 SET position = excluded.position, count = excluded.count, digest = excluded.digest,
     updated_at = clock_timestamp()
 """
-FORGET_CURSOR = "DELETE FROM rebuilds WHERE (schema, name) = (%(schema)s, %(name)s)"
+DELETE_CURSOR = "DELETE FROM rebuilds WHERE (schema, name) = (%(schema)s, %(name)s)"
 
 
 class Copy(Struct, frozen=True):
@@ -149,7 +149,7 @@ async def drop_copy(connection: Connection, copy: Copy) -> None:
     async with connection.transaction():
         for table in copy.tables:
             await connection.execute(DROP_TABLE.format(table=table))
-        await forget_cursor(connection, copy)
+        await delete_cursor(connection, copy)
 
 
 async def store_cursor(connection: Connection, copy: Copy) -> None:
@@ -160,8 +160,8 @@ async def store_cursor(connection: Connection, copy: Copy) -> None:
     )
 
 
-async def forget_cursor(connection: Connection, copy: Copy) -> None:
-    await connection.execute(FORGET_CURSOR, {"schema": copy.schema, "name": copy.target.name})
+async def delete_cursor(connection: Connection, copy: Copy) -> None:
+    await connection.execute(DELETE_CURSOR, {"schema": copy.schema, "name": copy.target.name})
 
 
 async def refuse_dependents(connection: Connection, target: Target) -> None:

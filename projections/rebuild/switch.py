@@ -25,8 +25,8 @@ from daybook.projections.rebuild.shadow_tables import (
     BEFORE,
     SHADOW,
     Copy,
+    delete_cursor,
     drop_copy,
-    forget_cursor,
     store_cursor,
 )
 from daybook.projections.rebuild.targets import Connection, Target
@@ -62,7 +62,7 @@ WHERE relation = ANY(%(tables)s::text[]::regclass[]) AND granted AND pid <> pg_b
 LIMIT 3
 """
 
-_NOT_NOW = (errors.LockNotAvailable, errors.QueryCanceled, errors.DeadlockDetected)
+_LOCK_FAILURES = (errors.LockNotAvailable, errors.QueryCanceled, errors.DeadlockDetected)
 
 
 class Switched(Struct, frozen=True):
@@ -86,7 +86,7 @@ async def try_switch(
         async with connection.transaction():
             await _limit_waits(connection, lock_seconds)
             found = await _switch(connection, copy, compares=compares)
-    except _NOT_NOW:
+    except _LOCK_FAILURES:
         return None
     return Switched(found, time.monotonic() - began)
 
@@ -98,7 +98,7 @@ async def _limit_waits(connection: Connection, lock_seconds: float) -> None:
 
 async def _switch(connection: Connection, copy: Copy, *, compares: bool) -> Comparison | None:
     await connection.execute(LOCK_SNAPSHOTS)
-    followed = await _hold_running(connection, copy.target)
+    followed = await _lock_running(connection, copy.target)
     goals = goals_at([copy], END_OF_LOG, {copy.target.name: followed} if followed else {})
     (complete,) = await replay_all(connection, [copy], goals)
     await _carry_over(connection, complete)
@@ -108,12 +108,12 @@ async def _switch(connection: Connection, copy: Copy, *, compares: bool) -> Comp
     await _exchange(connection, complete)
     if followed is not None:
         await _move_follower(connection, complete)
-    await forget_cursor(connection, complete)
+    await delete_cursor(connection, complete)
     await store_cursor(connection, Copy(BEFORE, copy.target, left))
     return comparison
 
 
-async def _hold_running(connection: Connection, target: Target) -> FollowerCursor | None:
+async def _lock_running(connection: Connection, target: Target) -> FollowerCursor | None:
     """In the order in which followers and writers take their locks. Returns where the follower
     is, if there is one."""
     followed: FollowerCursor | None = None
@@ -127,7 +127,7 @@ async def _hold_running(connection: Connection, target: Target) -> FollowerCurso
 
 
 async def _carry_over(connection: Connection, copy: Copy) -> None:
-    for column, holds in copy.target.unrecorded.items():
+    for column, holds in copy.target.columns_outside_log.items():
         carry = CARRY_OVER.format(
             copy=copy.tables[0],
             running=Identifier(SCHEMA, copy.target.tables[0]),

@@ -47,7 +47,7 @@ class Target:
     is_followed = False
     """Whether its running tables are a follower's, and may be behind the log."""
 
-    unrecorded: Mapping[str, str] = {}
+    columns_outside_log: Mapping[str, str] = {}
     """As of a LiveTable."""
 
     async def apply(self, connection: Connection, events: Events, *, after: int) -> list[str]:
@@ -55,7 +55,7 @@ class Target:
         a sentence for each event or aggregate left out because it cannot be read."""
         raise NotImplementedError
 
-    async def settle(self, connection: Connection) -> None:
+    async def recompute_all(self, connection: Connection) -> None:
         """Once this and what it depends on are at the same position."""
 
     def passed(self, cursor: FollowerCursor, events: Events, *, upto: int) -> FollowerCursor:  # noqa: ARG002 (subclasses)
@@ -95,7 +95,7 @@ class LiveTarget(Target):
         self.name = table.name
         self.tables = (table.name, *table.side_tables)
         self.topics = frozenset(MAPPER.topics_of(table.decider.events))
-        self.unrecorded = table.columns_outside_log
+        self.columns_outside_log = table.columns_outside_log
 
     async def apply(self, connection: Connection, events: Events, *, after: int) -> list[str]:
         histories: dict[int, list[FollowedEvent]] = {}
@@ -113,7 +113,7 @@ class LiveTarget(Target):
         await self._write(connection, stored, states)
         return left_out
 
-    async def settle(self, connection: Connection) -> None:
+    async def recompute_all(self, connection: Connection) -> None:
         for query, given in self._table.recompute_all():
             await connection.execute(query, given, binary=True)
 
@@ -161,7 +161,7 @@ class LiveTarget(Target):
         finished = self._table.decider.finished
         live = [state for state in states if not finished(state)]
         # What a table keeps beside its rows is written when a row is inserted.
-        passing = self._noted(state for state in states if finished(state))
+        passing = self._with_side_rows(state for state in states if finished(state))
         await self._delete(connection, [state.id for state in stored.values()])
         if inserted := sorted([*live, *passing], key=lambda state: state.id.int):
             await connection.execute(self._table.insert, self._table.insert_parameters(inserted))
@@ -169,17 +169,17 @@ class LiveTarget(Target):
         for query, given in self._table.recompute_derived([*stored.values(), *states]):
             await connection.execute(query, given, binary=True)
 
-    def _noted(self, finished: Iterable[State]) -> list[State]:
+    def _with_side_rows(self, finished: Iterable[State]) -> list[State]:
         if not self._table.side_tables:
             return []
         return [*{self._table.side_row(state): state for state in finished}.values()]
 
     async def _delete(self, connection: Connection, ids: Sequence[UUID]) -> None:
         if ids:
-            await connection.execute(self._deleting, {"ids": uuids(ids)})
+            await connection.execute(self._delete_statement, {"ids": uuids(ids)})
 
     @property
-    def _deleting(self) -> str | Composed:
+    def _delete_statement(self) -> str | Composed:
         """What a table keeps beside its rows may change when one of them goes."""
         if self._table.side_tables:
             return self._table.delete

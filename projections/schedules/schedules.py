@@ -27,7 +27,7 @@ SELECT id, version, name, cron, time_zone, missed_runs, catch_up_seconds, job, p
 FROM schedules
 """
 
-HOLD_SCHEDULES = f"{SELECT_SCHEDULES} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_SCHEDULES = f"{SELECT_SCHEDULES} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 INSERT_SCHEDULES = """
 INSERT INTO schedules (id, version, name, cron, time_zone, missed_runs, catch_up_seconds, job,
@@ -80,7 +80,7 @@ class LiveSchedules(LiveTable[Schedule]):
     decider = SCHEDULE
     name = "schedules"
     select = SELECT_SCHEDULES
-    hold = HOLD_SCHEDULES
+    hold = LOCK_SCHEDULES
     insert = INSERT_SCHEDULES
     update = UPDATE_SCHEDULES
     delete = DELETE_SCHEDULES

@@ -26,7 +26,7 @@ SELECT id, version, slug, created_at, updated_at, issued_count, sequence, servic
 FROM restaurants
 """
 
-HOLD_RESTAURANTS = f"{SELECT_RESTAURANTS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_RESTAURANTS = f"{SELECT_RESTAURANTS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 INSERT_RESTAURANTS = """
 INSERT INTO restaurants (id, version, slug, created_at, updated_at, issued_count, sequence,
@@ -73,7 +73,7 @@ class LiveRestaurants(LiveTable[Restaurant]):
     decider = RESTAURANT
     name = "restaurants"
     select = SELECT_RESTAURANTS
-    hold = HOLD_RESTAURANTS
+    hold = LOCK_RESTAURANTS
     insert = INSERT_RESTAURANTS
     update = UPDATE_RESTAURANTS
 

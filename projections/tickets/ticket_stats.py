@@ -71,7 +71,7 @@ class Figures(Struct):
         self.longest_seconds = max(self.longest_seconds, longest)
 
 
-async def figures_of(
+async def read_figures(
     connection: Connection, slug: str, day: date | None = None
 ) -> tuple[Restaurant, Figures] | None:
     """Of today if no day is named; None when there is no such restaurant."""

@@ -29,11 +29,11 @@ SELECT id, version, restaurant_id, place, sequence, service_day, token_number, s
 FROM tickets
 """
 
-HOLD_TICKETS = f"{SELECT_TICKETS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_TICKETS = f"{SELECT_TICKETS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 # Whoever asks holds the restaurant, and so does everybody who changes a ticket of it: nobody is
 # skipped, and nobody is waited for.
-PICK_FIRST = f"""{SELECT_TICKETS}
+PICK_FIRST_TICKETS = f"""{SELECT_TICKETS}
 WHERE restaurant_id = %(restaurant)b::uuid AND status = 'WAITING'
 ORDER BY place
 LIMIT %(limit)b::bigint
@@ -112,7 +112,7 @@ class LiveTickets(LiveTable[Ticket]):
     decider = TICKET
     name = "tickets"
     select = SELECT_TICKETS
-    hold = HOLD_TICKETS
+    hold = LOCK_TICKETS
     insert = INSERT_TICKETS
     update = UPDATE_TICKETS
     delete = DELETE_TICKETS
@@ -120,7 +120,7 @@ class LiveTickets(LiveTable[Ticket]):
 
     def pick_statements(self, among: UUID, limit: int) -> Sequence[tuple[str, Parameters]]:
         """Of one restaurant's line, from its head."""
-        return [(PICK_FIRST, {"restaurant": among.bytes, "limit": limit})]
+        return [(PICK_FIRST_TICKETS, {"restaurant": among.bytes, "limit": limit})]
 
     def side_row(self, state: Ticket) -> None:  # noqa: ARG002 (the base's)
         """Of a ticket that is over, nothing is kept beside."""

@@ -151,7 +151,7 @@ async def queues_as_of(connection: Connection, position: int) -> list[QueueStats
         jobs[name] = [job for job in of_queue if job.id not in behind]
     counts = Counter(behind.values())
     return [
-        replace(_standing(name, settings.get(name), jobs[name], then), behind=counts[name])
+        replace(_queue_stats(name, settings.get(name), jobs[name], then), behind=counts[name])
         for name in sorted(jobs)
     ]
 
@@ -183,7 +183,9 @@ def _entry(job: Job) -> int:
     return 1 if job.operation_id else job.entered
 
 
-def _standing(name: str, settings: Queue | None, jobs: list[Job], then: PastMoment) -> QueueStats:
+def _queue_stats(
+    name: str, settings: Queue | None, jobs: list[Job], then: PastMoment
+) -> QueueStats:
     ready = [job for job in jobs if job.status is JobStatus.PENDING and not _is_later(job, then)]
     counts = Counter(job.status for job in jobs)
     return QueueStats(

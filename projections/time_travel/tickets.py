@@ -23,19 +23,19 @@ async def tickets_as_of(
         if line is None or ticket.restaurant_id == line:
             lines[ticket.restaurant_id].append(ticket)
     by_slug = sorted(lines, key=lambda one: restaurants[one].slug)
-    return [standing for one in by_slug for standing in _in_order(restaurants[one], lines[one])]
+    return [view for one in by_slug for view in _in_order(restaurants[one], lines[one])]
 
 
 def _in_order(restaurant: Restaurant, tickets: list[Ticket]) -> list[TicketView]:
     tickets.sort(key=lambda ticket: (ticket.is_waiting, ticket.token.place))
-    standings: list[TicketView] = []
+    views: list[TicketView] = []
     position = 0
     for ticket in tickets:
         position += ticket.is_waiting
         place = position if ticket.is_waiting else None
         minutes = restaurant.profile.minutes_per_party
-        standings.append(TicketView(ticket, restaurant.slug, minutes, place))
-    return standings
+        views.append(TicketView(ticket, restaurant.slug, minutes, place))
+    return views
 
 
 async def restaurants_as_of(

@@ -28,7 +28,7 @@ SELECT id, version, stream, record_id, revision, data, seen_at, updated_at, dele
 FROM upstream_records
 """
 
-HOLD_RECORDS = f"{SELECT_RECORDS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_RECORDS = f"{SELECT_RECORDS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 INSERT_RECORDS = """
 INSERT INTO upstream_records (id, version, stream, record_id, revision, data, seen_at, updated_at,
@@ -89,7 +89,7 @@ class LiveUpstreamRecords(LiveTable[UpstreamRecord]):
     decider = UPSTREAM_RECORD
     name = "upstream_records"
     select = SELECT_RECORDS
-    hold = HOLD_RECORDS
+    hold = LOCK_RECORDS
     insert = INSERT_RECORDS
     update = UPDATE_RECORDS
 

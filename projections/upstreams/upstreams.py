@@ -17,7 +17,7 @@ SELECT id, version, stream, created_at, updated_at, ordinal, marks, poll, polled
 FROM upstream_cursors
 """
 
-HOLD_UPSTREAMS = f"{SELECT_UPSTREAMS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_UPSTREAMS = f"{SELECT_UPSTREAMS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 INSERT_UPSTREAMS = """
 INSERT INTO upstream_cursors (id, version, stream, created_at, updated_at, ordinal, cursor, marks,
@@ -54,7 +54,7 @@ class LiveUpstreams(LiveTable[Upstream]):
     decider = UPSTREAM
     name = "upstream_cursors"
     select = SELECT_UPSTREAMS
-    hold = HOLD_UPSTREAMS
+    hold = LOCK_UPSTREAMS
     insert = INSERT_UPSTREAMS
     update = UPDATE_UPSTREAMS
 

@@ -348,7 +348,7 @@ async def test_a_look_at_one_moment_sees_the_tables_of_that_moment(own_database:
 async def test_there_is_one_rebuild_at_a_time(
     own_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebuild_module, "ALONE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(rebuild_module, "ACQUIRE_SECONDS_MAX", 0.2)
     async with rebuilding(own_database, Unwatched()):
         with pytest.raises(RebuildError, match="Another rebuild is at work"):
             await verify(own_database)
