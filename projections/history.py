@@ -53,7 +53,7 @@ async def read_history(connection: AsyncConnection[TupleRow], aggregate_id: UUID
     """None when there never was such a thing."""
     found = await connection.execute(READ_HISTORY, {"id": aggregate_id}, binary=True)
     rows = await found.fetchall()
-    events = [_MAPPER.recorded(row) for row in rows]
+    events = [_MAPPER.recorded_event(row) for row in rows]
     if not events:
         return None
     if fault := fault_of(_MAPPER, [row[:5] for row in rows]):
@@ -87,4 +87,4 @@ async def read_history_page(
         return None
     wanted = {"id": aggregate_id, "after": after, "limit": limit}
     rows = await connection.execute(READ_HISTORY_PAGE, wanted, binary=True)
-    return [_MAPPER.recorded(row) for row in await rows.fetchall()]
+    return [_MAPPER.recorded_event(row) for row in await rows.fetchall()]

@@ -36,7 +36,7 @@ class RunningRebuilds(LiveTable[Rebuild]):
     decider = REBUILD
     name = "running_rebuilds"
     select = SELECT_RUNNING_REBUILDS
-    hold = LOCK_REBUILDS
+    lock = LOCK_REBUILDS
     lock_all = LOCK_ALL_REBUILDS
     insert = INSERT_REBUILDS
     delete = DELETE_REBUILDS

@@ -18,7 +18,7 @@ from psycopg.rows import TupleRow
 from daybook.domain.event import Event
 from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.errors import CursorAheadError, StandbyError
-from daybook.eventlog.notifier import COURTESY_SECONDS, Listener, Notifier
+from daybook.eventlog.notifier import BACKGROUND_DELAY_SECONDS, Listener, Notifier
 from daybook.eventlog.postgres.connections import connect, follower_conninfo
 from daybook.eventlog.reading.epochs import enter_epoch
 from daybook.eventlog.reading.follower_proof import FollowerCursor as FollowerCursor
@@ -45,7 +45,7 @@ VALUES (%(name)s, 0, 0, '')
 ON CONFLICT (name) DO NOTHING
 """
 # The row lock is what keeps a second instance from applying the same events at the same time.
-HOLD_CURSOR = "SELECT position, count, digest FROM followers WHERE name = %(name)s FOR UPDATE"
+LOCK_CURSOR = "SELECT position, count, digest FROM followers WHERE name = %(name)s FOR UPDATE"
 _SELECT_EVENTS = """
 SELECT notification_id, originator_id, originator_version, topic, state
 FROM stored_events
@@ -149,7 +149,7 @@ class Follower:
 
     async def run(self, notifier: Notifier) -> None:
         """Follows until it is stopped. A lost database is waited for."""
-        with notifier.listener(COURTESY_SECONDS, topics=self._hears) as wake:
+        with notifier.listener(BACKGROUND_DELAY_SECONDS, kinds=self._hears) as wake:
             while not self._stopping:
                 try:
                     await self.catch_up()
@@ -249,7 +249,7 @@ class Follower:
         covers, so every later event is processed once."""
         name = self._projection.name
         async with connection.transaction():
-            held = await connection.execute(HOLD_CURSOR, {"name": name}, binary=True)
+            held = await connection.execute(LOCK_CURSOR, {"name": name}, binary=True)
             ahead = FollowerCursor(*(await held.fetchone() or ()))
             ((newest,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
             if ahead.position <= newest:
@@ -263,7 +263,7 @@ class Follower:
     async def _step(self, connection: AsyncConnection[TupleRow], horizon: int, apply: Apply) -> int:
         name = self._projection.name
         async with connection.transaction():
-            held = await connection.execute(HOLD_CURSOR, {"name": name}, binary=True)
+            held = await connection.execute(LOCK_CURSOR, {"name": name}, binary=True)
             cursor = FollowerCursor(*(await held.fetchone() or ()))
             if cursor.position >= horizon:
                 return 0
@@ -288,4 +288,4 @@ class Follower:
         if self._topics is not None:
             wanted["topics"] = self._topics
         rows = await connection.execute(self._query, wanted, binary=True)
-        return self._mapper.followed(await rows.fetchall())
+        return self._mapper.followed_events(await rows.fetchall())

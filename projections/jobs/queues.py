@@ -60,7 +60,7 @@ class LiveQueues(LiveTable[Queue]):
     name = "queues"
     select = SELECT_QUEUES
     select_by_id = SELECT_QUEUES_BY_ID
-    hold = LOCK_QUEUES
+    lock = LOCK_QUEUES
     insert = INSERT_QUEUES
     update = UPDATE_QUEUES
 

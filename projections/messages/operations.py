@@ -133,7 +133,7 @@ class LiveOperations(LiveTable[Operation]):
     decider = OPERATION
     name = "operations"
     select = SELECT_OPERATIONS
-    hold = LOCK_OPERATIONS
+    lock = LOCK_OPERATIONS
     count_related_statement = COUNT_RELATED_LANES
     insert = INSERT_OPERATIONS
     update = UPDATE_OPERATIONS

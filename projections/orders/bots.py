@@ -90,7 +90,7 @@ class LiveBots(LiveTable[Bot]):
     decider = BOT
     name = "bots"
     select = SELECT_BOTS
-    hold = LOCK_BOTS
+    lock = LOCK_BOTS
     lock_related = LOCK_RELATED_BOTS
     lock_all = LOCK_ALL_BOTS
     insert = INSERT_BOTS

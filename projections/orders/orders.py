@@ -107,7 +107,7 @@ class LiveOrders(LiveTable[Order]):
     decider = ORDER
     name = "orders"
     select = SELECT_ORDERS
-    hold = LOCK_ORDERS
+    lock = LOCK_ORDERS
     lock_related = LOCK_RELATED_ORDERS
     lock_all = LOCK_ALL_ORDERS
     more_ready_exists = MORE_READY_ORDERS_EXIST

@@ -54,7 +54,7 @@ class LiveUpstreams(LiveTable[Upstream]):
     decider = UPSTREAM
     name = "upstream_cursors"
     select = SELECT_UPSTREAMS
-    hold = LOCK_UPSTREAMS
+    lock = LOCK_UPSTREAMS
     insert = INSERT_UPSTREAMS
     update = UPDATE_UPSTREAMS
 
