@@ -8,14 +8,12 @@ in the log.
 from typing import Any
 from uuid import UUID
 
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
-
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.jobs.job import Job
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order
 from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories, refuse_unreadable
 from daybook.eventlog.writing.live_table import LiveTable
 from daybook.projections.jobs.jobs import SELECT_JOBS, LiveJobs
@@ -30,27 +28,25 @@ _ORDERS, _BOTS, _JOBS = LiveOrders(), LiveBots(), LiveJobs()
 _MAPPER = EventMapper(DECIDERS)
 
 
-async def one_order(connection: AsyncConnection[TupleRow], order_id: UUID) -> Order | None:
+async def one_order(connection: Connection, order_id: UUID) -> Order | None:
     """Complete and deleted ones too; None when there never was such an order."""
     found: Order | None = await _one(connection, _ORDERS, READ_ORDER, order_id)
     return found
 
 
-async def one_bot(connection: AsyncConnection[TupleRow], bot_id: UUID) -> Bot | None:
+async def one_bot(connection: Connection, bot_id: UUID) -> Bot | None:
     """Deleted ones too; None when there never was such a bot."""
     found: Bot | None = await _one(connection, _BOTS, READ_BOT, bot_id)
     return found
 
 
-async def one_job(connection: AsyncConnection[TupleRow], job_id: UUID) -> Job | None:
+async def one_job(connection: Connection, job_id: UUID) -> Job | None:
     """One that is over, too; None when there never was such a job."""
     found: Job | None = await _one(connection, _JOBS, READ_JOB, job_id)
     return found
 
 
-async def _one(
-    connection: AsyncConnection[TupleRow], table: LiveTable[Any], query: str, wanted: UUID
-) -> Any:
+async def _one(connection: Connection, table: LiveTable[Any], query: str, wanted: UUID) -> Any:
     row = await (await connection.execute(query, {"id": wanted}, binary=True)).fetchone()
     if row is not None:
         return table.load(row)

@@ -5,9 +5,8 @@ from collections.abc import Collection
 from datetime import datetime
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.epochs import READ_LAST_EPOCH
 from daybook.eventlog.reading.follower import UNREAD_SECONDS
 from daybook.eventlog.reading.horizon import (
@@ -82,9 +81,7 @@ class Readings(Struct, frozen=True, kw_only=True):
     set_aside_count: int
 
 
-async def take_readings(
-    connection: AsyncConnection[TupleRow], *, followers_off: Collection[str] = ()
-) -> Readings:
+async def take_readings(connection: Connection, *, followers_off: Collection[str] = ()) -> Readings:
     # Before the end of the log: nobody can then be ahead of it.
     rows = await (await connection.execute(READ_FOLLOWERS)).fetchall()
     # One that is turned off, or that this version has no more, is behind and no reason to ring.

@@ -4,14 +4,13 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.event import Decider
 from daybook.domain.quarantine import Fault
 from daybook.eventlog.codec import EventMapper, RecordedEvent
 from daybook.eventlog.event_faults import fault_of, kind_of
+from daybook.eventlog.postgres.pipeline import Connection
 
 _SELECT_HISTORY = """
 SELECT notification_id, originator_id, originator_version, topic, state,
@@ -49,7 +48,7 @@ class History(Struct, frozen=True):
     fault: Fault | None = None
 
 
-async def read_history(connection: AsyncConnection[TupleRow], aggregate_id: UUID) -> History | None:
+async def read_history(connection: Connection, aggregate_id: UUID) -> History | None:
     """None when there never was such a thing."""
     found = await connection.execute(READ_HISTORY, {"id": aggregate_id}, binary=True)
     rows = await found.fetchall()
@@ -62,9 +61,7 @@ async def read_history(connection: AsyncConnection[TupleRow], aggregate_id: UUID
     return History(decider.name, decider.fold(event.event for event in events), events)
 
 
-async def decider_of(
-    connection: AsyncConnection[TupleRow], aggregate_id: UUID
-) -> Decider[Any] | None:
+async def decider_of(connection: Connection, aggregate_id: UUID) -> Decider[Any] | None:
     """The decider of an aggregate's kind; None if it never existed, or its kind is unknown."""
     first = await connection.execute(READ_FIRST_TOPIC, {"id": aggregate_id})
     topic = await first.fetchone()
@@ -75,12 +72,7 @@ async def decider_of(
 
 
 async def read_history_page(
-    connection: AsyncConnection[TupleRow],
-    decider: Decider[Any],
-    aggregate_id: UUID,
-    *,
-    after: int,
-    limit: int,
+    connection: Connection, decider: Decider[Any], aggregate_id: UUID, *, after: int, limit: int
 ) -> list[RecordedEvent] | None:
     """Its events behind a version; None when there never was such a thing of that kind."""
     if await decider_of(connection, aggregate_id) is not decider:

@@ -63,11 +63,7 @@ LIVE_TABLES: tuple[LiveTable[Any], ...] = (
 WRITTEN_MODELS: tuple[Rebuildable, ...] = (FinishedJobs(),)
 
 # These follow the log.
-READ_MODELS: tuple[Projection, ...] = (
-    FinishedOrders(),
-    FinishedTickets(),
-    EndedOperations(),
-)
+READ_MODELS: tuple[Projection, ...] = (FinishedOrders(), FinishedTickets(), EndedOperations())
 
 # Follows the log where guests are notified, and stands still where that is turned off.
 NOTIFICATIONS = "notifications"

@@ -3,8 +3,7 @@ and the tail of the log that the read model does not know yet."""
 
 from datetime import datetime
 
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
+from daybook.eventlog.postgres.pipeline import Connection
 
 # How much may wait for a read model before a list gives up: to look at so much takes half a
 # second, and a read model so far behind is being rebuilt or has stopped.
@@ -45,14 +44,12 @@ class ListBehindError(Exception):
         super().__init__("The list of what has finished is still catching up with the log.")
 
 
-async def begin_snapshot(connection: AsyncConnection[TupleRow]) -> None:
+async def begin_snapshot(connection: Connection) -> None:
     """As the first thing in a transaction that reads several tables as they were at one moment."""
     await connection.execute(IN_ONE_SNAPSHOT, prepare=False)
 
 
-async def enter_snapshot(
-    connection: AsyncConnection[TupleRow], read_model: str
-) -> tuple[datetime, int]:
+async def enter_snapshot(connection: Connection, read_model: str) -> tuple[datetime, int]:
     """At the beginning of a transaction: what time it is, and how far the read model is."""
     await begin_snapshot(connection)
     found = await connection.execute(READ_CURSOR_POSITION, {"name": read_model})
@@ -60,7 +57,7 @@ async def enter_snapshot(
     return now, position
 
 
-async def enter_live_snapshot(connection: AsyncConnection[TupleRow]) -> datetime:
+async def enter_live_snapshot(connection: Connection) -> datetime:
     """The same where nothing is followed; what time it is."""
     await begin_snapshot(connection)
     now: datetime

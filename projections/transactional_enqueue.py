@@ -230,8 +230,6 @@ def _unit_of_work(new: Sequence[NewJob]) -> Generator[Query, Rows, BatchUnitOfWo
     )
 
 
-def _fold(
-    ids: Collection[UUID],
-) -> Generator[Query, Rows, dict[UUID, Job]]:
+def _fold(ids: Collection[UUID]) -> Generator[Query, Rows, dict[UUID, Job]]:
     rows = yield READ_AGGREGATES, {"ids": uuids([*ids])}
     return fold_aggregates(_MAPPER, rows)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import json
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.api_keys.key import KEY, Binding, Key
 from daybook.eventlog.postgres.binary_arrays import bigints, byteas, texts, timestamps, uuids
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_KEYS = """
@@ -99,18 +99,18 @@ class LiveKeys(LiveTable[Key]):
         }
 
 
-async def read_edition(connection: AsyncConnection[TupleRow]) -> int:
+async def read_edition(connection: Connection) -> int:
     ((edition,),) = await (await connection.execute(READ_KEYS_EDITION)).fetchall()
     return int(edition)
 
 
-async def changed_keys(connection: AsyncConnection[TupleRow], since: datetime) -> list[Key]:
+async def changed_keys(connection: Connection, since: datetime) -> list[Key]:
     """Those about which something was decided after that moment."""
     rows = await connection.execute(READ_CHANGED_KEYS, {"since": since}, binary=True)
     return [LiveKeys().load(row) for row in await rows.fetchall()]
 
 
-async def all_keys(connection: AsyncConnection[TupleRow]) -> list[Key]:
+async def all_keys(connection: Connection) -> list[Key]:
     """Every key, the oldest first; those that open nothing any more too."""
     rows = await connection.execute(READ_KEYS, binary=True)
     return [LiveKeys().load(row) for row in await rows.fetchall()]

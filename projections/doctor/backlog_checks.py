@@ -2,14 +2,8 @@
 
 from collections.abc import Sequence
 
-from daybook.projections.doctor.finding import (
-    NAMED_MAX,
-    Connection,
-    Examination,
-    Finding,
-    Health,
-    rows_of,
-)
+from daybook.eventlog.postgres.pipeline import Connection
+from daybook.projections.doctor.finding import NAMED_MAX, Examination, Finding, Health, rows_of
 
 STUCK_SECONDS_MAX = 10.0
 OPERATION_SECONDS_MAX = 30

@@ -4,11 +4,12 @@ from collections.abc import Collection, Sequence
 
 from daybook.domain.clock import CLOCK_ID
 from daybook.domain.rebuild import RebuildAction
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.epochs import READ_EPOCH, READ_LAST_EPOCH
 from daybook.eventlog.reading.follower import FIND_AHEAD, UNREAD_SECONDS
 from daybook.eventlog.reading.horizon import READ_NEWEST_POSITION
 from daybook.projections.doctor.expected_indexes import READ_INDEXES, expected_indexes
-from daybook.projections.doctor.finding import Connection, Examination, Finding, Health, rows_of
+from daybook.projections.doctor.finding import Examination, Finding, Health, rows_of
 from daybook.projections.registry import FOLLOWERS
 from daybook.projections.running_rebuilds import REBUILD_LOCK
 

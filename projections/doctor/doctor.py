@@ -11,12 +11,13 @@ from daybook.domain.deciders import DECIDERS
 from daybook.domain.jobs.job import Job
 from daybook.domain.quarantine import Quarantine, QuarantineStatus
 from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories
 from daybook.eventlog.writing.live_table import LiveTable
 from daybook.eventlog.writing.unreadable_rows import find_unreadable_rows
 from daybook.projections.doctor.backlog_checks import BACKLOG_CHECKS
 from daybook.projections.doctor.database_checks import DATABASE_CHECKS, examine_followers
-from daybook.projections.doctor.finding import NAMED_MAX, Connection, Finding, Health
+from daybook.projections.doctor.finding import NAMED_MAX, Finding, Health
 from daybook.projections.quarantine.quarantines import all_quarantines
 from daybook.projections.registry import LIVE_TABLES
 from daybook.projections.snapshot import begin_snapshot

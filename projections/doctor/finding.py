@@ -5,12 +5,11 @@ from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-NAMED_MAX = 5
+from daybook.eventlog.postgres.pipeline import Connection
 
-Connection = AsyncConnection[TupleRow]
+NAMED_MAX = 5
 
 
 class Health(StrEnum):

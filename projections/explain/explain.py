@@ -5,7 +5,6 @@ from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.job import Job, JobStatus
@@ -16,6 +15,7 @@ from daybook.domain.orders.order import Order, OrderKind, OrderStatus
 from daybook.domain.quarantine import Fault
 from daybook.domain.tickets.ticket import Ticket
 from daybook.eventlog.codec import RecordedEvent
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.explain import reasons
 from daybook.projections.explain.reasons import Next, Reason
 from daybook.projections.explain.tickets import explain_ticket
@@ -116,8 +116,6 @@ LEFT JOIN (
     LIMIT 1
 ) AS first ON true
 """
-
-Connection = AsyncConnection[TupleRow]
 
 
 class ReachedLimit(Struct, frozen=True):

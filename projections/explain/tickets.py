@@ -3,11 +3,9 @@
 from datetime import datetime
 from typing import ClassVar
 
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
-
 from daybook.domain.tickets.ticket import Ticket, TicketStatus
 from daybook.eventlog.codec import RecordedEvent
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.explain.reasons import Cancelled, Ended, Next, Reason
 from daybook.projections.tickets.ticket_list import one_ticket
 
@@ -42,7 +40,7 @@ class Missed(Ended, frozen=True, kw_only=True, tag=True):
 
 
 async def explain_ticket(
-    connection: AsyncConnection[TupleRow], ticket: Ticket, events: list[RecordedEvent]
+    connection: Connection, ticket: Ticket, events: list[RecordedEvent]
 ) -> tuple[str, list[Reason], Next]:
     status, last = ticket.status.value, events[-1]
     match ticket.status:
@@ -62,9 +60,7 @@ async def explain_ticket(
     return status, [missed], Next("The desk may return it to its old place in the line.")
 
 
-async def _waiting(
-    connection: AsyncConnection[TupleRow], ticket: Ticket
-) -> tuple[list[Reason], Next]:
+async def _waiting(connection: Connection, ticket: Ticket) -> tuple[list[Reason], Next]:
     view = await one_ticket(connection, ticket.id)
     following = Next("A desk calls whoever is first: POST /api/restaurants/…/call-next.")
     if view is None or view.position is None:

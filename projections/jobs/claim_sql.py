@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from itertools import product
 
 from msgspec import Struct
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.work import JobSelector
 from daybook.eventlog.postgres.binary_arrays import PackedArray, texts
+from daybook.eventlog.postgres.pipeline import Connection
 
 # More than one worker asks for at a time need not be counted.
 READY_COUNT_MAX = 1000
@@ -196,9 +196,7 @@ def selection(selectors: Iterable[JobSelector]) -> dict[str, PackedArray]:
     }
 
 
-async def find_ready(
-    connection: AsyncConnection[TupleRow], selectors: Iterable[JobSelector]
-) -> list[Ready]:
+async def find_ready(connection: Connection, selectors: Iterable[JobSelector]) -> list[Ready]:
     plain: list[JobSelector] = []
     lanes: set[tuple[str, str]] = set()
     for selector in selectors:

@@ -8,10 +8,9 @@ from hashlib import blake2s
 from typing import Annotated
 
 from msgspec import Meta, Struct, json
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.job import Job
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.jobs.claim_sql import COLUMNS
 from daybook.projections.jobs.dead_jobs import DeadFilter
 from daybook.projections.jobs.job_list_sql import OF_SOURCE, SOURCES
@@ -53,11 +52,7 @@ class DeadJobCursor(Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 async def search_dead(
-    connection: AsyncConnection[TupleRow],
-    wanted: DeadFilter,
-    *,
-    limit: int,
-    cursor: str | None = None,
+    connection: Connection, wanted: DeadFilter, *, limit: int, cursor: str | None = None
 ) -> DeadJobMatches:
     mark = blake2s(json.encode(wanted), digest_size=8).hexdigest()
     given = {

@@ -9,9 +9,9 @@ from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.jobs.job_list_sql import OF_SOURCE, SOURCES
 from daybook.projections.snapshot import PLAN_BY_INDEX
 
@@ -79,7 +79,7 @@ class DeadJobBatch(Struct, frozen=True):
 
 
 async def find_dead(
-    connection: AsyncConnection[TupleRow], wanted: DeadFilter, *, after: int, limit: int
+    connection: Connection, wanted: DeadFilter, *, after: int, limit: int
 ) -> DeadJobBatch:
     # One more than asked for shows whether there is another stretch.
     given = {"after": after, "limit": limit + 1}
@@ -94,7 +94,7 @@ async def find_dead(
 
 
 async def count_dead(
-    connection: AsyncConnection[TupleRow], wanted: DeadFilter, *, after: int, limit: int
+    connection: Connection, wanted: DeadFilter, *, after: int, limit: int
 ) -> tuple[int, bool]:
     """How many are meant, and whether there may be more than the dead ones looked at."""
     rows = await _read(connection, COUNT_DEAD_JOBS, wanted, {"after": after, "limit": limit})
@@ -103,10 +103,7 @@ async def count_dead(
 
 
 async def _read(
-    connection: AsyncConnection[TupleRow],
-    statement: str,
-    wanted: DeadFilter,
-    given: dict[str, int],
+    connection: Connection, statement: str, wanted: DeadFilter, given: dict[str, int]
 ) -> list[TupleRow]:
     filters = {"queue": wanted.queue, "type": wanted.type, "error": wanted.error}
     async with connection.transaction():

@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
 from daybook.domain.jobs.job import JOB, Job, JobStatus
 from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.postgres.binary_arrays import bigints, texts, unnested, uuids
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.writing.live_table import Change, Parameters, Statements
 from daybook.projections.jobs.job_labels import JobLabel, label_in, read_labels
 
@@ -70,9 +69,7 @@ class FinishedJobs:
         Job.Cancelled,
     )
 
-    async def apply(
-        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
-    ) -> None:
+    async def apply(self, connection: Connection, events: Sequence[FollowedEvent]) -> None:
         """Whatever is touched is taken out and put in anew: events may be told again."""
         # A job's first event neither finishes it nor starts it over.
         last = {one.originator_id: one.topic for one in events if one.originator_version > 1}

@@ -9,11 +9,10 @@ from datetime import datetime
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.eventlog.postgres.binary_arrays import doubles, uuids
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
+from daybook.eventlog.postgres.pipeline import Connection
 
 # IS NOT DISTINCT FROM: `=` would let the planner read all jobs that are held instead.
 _IS_CLAIM = (
@@ -61,7 +60,7 @@ class Extended(Struct, frozen=True, gc=False):
 
 
 async def extend_leases(
-    connection: AsyncConnection[TupleRow],
+    connection: Connection,
     beats: Sequence[LeaseExtension],
     *,
     queues: Collection[str] | None = None,
@@ -79,7 +78,7 @@ async def extend_leases(
 
 
 async def extend_claim(
-    connection: AsyncConnection[TupleRow],
+    connection: Connection,
     claim_id: UUID,
     lease_seconds: float | None,
     *,

@@ -5,13 +5,12 @@ from contextlib import suppress
 from uuid import UUID
 
 from msgspec import DecodeError, Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
 from daybook.domain.jobs.job import JOB, Job
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.postgres.binary_arrays import texts, uuids
+from daybook.eventlog.postgres.pipeline import Connection
 
 # A job whose unique key is used again is created again; the last time counts.
 READ_CREATIONS = """
@@ -39,7 +38,7 @@ def label_in(created: Event) -> JobLabel:
 
 
 async def read_labels(
-    connection: AsyncConnection[TupleRow], ids: Sequence[UUID], *, upto: int | None = None
+    connection: Connection, ids: Sequence[UUID], *, upto: int | None = None
 ) -> dict[UUID, JobLabel]:
     """As of a position, or of now."""
     wanted = {"ids": uuids(ids), "topics": _CREATED, "upto": upto}

@@ -14,11 +14,11 @@ from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.job import JOB, Job, JobStatus
 from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories
 from daybook.projections.jobs.job_filter import JobCursor, JobFilter
 from daybook.projections.jobs.job_list_sql import (
@@ -43,7 +43,7 @@ class JobPage(Struct, frozen=True):
 
 
 async def read_jobs(
-    connection: AsyncConnection[TupleRow],
+    connection: Connection,
     wanted: JobFilter,
     *,
     limit: int,
@@ -69,7 +69,7 @@ async def read_jobs(
 class _Reading:
     """One look at the jobs that fit, in the snapshot of its transaction."""
 
-    def __init__(self, connection: AsyncConnection[TupleRow], wanted: JobFilter) -> None:
+    def __init__(self, connection: Connection, wanted: JobFilter) -> None:
         self._connection = connection
         self._wanted = wanted
 

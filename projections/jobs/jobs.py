@@ -11,18 +11,7 @@ from psycopg.rows import TupleRow
 from daybook.domain.jobs.job import JOB, NULL, Job, JobStatus, Lease, UniqueScope
 from daybook.domain.jobs.work import JobSelector
 from daybook.domain.messages.operation import OPERATION
-from daybook.eventlog.postgres.binary_arrays import (
-    bigints,
-    booleans,
-    byteas,
-    doubles,
-    integers,
-    smallints,
-    texts,
-    timestamps,
-    unnested,
-    uuids,
-)
+from daybook.eventlog.postgres import binary_arrays as arrays
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import (
     Change,
@@ -51,7 +40,7 @@ SELECT_JOBS = f"SELECT {COLUMNS}\nFROM jobs\n"
 
 LOCK_JOBS = f"{SELECT_JOBS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
-_INSERTED = unnested(
+_INSERTED = arrays.unnested(
     "ids uuid, versions bigint, numbers bigint, created timestamptz, updated timestamptz, "
     "run_at timestamptz, started timestamptz, until timestamptz, claims uuid, "
     "lease_seconds float8, lives integer, failures integer, crashes integer, "
@@ -60,7 +49,7 @@ _INSERTED = unnested(
     "partitions text, errors text, payloads bytea, skips boolean, entered bigint, operations uuid"
 )
 
-_NEW = unnested(
+_NEW = arrays.unnested(
     "ids uuid, numbers bigint, created timestamptz, run_at timestamptz, lease_seconds float8, "
     "priorities smallint, attempts_max smallint, queues text, types text, subjects text, "
     "keys text, scopes text, partitions text, payloads bytea, skips boolean, entered bigint, "
@@ -103,7 +92,7 @@ SELECT {_NEW},
     1, 1, 0, 0, 0, 0, 'PENDING'
 """
 
-_UPDATED = unnested(
+_UPDATED = arrays.unnested(
     "ids uuid, versions bigint, updated timestamptz, run_at timestamptz, started timestamptz, "
     "until timestamptz, claims uuid, lives integer, failures integer, crashes integer, "
     "interruptions integer, attempts smallint, statuses text, workers text, errors text, "
@@ -125,7 +114,7 @@ FROM (SELECT {_UPDATED})
 WHERE {equals_by_key_lookup("jobs.id", "new.id")}
 """
 
-_CLAIMED = unnested(
+_CLAIMED = arrays.unnested(
     "ids uuid, versions bigint, started timestamptz, until timestamptz, claims uuid, "
     "attempts smallint, workers text"
 )
@@ -212,8 +201,8 @@ class LiveJobs(LiveTable[Job]):
         wanted = {
             **self.selection(among),
             "limit": limit,
-            "priorities": smallints([job.priority for job in ready]),
-            "numbers": bigints([job.number for job in ready]),
+            "priorities": arrays.smallints([job.priority for job in ready]),
+            "numbers": arrays.bigints([job.number for job in ready]),
         }
         return [(CLAIM_LIMITED if among.partition is None else CLAIM_LIMITED_LANE_HEAD, wanted)]
 
@@ -283,52 +272,52 @@ class LiveJobs(LiveTable[Job]):
         """What is said of jobs when they are created."""
         used = {self.side_row(job) for job in states}
         return {
-            "ids": uuids([job.id for job in states]),
-            "run_at": timestamps([job.run_at for job in states]),
-            "entered": bigints([job.entered for job in states]),
-            "used_queues": texts([queue for queue, _ in used]),
-            "used_types": texts([type_ for _, type_ in used]),
-            "numbers": bigints([job.number for job in states]),
-            "created": timestamps([job.created_at for job in states]),
-            "lease_seconds": doubles([job.lease_seconds for job in states]),
-            "priorities": smallints([job.priority for job in states]),
-            "attempts_max": smallints([job.attempts_max for job in states]),
-            "queues": texts([job.queue for job in states]),
-            "types": texts([job.type for job in states]),
-            "subjects": texts([job.subject for job in states]),
-            "keys": texts([job.unique_key for job in states]),
-            "scopes": texts([job.unique_scope for job in states]),
-            "partitions": texts([job.partition for job in states]),
-            "payloads": byteas([bytes(job.payload) for job in states]),
-            "skips": booleans([job.skips for job in states]),
-            "operations": uuids([job.operation_id for job in states]),
+            "ids": arrays.uuids([job.id for job in states]),
+            "run_at": arrays.timestamps([job.run_at for job in states]),
+            "entered": arrays.bigints([job.entered for job in states]),
+            "used_queues": arrays.texts([queue for queue, _ in used]),
+            "used_types": arrays.texts([type_ for _, type_ in used]),
+            "numbers": arrays.bigints([job.number for job in states]),
+            "created": arrays.timestamps([job.created_at for job in states]),
+            "lease_seconds": arrays.doubles([job.lease_seconds for job in states]),
+            "priorities": arrays.smallints([job.priority for job in states]),
+            "attempts_max": arrays.smallints([job.attempts_max for job in states]),
+            "queues": arrays.texts([job.queue for job in states]),
+            "types": arrays.texts([job.type for job in states]),
+            "subjects": arrays.texts([job.subject for job in states]),
+            "keys": arrays.texts([job.unique_key for job in states]),
+            "scopes": arrays.texts([job.unique_scope for job in states]),
+            "partitions": arrays.texts([job.partition for job in states]),
+            "payloads": arrays.byteas([bytes(job.payload) for job in states]),
+            "skips": arrays.booleans([job.skips for job in states]),
+            "operations": arrays.uuids([job.operation_id for job in states]),
         }
 
     @staticmethod
     def _claimed(states: Sequence[Job]) -> Parameters:
         """What is said of jobs when they are claimed."""
         return {
-            "ids": uuids([job.id for job in states]),
-            "versions": bigints([job.version for job in states]),
-            "attempts": smallints([job.attempts for job in states]),
+            "ids": arrays.uuids([job.id for job in states]),
+            "versions": arrays.bigints([job.version for job in states]),
+            "attempts": arrays.smallints([job.attempts for job in states]),
             **_lease_columns([job.lease for job in states]),
         }
 
     def update_parameters(self, states: Sequence[Job]) -> Parameters:
         leases = [job.lease for job in states]
         return {
-            "ids": uuids([job.id for job in states]),
-            "versions": bigints([job.version for job in states]),
-            "updated": timestamps([job.updated_at for job in states]),
-            "run_at": timestamps([job.run_at for job in states]),
-            "lives": integers([job.life for job in states]),
-            "failures": integers([job.failures for job in states]),
-            "crashes": integers([job.crashes for job in states]),
-            "interruptions": integers([job.interruptions for job in states]),
-            "attempts": smallints([job.attempts for job in states]),
-            "statuses": texts([job.status for job in states]),
-            "errors": texts([job.error for job in states]),
-            "entered": bigints([job.entered for job in states]),
+            "ids": arrays.uuids([job.id for job in states]),
+            "versions": arrays.bigints([job.version for job in states]),
+            "updated": arrays.timestamps([job.updated_at for job in states]),
+            "run_at": arrays.timestamps([job.run_at for job in states]),
+            "lives": arrays.integers([job.life for job in states]),
+            "failures": arrays.integers([job.failures for job in states]),
+            "crashes": arrays.integers([job.crashes for job in states]),
+            "interruptions": arrays.integers([job.interruptions for job in states]),
+            "attempts": arrays.smallints([job.attempts for job in states]),
+            "statuses": arrays.texts([job.status for job in states]),
+            "errors": arrays.texts([job.error for job in states]),
+            "entered": arrays.bigints([job.entered for job in states]),
             **_lease_columns(leases),
         }
 
@@ -344,10 +333,12 @@ def _is_one(among: JobSelector) -> bool:
 
 def _lease_columns(leases: Sequence[Lease | None]) -> dict[str, Any]:
     return {
-        "claims": uuids([None if lease is None else lease.claim_id for lease in leases]),
-        "workers": texts([None if lease is None else lease.worker for lease in leases]),
-        "started": timestamps([None if lease is None else lease.started_at for lease in leases]),
-        "until": timestamps([None if lease is None else lease.until for lease in leases]),
+        "claims": arrays.uuids([None if lease is None else lease.claim_id for lease in leases]),
+        "workers": arrays.texts([None if lease is None else lease.worker for lease in leases]),
+        "started": arrays.timestamps(
+            [None if lease is None else lease.started_at for lease in leases]
+        ),
+        "until": arrays.timestamps([None if lease is None else lease.until for lease in leases]),
     }
 
 

@@ -9,8 +9,8 @@ from typing import Literal
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
+
+from daybook.eventlog.postgres.pipeline import Connection
 
 READ_LEASES = """
 SELECT *, count(*) OVER () FROM (
@@ -75,9 +75,7 @@ class Leases(Struct, frozen=True):
     now: datetime
 
 
-async def read_leases(
-    connection: AsyncConnection[TupleRow], *, holder: str | None, limit: int
-) -> Leases:
+async def read_leases(connection: Connection, *, holder: str | None, limit: int) -> Leases:
     wanted = {"holder": holder, "limit": limit}
     held = await (await connection.execute(READ_LEASES, wanted, binary=True)).fetchall()
     holders = await (await connection.execute(READ_LEASE_HOLDERS, wanted, binary=True)).fetchall()

@@ -4,8 +4,8 @@ for the answer than for the jobs."""
 from datetime import datetime
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
+
+from daybook.eventlog.postgres.pipeline import Connection
 
 # Apart, because there is an index for each.
 COUNT_PENDING = """
@@ -32,7 +32,7 @@ class Pending(Struct, frozen=True, gc=False):
     at: datetime
 
 
-async def count_pending(connection: AsyncConnection[TupleRow], *, count_max: int) -> Pending:
+async def count_pending(connection: Connection, *, count_max: int) -> Pending:
     rows = await connection.execute(COUNT_PENDING, {"limit": count_max}, binary=True)
     ((count, at),) = await rows.fetchall()
     return Pending(min(count, count_max), at)

@@ -10,12 +10,12 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
 from daybook.domain.jobs.job import JOB, Job
 from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.settled_position import settled_position
 from daybook.projections.jobs.job_labels import JobLabel, read_labels
 
@@ -55,8 +55,6 @@ KINDS: dict[str, list[type[Event]]] = {
     "dead": [Job.MovedToDLQ],
 }
 _NAMES = {topic: name for name, kinds in KINDS.items() for topic in _MAPPER.topics_of(kinds)}
-
-Connection = AsyncConnection[TupleRow]
 
 
 class Slice(Struct, frozen=True):

@@ -8,10 +8,10 @@ from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.queue import DeadJobPolicy, Limits
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.jobs.queues import SELECT_QUEUES, LiveQueues
 from daybook.projections.snapshot import PLAN_BY_INDEX
 
@@ -124,7 +124,7 @@ class QueueStats(Struct, frozen=True, kw_only=True):
 
 
 async def read_queue_stats(
-    connection: AsyncConnection[TupleRow], *, name: str | None = None, count_max: int
+    connection: Connection, *, name: str | None = None, count_max: int
 ) -> list[QueueStats]:
     """Of all queues, or of one if it is known, by name."""
     async with connection.transaction():

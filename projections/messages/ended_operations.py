@@ -8,13 +8,12 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
 from daybook.domain.messages.operation import OPERATION, Operation, OperationKind, OperationStatus
 from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.postgres.binary_arrays import bigints, texts, timestamps
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories
 
 ADD_ENDED_OPERATIONS = """
@@ -76,16 +75,14 @@ class EndedOperations:
     # Who asks for statistics of minutes does not mind.
     pause_seconds = 0.25
 
-    async def apply(
-        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
-    ) -> None:
+    async def apply(self, connection: Connection, events: Sequence[FollowedEvent]) -> None:
         ids = [event.originator_id for event in events]
         folded = await fold_histories(connection, _MAPPER, ids, upto=events[-1].position)
         minutes = _by_minute(_over(folded.values()))
         await connection.execute(ADD_ENDED_OPERATIONS, _columns(minutes))
 
 
-async def read_ended(connection: AsyncConnection[TupleRow], *, minutes: int) -> list[EndedLately]:
+async def read_ended(connection: Connection, *, minutes: int) -> list[EndedLately]:
     rows = await connection.execute(READ_ENDED_OPERATIONS, {"minutes": minutes})
     return [
         (OperationKind(kind), OperationStatus(status), EndedOperation(*numbers))

@@ -9,7 +9,6 @@ from datetime import datetime
 from uuid import UUID
 
 from msgspec import Struct, json
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.messages.operation import (
@@ -19,16 +18,9 @@ from daybook.domain.messages.operation import (
     OperationKind,
     OperationStatus,
 )
-from daybook.eventlog.postgres.binary_arrays import (
-    bigints,
-    byteas,
-    integers,
-    texts,
-    timestamps,
-    unnested,
-    uuids,
-)
+from daybook.eventlog.postgres import binary_arrays as arrays
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.writing.live_table import LiveTable, Parameters, Statements
 
 SELECT_OPERATIONS = """
@@ -50,7 +42,7 @@ FROM lanes AS lane, LATERAL (
 WHERE lane.id = ANY(%(tied)b::uuid[]) AND held.count > 0
 """
 
-_INSERTED = unnested(
+_INSERTED = arrays.unnested(
     "ids uuid, versions bigint, numbers bigint, created timestamptz, updated timestamptz, "
     "run_at timestamptz, failures integer, kinds text, errors text, items bytea, statuses text, "
     "attempts integer, failed timestamptz, skipped bytea"
@@ -62,7 +54,7 @@ INSERT INTO operations (id, version, number, created_at, updated_at, run_at, fai
 SELECT {_INSERTED}
 """
 
-_UPDATED = unnested(
+_UPDATED = arrays.unnested(
     "ids uuid, versions bigint, numbers bigint, updated timestamptz, run_at timestamptz, "
     "failures integer, errors text, statuses text, failed timestamptz, skipped bytea"
 )
@@ -148,11 +140,11 @@ class LiveOperations(LiveTable[Operation]):
         latest = {state.id: state for state in states}
         places = [(one.id, *lane) for one in latest.values() for lane in sorted(one.lanes)]
         named = {
-            "ids": uuids([one for one, _, _ in places]),
-            "queues": texts([queue for _, queue, _ in places]),
-            "partitions": texts([partition for _, _, partition in places]),
+            "ids": arrays.uuids([one for one, _, _ in places]),
+            "queues": arrays.texts([queue for _, queue, _ in places]),
+            "partitions": arrays.texts([partition for _, _, partition in places]),
         }
-        ids = uuids([*latest])
+        ids = arrays.uuids([*latest])
         return [(DELETE_PLACES, {"ids": ids}), (RECOMPUTE_PLACES, named)]
 
     def load(self, row: TupleRow) -> Operation:
@@ -176,24 +168,24 @@ class LiveOperations(LiveTable[Operation]):
     def insert_parameters(self, states: Sequence[Operation]) -> Parameters:
         return {
             **self.update_parameters(states),
-            "created": timestamps([operation.created_at for operation in states]),
-            "kinds": texts([operation.kind for operation in states]),
-            "items": byteas([json.encode(operation.items) for operation in states]),
-            "attempts": integers([operation.attempts_max for operation in states]),
+            "created": arrays.timestamps([operation.created_at for operation in states]),
+            "kinds": arrays.texts([operation.kind for operation in states]),
+            "items": arrays.byteas([json.encode(operation.items) for operation in states]),
+            "attempts": arrays.integers([operation.attempts_max for operation in states]),
         }
 
     def update_parameters(self, states: Sequence[Operation]) -> Parameters:
         return {
-            "ids": uuids([operation.id for operation in states]),
-            "versions": bigints([operation.version for operation in states]),
-            "numbers": bigints([operation.number for operation in states]),
-            "updated": timestamps([operation.updated_at for operation in states]),
-            "run_at": timestamps([operation.run_at for operation in states]),
-            "failures": integers([operation.failures for operation in states]),
-            "errors": texts([operation.error for operation in states]),
-            "statuses": texts([operation.status for operation in states]),
-            "failed": timestamps([operation.failed_at for operation in states]),
-            "skipped": byteas([json.encode(operation.skipped) for operation in states]),
+            "ids": arrays.uuids([operation.id for operation in states]),
+            "versions": arrays.bigints([operation.version for operation in states]),
+            "numbers": arrays.bigints([operation.number for operation in states]),
+            "updated": arrays.timestamps([operation.updated_at for operation in states]),
+            "run_at": arrays.timestamps([operation.run_at for operation in states]),
+            "failures": arrays.integers([operation.failures for operation in states]),
+            "errors": arrays.texts([operation.error for operation in states]),
+            "statuses": arrays.texts([operation.status for operation in states]),
+            "failed": arrays.timestamps([operation.failed_at for operation in states]),
+            "skipped": arrays.byteas([json.encode(operation.skipped) for operation in states]),
         }
 
 
@@ -216,7 +208,7 @@ class DueOperation(Struct, frozen=True, gc=False):
 
 
 async def find_due(
-    connection: AsyncConnection[TupleRow], *, patience_seconds: float, limit: int
+    connection: Connection, *, patience_seconds: float, limit: int
 ) -> list[DueOperation]:
     """In the order in which they were accepted."""
     wanted = {"patience": patience_seconds, "limit": limit}
@@ -227,7 +219,7 @@ async def find_due(
     ]
 
 
-async def read_backlog(connection: AsyncConnection[TupleRow]) -> BacklogNumbers:
+async def read_backlog(connection: Connection) -> BacklogNumbers:
     rows = await connection.execute(READ_BACKLOG, binary=True)
     ((oldest, last_drawn, oldest_at, newest_at),) = await rows.fetchall()
     return BacklogNumbers(oldest, last_drawn, oldest_at, newest_at)
@@ -243,7 +235,7 @@ class FailedOperation(Struct, frozen=True, gc=False):
     """From their acceptance to their last failure."""
 
 
-async def count_failed(connection: AsyncConnection[TupleRow], *, limit: int) -> FailedOperation:
+async def count_failed(connection: Connection, *, limit: int) -> FailedOperation:
     rows = await connection.execute(COUNT_FAILED, {"limit": limit}, binary=True)
     (row,) = await rows.fetchall()
     return FailedOperation(*row)

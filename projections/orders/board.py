@@ -3,11 +3,10 @@
 from datetime import datetime
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order, OrderStatus
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.orders.bots import all_bots
 from daybook.projections.orders.finished_orders import FinishedOrders
 from daybook.projections.orders.order_list import read_section
@@ -34,7 +33,7 @@ class Board(Struct, frozen=True):
     now: datetime
 
 
-async def read_board(connection: AsyncConnection[TupleRow]) -> Board:
+async def read_board(connection: Connection) -> Board:
     orders, cut = list[Order](), list[OrderStatus]()
     async with connection.transaction():
         now, followed = await enter_snapshot(connection, FinishedOrders.name)

@@ -4,21 +4,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from msgspec import json
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.orders.bot import BOT, Bot
 from daybook.domain.orders.claim import CompletionMode
-from daybook.eventlog.postgres.binary_arrays import (
-    bigints,
-    booleans,
-    integers,
-    texts,
-    timestamps,
-    unnested,
-    uuids,
-)
+from daybook.eventlog.postgres import binary_arrays as arrays
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.writing.live_table import Change, LiveTable, Parameters
 
 # The columns as `load` takes them, for every statement that reads bots.
@@ -40,7 +32,7 @@ FOR UPDATE
 
 LOCK_ALL_BOTS = f"{SELECT_BOTS} ORDER BY id FOR UPDATE"
 
-_INSERTED = unnested(
+_INSERTED = arrays.unnested(
     "ids uuid, versions bigint, created timestamptz, updated timestamptz, auto boolean, "
     "completions text, orders uuid, claims uuid, limits integer, failures integer, errors text, "
     "dead timestamptz"
@@ -52,7 +44,7 @@ INSERT INTO bots (id, version, created_at, updated_at, auto_claim, completion, o
 SELECT {_INSERTED}
 """
 
-_UPDATED = unnested(
+_UPDATED = arrays.unnested(
     "ids uuid, versions bigint, updated timestamptz, orders uuid, claims uuid, limits integer, "
     "failures integer, errors text, dead timestamptz"
 )
@@ -68,7 +60,9 @@ FROM (SELECT {_UPDATED})
 WHERE {equals_by_key_lookup("bots.id", "new.id")}
 """
 
-_BUSIED = unnested("ids uuid, versions bigint, updated timestamptz, orders uuid, claims uuid")
+_BUSIED = arrays.unnested(
+    "ids uuid, versions bigint, updated timestamptz, orders uuid, claims uuid"
+)
 
 # Most of the time a bot only takes an order or is done with one.
 UPDATE_BUSY_BOTS = f"""
@@ -122,27 +116,27 @@ class LiveBots(LiveTable[Bot]):
     def insert_parameters(self, states: Sequence[Bot]) -> Parameters:
         return {
             **self.update_parameters(states),
-            "created": timestamps([bot.created_at for bot in states]),
-            "auto": booleans([bot.auto_claim for bot in states]),
-            "completions": texts([bot.completion for bot in states]),
+            "created": arrays.timestamps([bot.created_at for bot in states]),
+            "auto": arrays.booleans([bot.auto_claim for bot in states]),
+            "completions": arrays.texts([bot.completion for bot in states]),
         }
 
     def update_parameters(self, states: Sequence[Bot]) -> Parameters:
         return {
             **self._busied(states),
-            "limits": integers([bot.failures_max for bot in states]),
-            "failures": integers([bot.failures for bot in states]),
-            "errors": texts([_write_errors(bot.errors) for bot in states]),
-            "dead": timestamps([bot.dead_at for bot in states]),
+            "limits": arrays.integers([bot.failures_max for bot in states]),
+            "failures": arrays.integers([bot.failures for bot in states]),
+            "errors": arrays.texts([_write_errors(bot.errors) for bot in states]),
+            "dead": arrays.timestamps([bot.dead_at for bot in states]),
         }
 
     def _busied(self, states: Sequence[Bot]) -> Parameters:
         return {
-            "ids": uuids([bot.id for bot in states]),
-            "versions": bigints([bot.version for bot in states]),
-            "updated": timestamps([bot.updated_at for bot in states]),
-            "orders": uuids([bot.order_id for bot in states]),
-            "claims": uuids([bot.claim_id for bot in states]),
+            "ids": arrays.uuids([bot.id for bot in states]),
+            "versions": arrays.bigints([bot.version for bot in states]),
+            "updated": arrays.timestamps([bot.updated_at for bot in states]),
+            "orders": arrays.uuids([bot.order_id for bot in states]),
+            "claims": arrays.uuids([bot.claim_id for bot in states]),
         }
 
 
@@ -163,7 +157,7 @@ READ_BOTS = f"{SELECT_BOTS} ORDER BY created_at DESC, id DESC"
 _BOTS = LiveBots()
 
 
-async def all_bots(connection: AsyncConnection[TupleRow]) -> list[Bot]:
+async def all_bots(connection: Connection) -> list[Bot]:
     """Every bot that is not deleted, newest first."""
     rows = await connection.execute(READ_BOTS, binary=True)
     return [_BOTS.load(row) for row in await rows.fetchall()]

@@ -8,12 +8,7 @@ from daybook.domain.orders.order import OrderStatus
 from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
 
 # In the order in which a list shows them.
-SECTIONS = (
-    OrderStatus.PENDING,
-    OrderStatus.PROCESSING,
-    OrderStatus.COMPLETE,
-    OrderStatus.DEAD,
-)
+SECTIONS = (OrderStatus.PENDING, OrderStatus.PROCESSING, OrderStatus.COMPLETE, OrderStatus.DEAD)
 
 
 class OrderCursor(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

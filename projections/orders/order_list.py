@@ -17,11 +17,10 @@ from itertools import islice
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.orders.finished_orders import (
     FIND_FINISHED_ORDERS,
     READ_FINISHED_ORDERS,
@@ -105,7 +104,7 @@ class OrderPage(Struct, frozen=True):
 
 
 async def read_orders(
-    connection: AsyncConnection[TupleRow],
+    connection: Connection,
     *,
     limit: int,
     only: OrderStatus | None = None,
@@ -125,13 +124,13 @@ async def read_orders(
 
 
 async def read_section(
-    connection: AsyncConnection[TupleRow], section: OrderStatus, limit: int, position: int
+    connection: Connection, section: OrderStatus, limit: int, position: int
 ) -> list[Order]:
     """The first orders of one status, in a snapshot in which the read model is at `position`."""
     return await _read_sections(connection, OrderCursor.beginning(section), limit, position, None)
 
 
-async def find_complete(connection: AsyncConnection[TupleRow]) -> list[UUID]:
+async def find_complete(connection: Connection) -> list[UUID]:
     """The ids of all complete orders that are in lists; before them those of orders that are being
     cooked, which may be complete by the time the caller's command decides about them."""
     async with connection.transaction():
@@ -151,11 +150,7 @@ def _place_of(order: Order, only: OrderStatus | None) -> OrderCursor:
 
 
 async def _read_sections(
-    connection: AsyncConnection[TupleRow],
-    place: OrderCursor,
-    limit: int,
-    position: int,
-    owner: str | None,
+    connection: Connection, place: OrderCursor, limit: int, position: int, owner: str | None
 ) -> list[Order]:
     orders: list[Order] = []
     sections = SECTIONS if place.only is None else (place.only,)
@@ -170,7 +165,7 @@ async def _read_sections(
 
 
 async def _read_live(
-    connection: AsyncConnection[TupleRow], place: OrderCursor, limit: int, owner: str | None
+    connection: Connection, place: OrderCursor, limit: int, owner: str | None
 ) -> Iterable[Order]:
     wanted = {"rank": place.rank, "number": place.number, "limit": limit}
     own = {"owner": owner, "status": place.section.value}
@@ -180,11 +175,7 @@ async def _read_live(
 
 
 async def _read_complete(
-    connection: AsyncConnection[TupleRow],
-    before: int,
-    limit: int,
-    position: int,
-    owner: str | None,
+    connection: Connection, before: int, limit: int, position: int, owner: str | None
 ) -> Sequence[Order]:
     """Of read model and tail together, the newest below a number."""
     if not limit:
@@ -200,7 +191,7 @@ async def _read_complete(
     return nlargest(limit, orders, key=lambda order: order.number)
 
 
-async def _fold_tail(connection: AsyncConnection[TupleRow], position: int) -> list[Order]:
+async def _fold_tail(connection: Connection, position: int) -> list[Order]:
     """The complete orders, deleted or not, of which the read model does not know the latest."""
     wanted = {**_TAIL, "after": position, "limit": TAIL_MAX + 1}
     rows = await (await connection.execute(READ_TAIL, wanted, binary=True)).fetchall()

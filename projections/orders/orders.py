@@ -8,14 +8,7 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.orders.claim import CompletionMode, OrderClaim
 from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
-from daybook.eventlog.postgres.binary_arrays import (
-    bigints,
-    smallints,
-    texts,
-    timestamps,
-    unnested,
-    uuids,
-)
+from daybook.eventlog.postgres import binary_arrays as arrays
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
@@ -66,7 +59,7 @@ SELECT EXISTS (
 )
 """
 
-_INSERTED = unnested(
+_INSERTED = arrays.unnested(
     "ids uuid, versions bigint, numbers bigint, ranks smallint, kinds text, statuses text, "
     "attempts smallint, attempts_max smallint, created timestamptz, updated timestamptz, "
     "users text, errors text, claims uuid, bots uuid, started timestamptz, due timestamptz, "
@@ -79,7 +72,7 @@ INSERT INTO orders (id, version, number, rank, kind, status, attempts, attempts_
 SELECT {_INSERTED}
 """
 
-_UPDATED = unnested(
+_UPDATED = arrays.unnested(
     "ids uuid, versions bigint, statuses text, attempts smallint, updated timestamptz, "
     "errors text, claims uuid, bots uuid, started timestamptz, due timestamptz, modes text"
 )
@@ -153,31 +146,31 @@ class LiveOrders(LiveTable[Order]):
     def insert_parameters(self, states: Sequence[Order]) -> Parameters:
         return {
             **self.update_parameters(states),
-            "numbers": bigints([order.number for order in states]),
-            "ranks": smallints([_RANKS[order.kind] for order in states]),
-            "kinds": texts([order.kind for order in states]),
-            "attempts_max": smallints([order.attempts_max for order in states]),
-            "created": timestamps([order.created_at for order in states]),
-            "users": texts([order.user_id for order in states]),
-            "owners": texts([order.owner for order in states]),
+            "numbers": arrays.bigints([order.number for order in states]),
+            "ranks": arrays.smallints([_RANKS[order.kind] for order in states]),
+            "kinds": arrays.texts([order.kind for order in states]),
+            "attempts_max": arrays.smallints([order.attempts_max for order in states]),
+            "created": arrays.timestamps([order.created_at for order in states]),
+            "users": arrays.texts([order.user_id for order in states]),
+            "owners": arrays.texts([order.owner for order in states]),
         }
 
     def update_parameters(self, states: Sequence[Order]) -> Parameters:
         claims = [order.claim for order in states]
         return {
-            "ids": uuids([order.id for order in states]),
-            "versions": bigints([order.version for order in states]),
-            "statuses": texts([order.status for order in states]),
-            "attempts": smallints([order.attempts for order in states]),
-            "updated": timestamps([order.updated_at for order in states]),
-            "errors": texts([order.error for order in states]),
-            "claims": uuids([None if claim is None else claim.id for claim in claims]),
-            "bots": uuids([None if claim is None else claim.bot_id for claim in claims]),
-            "started": timestamps(
+            "ids": arrays.uuids([order.id for order in states]),
+            "versions": arrays.bigints([order.version for order in states]),
+            "statuses": arrays.texts([order.status for order in states]),
+            "attempts": arrays.smallints([order.attempts for order in states]),
+            "updated": arrays.timestamps([order.updated_at for order in states]),
+            "errors": arrays.texts([order.error for order in states]),
+            "claims": arrays.uuids([None if claim is None else claim.id for claim in claims]),
+            "bots": arrays.uuids([None if claim is None else claim.bot_id for claim in claims]),
+            "started": arrays.timestamps(
                 [None if claim is None else claim.started_at for claim in claims]
             ),
-            "due": timestamps([None if claim is None else claim.due_at for claim in claims]),
-            "modes": texts([None if claim is None else claim.mode for claim in claims]),
+            "due": arrays.timestamps([None if claim is None else claim.due_at for claim in claims]),
+            "modes": arrays.texts([None if claim is None else claim.mode for claim in claims]),
         }
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.quarantine import QUARANTINE, Fault, Quarantine, QuarantineStatus
 from daybook.eventlog.postgres.binary_arrays import bigints, texts, timestamps, uuids
 from daybook.eventlog.postgres.connections import SCHEMA
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.writing.live_table import (
     NO_SIDE_STATEMENTS,
     Changes,
@@ -132,12 +132,12 @@ class LiveQuarantines(LiveTable[Quarantine]):
         }
 
 
-async def all_quarantines(connection: AsyncConnection[TupleRow]) -> list[Quarantine]:
+async def all_quarantines(connection: Connection) -> list[Quarantine]:
     """In the order of the log."""
     rows = await connection.execute(READ_QUARANTINES, binary=True)
     return [LiveQuarantines().load(row) for row in await rows.fetchall()]
 
 
-async def set_aside_ids(connection: AsyncConnection[TupleRow]) -> set[UUID]:
+async def set_aside_ids(connection: Connection) -> set[UUID]:
     rows = await connection.execute(READ_SET_ASIDE, binary=True)
     return {row[0] for row in await rows.fetchall()}

@@ -51,10 +51,7 @@ class RebuildEvents:
         rebuild_id = uuid7()
         names = tuple(target.name for target in targets)
         begin = BeginRebuild(
-            rebuild_id=rebuild_id,
-            action=action,
-            projections=names,
-            because=self._operator.because,
+            rebuild_id=rebuild_id, action=action, projections=names, because=self._operator.because
         )
         await self._write(begin, rebuild_id)
         try:

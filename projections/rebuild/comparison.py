@@ -7,9 +7,9 @@ from msgspec import Struct
 from psycopg.sql import SQL, Composed, Identifier
 
 from daybook.eventlog.postgres.connections import SCHEMA
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.follower import FollowerCursor
 from daybook.projections.rebuild.shadow_tables import Copy
-from daybook.projections.rebuild.targets import Connection
 
 NAMED_MAX = 20
 SHOWN_MAX = 60

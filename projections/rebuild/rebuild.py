@@ -13,6 +13,7 @@ from psycopg.sql import SQL
 
 from daybook.domain.rebuild import RebuildAction
 from daybook.eventlog.postgres.connections import connect, owner_conninfo
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.epochs import enter_epoch
 from daybook.eventlog.reading.follower import SETTLING_SECONDS
 from daybook.eventlog.reading.horizon import READ_LAST_POSITION, Horizon
@@ -40,7 +41,7 @@ from daybook.projections.rebuild.shadow_tables import (
     refuse_dependents,
 )
 from daybook.projections.rebuild.switch import describe_holders, try_switch
-from daybook.projections.rebuild.targets import Connection, Target
+from daybook.projections.rebuild.targets import Target
 from daybook.projections.running_rebuilds import REBUILD_LOCK
 from daybook.projections.snapshot import begin_snapshot
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from psycopg.sql import SQL, Identifier
 
 from daybook.eventlog.postgres.connections import SCHEMA
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.epochs import enter_epoch
 from daybook.eventlog.reading.follower import MOVE_CURSOR, REGISTER_FOLLOWER
 from daybook.eventlog.transfer.import_log import end_import
@@ -16,7 +17,7 @@ from daybook.projections.quarantine.quarantines import set_aside_ids
 from daybook.projections.rebuild.errors import RebuildError
 from daybook.projections.rebuild.replay import recompute_all, replay_chunk
 from daybook.projections.rebuild.shadow_tables import Copy, delete_cursor, find_copies
-from daybook.projections.rebuild.targets import TARGETS, Connection
+from daybook.projections.rebuild.targets import TARGETS
 
 ANALYZE_TABLE = SQL("ANALYZE {table}")
 

@@ -12,6 +12,7 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from daybook.eventlog.codec import FollowedEvent
 from daybook.eventlog.postgres.connections import SCHEMA
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.follower import (
     READ_CURSOR,
     READ_EVENTS,
@@ -20,7 +21,7 @@ from daybook.eventlog.reading.follower import (
 )
 from daybook.projections.quarantine.quarantines import set_aside_ids
 from daybook.projections.rebuild.shadow_tables import Copy, store_cursor
-from daybook.projections.rebuild.targets import MAPPER, TARGETS, Connection, Events, Target
+from daybook.projections.rebuild.targets import MAPPER, TARGETS, Events, Target
 
 CHUNK = 20_000
 ALL_TOPICS = frozenset[str]().union(*(target.topics for target in TARGETS))

@@ -11,9 +11,10 @@ from msgspec import Struct
 from psycopg.sql import SQL, Composed, Identifier
 
 from daybook.eventlog.postgres.connections import SCHEMA
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.follower import FollowerCursor
 from daybook.projections.rebuild.errors import RebuildError
-from daybook.projections.rebuild.targets import Connection, Target
+from daybook.projections.rebuild.targets import Target
 
 SHADOW: Final = "daybook_shadow"
 BEFORE: Final = "daybook_before"

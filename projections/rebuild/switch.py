@@ -12,6 +12,7 @@ from psycopg import errors
 from psycopg.sql import SQL, Identifier
 
 from daybook.eventlog.postgres.connections import SCHEMA
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.epochs import epoch_of
 from daybook.eventlog.reading.follower import (
     LOCK_CURSOR,
@@ -29,7 +30,7 @@ from daybook.projections.rebuild.shadow_tables import (
     drop_copy,
     store_cursor,
 )
-from daybook.projections.rebuild.targets import Connection, Target
+from daybook.projections.rebuild.targets import Target
 
 # Somebody who was stopped in the middle of it holds the writers up no longer than this.
 SWITCH_SECONDS_MAX = 1.0
@@ -74,11 +75,7 @@ class Switched(Struct, frozen=True):
 
 
 async def try_switch(
-    connection: Connection,
-    copy: Copy,
-    *,
-    lock_seconds: float,
-    compares: bool,
+    connection: Connection, copy: Copy, *, lock_seconds: float, compares: bool
 ) -> Switched | None:
     """None when somebody was in the way."""
     began = time.monotonic()

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Composed, Identifier
 
 from daybook.domain.deciders import DECIDERS
@@ -18,6 +16,7 @@ from daybook.domain.soundness import fault_in
 from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.event_faults import describe_error
 from daybook.eventlog.postgres.binary_arrays import uuids
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories
 from daybook.eventlog.reading.follower import FollowerCursor, Rebuildable
 from daybook.eventlog.reading.skip_unreadable import apply_readable
@@ -34,7 +33,6 @@ READ_MODEL_BATCH = 5_000
 # orders would for a moment both hold the same, which an index forbids.
 DELETE_ROWS = SQL("DELETE FROM {table} WHERE id = ANY(%(ids)s)")
 
-Connection = AsyncConnection[TupleRow]
 Events = Sequence[FollowedEvent]
 
 

@@ -4,21 +4,13 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct, json
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.template import JobTemplate
 from daybook.domain.schedules.schedule import SCHEDULE, MissedRuns, Plan, Schedule
-from daybook.eventlog.postgres.binary_arrays import (
-    bigints,
-    booleans,
-    byteas,
-    doubles,
-    texts,
-    timestamps,
-    uuids,
-)
+from daybook.eventlog.postgres import binary_arrays as arrays
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_SCHEDULES = """
@@ -108,24 +100,24 @@ class LiveSchedules(LiveTable[Schedule]):
     def insert_parameters(self, states: Sequence[Schedule]) -> Parameters:
         return {
             **self.update_parameters(states),
-            "names": texts([schedule.name for schedule in states]),
-            "created": timestamps([schedule.created_at for schedule in states]),
+            "names": arrays.texts([schedule.name for schedule in states]),
+            "created": arrays.timestamps([schedule.created_at for schedule in states]),
         }
 
     def update_parameters(self, states: Sequence[Schedule]) -> Parameters:
         plans = [schedule.plan for schedule in states]
         return {
-            "ids": uuids([schedule.id for schedule in states]),
-            "versions": bigints([schedule.version for schedule in states]),
-            "crons": texts([plan.cron for plan in plans]),
-            "time_zones": texts([plan.time_zone for plan in plans]),
-            "missed_runs": texts([plan.missed_runs for plan in plans]),
-            "catch_up_seconds": doubles([plan.catch_up_seconds for plan in plans]),
-            "jobs": byteas([json.encode(plan.job) for plan in plans]),
-            "paused": booleans([schedule.paused for schedule in states]),
-            "updated": timestamps([schedule.updated_at for schedule in states]),
-            "next_runs": timestamps([schedule.next_run_at for schedule in states]),
-            "last_runs": timestamps([schedule.last_run_at for schedule in states]),
+            "ids": arrays.uuids([schedule.id for schedule in states]),
+            "versions": arrays.bigints([schedule.version for schedule in states]),
+            "crons": arrays.texts([plan.cron for plan in plans]),
+            "time_zones": arrays.texts([plan.time_zone for plan in plans]),
+            "missed_runs": arrays.texts([plan.missed_runs for plan in plans]),
+            "catch_up_seconds": arrays.doubles([plan.catch_up_seconds for plan in plans]),
+            "jobs": arrays.byteas([json.encode(plan.job) for plan in plans]),
+            "paused": arrays.booleans([schedule.paused for schedule in states]),
+            "updated": arrays.timestamps([schedule.updated_at for schedule in states]),
+            "next_runs": arrays.timestamps([schedule.next_run_at for schedule in states]),
+            "last_runs": arrays.timestamps([schedule.last_run_at for schedule in states]),
         }
 
 
@@ -138,7 +130,7 @@ class DueSchedule(Struct, frozen=True, gc=False):
 
 
 async def find_due_schedules(
-    connection: AsyncConnection[TupleRow], *, patience_seconds: float, limit: int
+    connection: Connection, *, patience_seconds: float, limit: int
 ) -> list[DueSchedule]:
     """Those that come first: they are due, but for the last ones."""
     parameters = {"patience": patience_seconds, "limit": limit}
@@ -146,15 +138,13 @@ async def find_due_schedules(
     return [DueSchedule(*row) for row in await rows.fetchall()]
 
 
-async def one_schedule(connection: AsyncConnection[TupleRow], name: str) -> Schedule | None:
+async def one_schedule(connection: Connection, name: str) -> Schedule | None:
     rows = await connection.execute(READ_SCHEDULE, {"name": name}, binary=True)
     row = await rows.fetchone()
     return None if row is None else LiveSchedules().load(row)
 
 
-async def read_schedules(
-    connection: AsyncConnection[TupleRow], *, after: str, limit: int
-) -> list[Schedule]:
+async def read_schedules(connection: Connection, *, after: str, limit: int) -> list[Schedule]:
     """By name, from behind that one on."""
     parameters = {"after": after, "limit": limit}
     rows = await connection.execute(READ_SCHEDULES, parameters, binary=True)

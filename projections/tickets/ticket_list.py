@@ -11,13 +11,12 @@ from heapq import nlargest
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.tickets.restaurant import Restaurant, Wait, wait_at
 from daybook.domain.tickets.ticket import ID_VERSION, Ticket, TicketStatus
 from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories, refuse_unreadable
 from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
 from daybook.projections.snapshot import TAIL_MAX, ListBehindError, enter_snapshot
@@ -77,7 +76,6 @@ WAITLIST_SECTIONS = (TicketStatus.CALLED, TicketStatus.WAITING)
 
 _MAPPER = EventMapper(DECIDERS)
 
-Connection = AsyncConnection[TupleRow]
 _load = LiveTickets().load
 
 

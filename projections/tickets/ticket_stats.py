@@ -10,11 +10,10 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.tickets.restaurant import Restaurant
 from daybook.domain.tickets.ticket import Ticket, TicketStatus
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.snapshot import enter_snapshot
 from daybook.projections.tickets.finished_tickets import FinishedTickets
 from daybook.projections.tickets.restaurants import one_restaurant
@@ -46,8 +45,6 @@ FROM (
 ) AS of_the_day
 GROUP BY 1, 2
 """
-
-Connection = AsyncConnection[TupleRow]
 
 
 class Figures(Struct):

@@ -8,8 +8,6 @@ from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.event import Event
@@ -19,6 +17,7 @@ from daybook.domain.messages.operation import OPERATION, Operation
 from daybook.domain.orders.bot import BOT, Bot
 from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories
 from daybook.projections.jobs.queue_stats import QueueStats
 from daybook.projections.orders.order_cursor import SECTIONS
@@ -54,7 +53,6 @@ JOIN stored_events ON (originator_id, originator_version) = (id, version)
 
 _MAPPER = EventMapper(DECIDERS)
 
-Connection = AsyncConnection[TupleRow]
 S = TypeVar("S", Order, Job)
 
 

@@ -3,17 +3,15 @@
 from collections import defaultdict
 from uuid import UUID
 
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
-
 from daybook.domain.tickets.restaurant import Restaurant
 from daybook.domain.tickets.ticket import Ticket
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.tickets.ticket_list import TicketView
 from daybook.projections.time_travel.state_as_of import Past
 
 
 async def tickets_as_of(
-    connection: AsyncConnection[TupleRow], position: int, *, line: UUID | None = None
+    connection: Connection, position: int, *, line: UUID | None = None
 ) -> list[TicketView]:
     """Who was called and who waited then: of one restaurant, or of all, by slug."""
     past = await Past.at(connection, position)
@@ -38,8 +36,6 @@ def _in_order(restaurant: Restaurant, tickets: list[Ticket]) -> list[TicketView]
     return views
 
 
-async def restaurants_as_of(
-    connection: AsyncConnection[TupleRow], position: int
-) -> list[Restaurant]:
+async def restaurants_as_of(connection: Connection, position: int) -> list[Restaurant]:
     past = await Past.at(connection, position)
     return sorted(past.of(Restaurant), key=lambda restaurant: restaurant.slug)
