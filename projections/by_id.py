@@ -1,8 +1,7 @@
-"""Orders, bots and jobs as they are now: asked for by id, and the bots there are.
+"""Current state of one order, bot or job, by id.
 
-Whoever is in a live table is there as of this moment; whoever is not has finished, or never was,
-and the log tells which. The live table is asked first, so that what leaves it in between is found
-in the log.
+The live table is read first, then the log: an aggregate that finishes between the two reads is
+found in the log.
 """
 
 from typing import Any
@@ -29,19 +28,19 @@ _MAPPER = EventMapper(DECIDERS)
 
 
 async def one_order(connection: Connection, order_id: UUID) -> Order | None:
-    """Complete and deleted ones too; None when there never was such an order."""
+    """Returns complete and deleted orders too; None if the order never existed."""
     found: Order | None = await _one(connection, _ORDERS, READ_ORDER, order_id)
     return found
 
 
 async def one_bot(connection: Connection, bot_id: UUID) -> Bot | None:
-    """Deleted ones too; None when there never was such a bot."""
+    """Returns deleted bots too; None if the bot never existed."""
     found: Bot | None = await _one(connection, _BOTS, READ_BOT, bot_id)
     return found
 
 
 async def one_job(connection: Connection, job_id: UUID) -> Job | None:
-    """One that is over, too; None when there never was such a job."""
+    """Returns finished jobs too; None if the job never existed."""
     found: Job | None = await _one(connection, _JOBS, READ_JOB, job_id)
     return found
 
@@ -52,5 +51,5 @@ async def _one(connection: Connection, table: LiveTable[Any], query: str, wanted
         return table.load(row)
     folded = await fold_histories(connection, _MAPPER, [wanted], on_unreadable=refuse_unreadable)
     found = folded.get(wanted)
-    # A bot that is asked for as an order is no order.
+    # The id may be that of an aggregate of another kind.
     return found if isinstance(found, table.decider.state) else None

@@ -1,4 +1,4 @@
-"""`running_rebuilds`: rebuilds that have not ended. One that nobody works on was cut off."""
+"""`running_rebuilds`: rebuilds without an end. One whose lock is free was interrupted."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from daybook.domain.rebuild import REBUILD, Rebuild, RebuildAction, RebuildStatu
 from daybook.eventlog.postgres.binary_arrays import bigints, texts, timestamps, uuids
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
-# Any number will do, as long as it is ours: the bytes of "rebuild". Whoever rebuilds holds it.
+# Advisory lock of the running rebuild: the bytes of "rebuild".
 REBUILD_LOCK = 0x72656275_696C64
 
 SELECT_RUNNING_REBUILDS = """

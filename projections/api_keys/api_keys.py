@@ -1,4 +1,4 @@
-"""`keys`: every key there ever was, and what is needed to recognise those that are good."""
+"""`keys`: every API key ever made, with the digests that recognise valid ones."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -43,8 +43,8 @@ FROM unnest(
 WHERE {equals_by_key_lookup("keys.id", "new.id")}
 """
 
-# Every event of a key raises one version by one, and nothing lowers one: whatever happened since,
-# and in whichever order it was committed, this is another number.
+# Every event raises one version by one and nothing lowers it, so any change of any key, in any
+# order of commits, changes this sum.
 READ_KEYS_EDITION = "SELECT coalesce(sum(version), 0)::bigint FROM keys"
 
 READ_CHANGED_KEYS = f"{SELECT_KEYS} WHERE updated_at > %(since)s"
@@ -105,12 +105,12 @@ async def read_edition(connection: Connection) -> int:
 
 
 async def changed_keys(connection: Connection, since: datetime) -> list[Key]:
-    """Those about which something was decided after that moment."""
+    """Returns keys with an event after that moment."""
     rows = await connection.execute(READ_CHANGED_KEYS, {"since": since}, binary=True)
     return [LiveKeys().load(row) for row in await rows.fetchall()]
 
 
 async def all_keys(connection: Connection) -> list[Key]:
-    """Every key, the oldest first; those that open nothing any more too."""
+    """Returns every key, oldest first, expired and revoked ones too."""
     rows = await connection.execute(READ_KEYS, binary=True)
     return [LiveKeys().load(row) for row in await rows.fetchall()]

@@ -1,7 +1,7 @@
-"""Dead jobs with a text in their error, newest first.
+"""Search of dead jobs by a text in their error, newest first.
 
-No index knows errors, so a search looks at a stretch of dead jobs and says where it ended: a page
-may have few jobs, or none, and there may be more behind it.
+Errors have no index, so a page examines LOOKED_AT_MAX dead jobs: it may have few matches, or none,
+and still a next cursor.
 """
 
 from hashlib import blake2s
@@ -60,7 +60,7 @@ async def search_dead(
         "type": wanted.type,
         "error": wanted.error,
         "before": NUMBER_MAX if cursor is None else _number(cursor, mark),
-        # One more than is looked at shows whether there is another stretch.
+        # One more than is examined shows whether there is a next page.
         "limit": LOOKED_AT_MAX + 1,
     }
     async with connection.transaction():
@@ -79,7 +79,7 @@ async def search_dead(
 
 
 def _number(cursor: str, mark: str) -> int:
-    place = read_cursor(cursor, DeadJobCursor)
-    if place.mark != mark:
+    parsed = read_cursor(cursor, DeadJobCursor)
+    if parsed.mark != mark:
         raise BadCursorError
-    return place.number
+    return parsed.number

@@ -1,4 +1,4 @@
-"""`jobs`: every job that is not over, in the order in which workers take them."""
+"""`jobs`: the live table of unfinished jobs, from which workers claim."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -70,7 +70,7 @@ WITH types AS (
     ON CONFLICT DO NOTHING
 )"""
 
-# What enters a lane is behind until its place is known: see `projections/jobs/lanes.py`.
+# A job that enters a lane is behind until its place is known: see `projections/jobs/lanes.py`.
 INSERT_JOBS = f"""{_NOTE_TYPES}
 INSERT INTO jobs (id, version, number, created_at, updated_at, run_at, started_at, lease_until,
                   claim_id, lease_seconds, life, failures, crashes, interruptions, priority,
@@ -80,8 +80,7 @@ SELECT {_INSERTED},
     unnest(%(entered)b::bigint[]) IS NOT NULL
 """
 
-# Those to which nothing has happened but that they were created: half of the columns go without
-# saying, and half of the time with them.
+# Fast path for jobs at version 1: constant columns are inlined (2x faster, bench jobs).
 INSERT_NEW_JOBS = f"""{_NOTE_TYPES}
 INSERT INTO jobs (id, number, created_at, run_at, lease_seconds, priority, attempts_max, queue,
                   type, subject, unique_key, unique_scope, partition, payload, skips, entered,
@@ -119,7 +118,7 @@ _CLAIMED = arrays.unnested(
     "attempts smallint, workers text"
 )
 
-# Those to which nothing has happened but that they were claimed.
+# Fast path for jobs whose only new event is a claim.
 UPDATE_CLAIMED_JOBS = f"""
 UPDATE jobs
 SET version = new.version, updated_at = new.started_at, run_at = NULL,
@@ -132,8 +131,8 @@ WHERE {equals_by_key_lookup("jobs.id", "new.id")}
 
 DELETE_JOBS = "DELETE FROM jobs WHERE id = ANY(%(ids)b::uuid[])"
 
-# Checks cached jobs: they are right only as long as no other process has changed them. A version
-# alone proves nothing after a failover, when another claim may have made the same one.
+# Checks cached jobs: another process may have changed the row. The version alone proves nothing
+# after a failover, when another claim may have the same version.
 LOCK_JOBS_IF_VERSION = """
 SELECT must_be_known(coalesce(
     array_agg(version) = %(versions)b::bigint[]
@@ -168,7 +167,7 @@ class LiveJobs(LiveTable[Job]):
     lock_if_version = LOCK_JOBS_IF_VERSION
     delete_if_version = DELETE_JOBS_IF_VERSION
     side_tables = ("job_types",)
-    # Moved by heartbeats, as long as the claim holds.
+    # Written by heartbeats while the claim lasts.
     columns_outside_log: ClassVar[Parameters] = {
         "lease_until": "claim_id",
         "heartbeat_claim_id": "claim_id",
@@ -208,8 +207,8 @@ class LiveJobs(LiveTable[Job]):
 
     def merge_picks(self, among: JobSelector, picked: Sequence[list[Job]]) -> list[Job]:  # noqa: ARG002 (base)
         ready, *limited = picked
-        # One source is up to three walks, each in order: first jobs without a subject, then jobs
-        # with one, then jobs that had to wait for their time.
+        # One source is up to three walks, each in order: jobs without a subject, jobs with one, and
+        # delayed jobs.
         if limited or (ready and (ready[-1].run_at or ready[-1].subject) is not None):
             return sorted(chain(ready, *limited), key=lambda job: (job.priority, job.number))
         return ready
@@ -218,8 +217,8 @@ class LiveJobs(LiveTable[Job]):
         return {**selection([among]), "partition": among.partition or ""}
 
     def cacheable(self, changes: Iterable[Change]) -> list[Job]:
-        """What a worker has in hand, since it will tell what became of it; unless it is large, or
-        in a lane, where a row knows more than its events."""
+        """Returns leased jobs, as their worker reports soon. Large jobs are left out, and jobs in a
+        lane, whose rows have columns that no event sets."""
         return [
             change.state
             for change in changes
@@ -229,15 +228,14 @@ class LiveJobs(LiveTable[Job]):
         ]
 
     def claim_id(self, state: Job) -> UUID:
-        assert state.lease is not None, "only what a worker has in hand is remembered"
+        assert state.lease is not None, "only leased jobs are cached"
         return state.lease.claim_id
 
     def side_row(self, state: Job) -> tuple[str, str]:
         return state.queue, state.type
 
     def load(self, row: TupleRow) -> Job:
-        # By their places, in the order of the fields: by their names, of which there are so many,
-        # takes six times as long.
+        # Positional, in the order of the fields: keyword arguments take six times as long.
         # fmt: off
         (id_, version, number, queue, type_, priority, payload, status_, attempts, attempts_max,
          lease_seconds, created_at, updated_at, life, failures, crashes, interruptions, run_at,
@@ -269,7 +267,6 @@ class LiveJobs(LiveTable[Job]):
         return {**self.update_parameters(states), **self._created(states)}
 
     def _created(self, states: Sequence[Job]) -> Parameters:
-        """What is said of jobs when they are created."""
         used = {self.side_row(job) for job in states}
         return {
             "ids": arrays.uuids([job.id for job in states]),
@@ -295,7 +292,6 @@ class LiveJobs(LiveTable[Job]):
 
     @staticmethod
     def _claimed(states: Sequence[Job]) -> Parameters:
-        """What is said of jobs when they are claimed."""
         return {
             "ids": arrays.uuids([job.id for job in states]),
             "versions": arrays.bigints([job.version for job in states]),

@@ -1,20 +1,15 @@
-"""Lanes: the jobs of one partition in one queue, done strictly one after another.
+"""Lanes: the jobs of one partition in one queue, run strictly one after another.
 
-The order within a lane is that of the log: a job's `place` is the position of the event with
-which it entered. All but the first are `behind`, and what is behind is in no index that claims
-walk: the head of a lane is known, never searched. It stays the head while it is claimed, rests, or
-is dead and blocks; so one of a lane is in flight at a time.
+A job's `place` is the log position of the event with which it entered. All jobs but the head are
+`behind` and in no index that claims walk. The head stays head while it is leased, backs off, or is
+dead and blocks, so one job of a lane is in flight at a time. An accepted operation reserves a place
+in its lanes until it is executed, cancelled, or fails in a queue that skips; its jobs enter there.
 
-An operation that was accepted holds a place in its lanes until it is carried out, cancelled, or
-given up where a queue skips: whatever came after it stays behind, and what it brings in then stands
-at its place.
-
-Owns `operation_lanes`, and `lanes`, whose rows are there to be locked: whoever enters or leaves a
-lane holds its row, from before the events are appended until they are committed. So within a lane
-positions rise in the order of its locks, and nobody looks for its head while another changes it.
-Lanes are held after all rows that a command names. Who holds a lane waits for one such row at most,
-that of the next head; whoever has that in hand and wants the lane cancels it or sends its unique
-key again: PostgreSQL ends one of the two, and the committer repeats it.
+Owns `operation_lanes`, and `lanes`, whose rows exist to be locked: a transaction that enters or
+leaves a lane locks its row before it appends events. So positions rise in the order of the locks,
+and the head is never looked up while another transaction changes it. Lanes are locked after all
+rows that a command names. A lane's holder waits at most for the row of the next head; a holder of
+that row which wants the lane deadlocks, PostgreSQL aborts one, and the committer repeats it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,7 +27,7 @@ from daybook.eventlog.writing.live_table import (
     Statements,
 )
 
-# Sorted, as everything that goes into a unique index.
+# Sorted: two batches that insert the same keys in opposite order would deadlock.
 CREATE_LANES = """
 INSERT INTO lanes (id, queue, partition)
 SELECT *
@@ -63,7 +58,7 @@ WHERE {equals_by_key_lookup("held.operation_id", "freed.operation_id")}
   AND {equals_by_key_lookup("held.queue", "freed.queue")} AND held.partition = freed.partition
 """
 
-# Those that enter together have no place yet, so that each of them finds only those before them.
+# Jobs of the same batch have no place yet, so EXISTS finds only earlier members.
 ENTER_LANES = f"""
 WITH entering AS MATERIALIZED (
     SELECT job.id, queue, partition, notification_id AS place, row_number() OVER (
@@ -110,7 +105,7 @@ WITH heads AS MATERIALIZED (
 UPDATE jobs SET behind = false FROM heads WHERE {equals_by_key_lookup("jobs.id", "heads.id")}
 """
 
-# From the log alone, whatever the rows say: for tables that are made anew.
+# Places and heads from the log alone, for rebuilt tables.
 RECOMPUTE_LANES = f"""
 WITH members AS MATERIALIZED (
     SELECT member.id, notification_id AS place, row_number() OVER (
@@ -135,7 +130,7 @@ WHERE {equals_by_key_lookup("jobs.id", "members.id")}
   AND (jobs.place, jobs.behind) IS DISTINCT FROM (members.place, members.behind)
 """
 
-# Who is first in a lane of all that is there, jobs and operations, once both are complete.
+# Heads of all lanes, once the tables of jobs and of operations are complete.
 RECOMPUTE_LANE_HEADS = """
 WITH members AS MATERIALIZED (
     SELECT id, row_number() OVER (
@@ -150,12 +145,11 @@ UPDATE jobs SET behind = is_behind FROM members
 WHERE jobs.id = members.id AND jobs.behind <> is_behind
 """
 
-Lane = tuple[str, str]
-"""A queue and a partition."""
+Lane = tuple[str, str]  # queue and partition
 
 
 class LaneChanges:
-    """Who enters which lane and who leaves it, in one batch."""
+    """Jobs and operations that enter or leave lanes in one batch."""
 
     def __init__(self) -> None:
         self.entering: list[Job] = []
@@ -184,10 +178,10 @@ class LaneChanges:
 
 
 def lane_statements(jobs: Iterable[Change], operations: Iterable[Change] = ()) -> SideStatements:
-    """What it takes that these jobs and operations enter their lanes and leave them."""
+    """Returns the statements that lock, enter and leave the lanes of these changes."""
     changes = LaneChanges()
     for change in jobs:
-        # Most have never been in one.
+        # Most jobs have no lane.
         if change.state.partition is not None or (change.before and change.before.partition):
             changes.add_job(change.before, change.state)
     for change in operations:
@@ -248,7 +242,7 @@ def _advance(lanes: Iterable[Lane]) -> Statements:
 
 
 def _lane(job: Job) -> Lane:
-    assert job.partition is not None, "who is in a lane has a partition"
+    assert job.partition is not None, "a job in a lane has a partition"
     return job.queue, job.partition
 
 

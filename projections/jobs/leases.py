@@ -1,7 +1,6 @@
-"""Who holds what, and until when: jobs in the hands of workers, orders in those of bots.
+"""Current leases: jobs claimed by workers and orders claimed by bots, with their deadlines.
 
-Read from the live rows, where heartbeats move the end of a lease. There are no more than workers
-and bots have in their hands, so they can be sorted.
+Reads the live rows, where heartbeats extend leases. Leases are few, so the queries sort them.
 """
 
 from datetime import datetime
@@ -66,7 +65,7 @@ class LeaseHolder(Struct, frozen=True):
 
 
 class Leases(Struct, frozen=True):
-    """The first to end come first; of both there may be more than are listed."""
+    """Sorted by deadline; the lists are limited, the counts are not."""
 
     held: list[LeaseRow]
     held_count: int

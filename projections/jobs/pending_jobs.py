@@ -1,5 +1,4 @@
-"""How many jobs wait, in all queues together: counted up to a limit, because nobody waits longer
-for the answer than for the jobs."""
+"""Number of pending jobs in all queues, counted up to a limit."""
 
 from datetime import datetime
 
@@ -7,7 +6,7 @@ from msgspec import Struct
 
 from daybook.eventlog.postgres.pipeline import Connection
 
-# Apart, because there is an index for each.
+# Three counts, one for each index.
 COUNT_PENDING = """
 SELECT (
     SELECT count(*) FROM (

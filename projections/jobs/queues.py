@@ -1,4 +1,4 @@
-"""`queues`: what was decided about queues. One that nobody decided anything about is not here."""
+"""`queues`: settings of queues. A queue with default settings has no row."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,6 @@
-"""`ended_operations`: how many operations ended in each minute, how, and how long that took.
+"""`ended_operations`: operations ended by minute, kind and status, with their latencies.
 
-For statistics of the last minutes, which then need not count. Latencies are summed as whole
-microseconds, so that it does not matter in which order they are added.
+Latencies are sums of whole microseconds, so that the order of additions does not matter.
 """
 
 from collections.abc import Iterable, Sequence
@@ -44,7 +43,7 @@ Minute = tuple[datetime, OperationKind, OperationStatus]
 
 
 class EndedOperation(Struct, frozen=True, gc=False):
-    """Of those that were created from `oldest_at` to `newest_at`."""
+    """Totals of operations created from `oldest_at` to `newest_at`."""
 
     count: int
     microseconds: int
@@ -72,7 +71,7 @@ class EndedOperations:
     kinds: tuple[type[Event], ...] | None = (Operation.Completed, Operation.Cancelled)
 
     needs_payload = True
-    # Who asks for statistics of minutes does not mind.
+    # Statistics by the minute tolerate the delay.
     pause_seconds = 0.25
 
     async def apply(self, connection: Connection, events: Sequence[FollowedEvent]) -> None:
@@ -91,7 +90,6 @@ async def read_ended(connection: Connection, *, minutes: int) -> list[EndedLatel
 
 
 def _over(states: Iterable[object]) -> list[Operation]:
-    """An operation ends once, and nothing happens to it afterwards."""
     return [one for one in states if isinstance(one, Operation)]
 
 

@@ -1,7 +1,6 @@
-"""`operations`: what was accepted and is still to be carried out, in the order of acceptance; and
-what was given up, until somebody retries or cancels it.
+"""`operations`: deferred pushes in the order of acceptance, until they are executed or cancelled.
 
-`operation_lanes` says in which lanes it holds a place; `projections/jobs/lanes.py` keeps it.
+`operation_lanes` has their places in lanes; `projections/jobs/lanes.py` maintains it.
 """
 
 from collections.abc import Hashable, Sequence
@@ -31,8 +30,7 @@ FROM operations
 
 LOCK_OPERATIONS = f"{SELECT_OPERATIONS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
-# In which of these lanes somebody holds a place, and how many: never more than a lane takes.
-# Lane by lane, whatever the planner thinks of the rest.
+# Places reserved in these lanes. LATERAL makes the planner go lane by lane.
 COUNT_RELATED_LANES = """
 SELECT lane.id, held.count
 FROM lanes AS lane, LATERAL (
@@ -85,7 +83,7 @@ FROM unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
 WHERE EXISTS (SELECT FROM operations WHERE operations.id = lane.id OFFSET 0)
 """
 
-# An operation of the future is one from before the clock went back, and has rested long enough.
+# An updated_at in the future means that the clock went back; such an operation is due.
 FIND_DUE = """
 SELECT id, items
 FROM operations
@@ -97,9 +95,8 @@ ORDER BY number
 LIMIT %(limit)s
 """
 
-# Numbers are drawn one by one and carried out in their order, so their difference is how many
-# there are at most, and nothing needs to be counted. One that has failed before rests while others
-# pass it, so it would make the difference larger than what is waited for.
+# Operations are numbered and executed in order, so a difference of numbers bounds the backlog
+# without a count. Operations that back off are left out: others overtake them.
 READ_BACKLOG = """
 SELECT (SELECT min(number) FROM operations WHERE status = 'pending' AND run_at IS NULL),
        (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM operation_numbers),
@@ -107,7 +104,7 @@ SELECT (SELECT min(number) FROM operations WHERE status = 'pending' AND run_at I
        (SELECT created_at FROM operations WHERE status = 'pending' ORDER BY number DESC LIMIT 1)
 """
 
-# They are few, or somebody has been told for long; nobody needs to know how many beyond that.
+# Counted up to the limit.
 COUNT_FAILED = """
 SELECT count(*), min(created_at), max(created_at),
        avg(extract(epoch FROM failed_at - created_at))::float8
@@ -132,11 +129,11 @@ class LiveOperations(LiveTable[Operation]):
     delete = DELETE_OPERATIONS
     side_tables = ("operation_lanes",)
 
-    def side_row(self, state: Operation) -> Hashable:  # noqa: ARG002 (what is over holds no place)
+    def side_row(self, state: Operation) -> Hashable:  # noqa: ARG002 (an ended operation has no place)
         return None
 
     def recompute_derived(self, states: Sequence[Operation]) -> Statements:
-        # A state that was stored comes before what became of it.
+        # Stored states come first, so the later state of an operation wins.
         latest = {state.id: state for state in states}
         places = [(one.id, *lane) for one in latest.values() for lane in sorted(one.lanes)]
         named = {
@@ -190,7 +187,7 @@ class LiveOperations(LiveTable[Operation]):
 
 
 class BacklogNumbers(Struct, frozen=True, gc=False):
-    """Of the operations that are still to be carried out; None when there are none."""
+    """Numbers and times of pending operations; None if there are none."""
 
     oldest: int | None
     last_drawn: int
@@ -210,7 +207,7 @@ class DueOperation(Struct, frozen=True, gc=False):
 async def find_due(
     connection: Connection, *, patience_seconds: float, limit: int
 ) -> list[DueOperation]:
-    """In the order in which they were accepted."""
+    """Returns due operations in the order of acceptance."""
     wanted = {"patience": patience_seconds, "limit": limit}
     rows = await connection.execute(FIND_DUE, wanted, binary=True)
     return [
@@ -226,13 +223,12 @@ async def read_backlog(connection: Connection) -> BacklogNumbers:
 
 
 class FailedOperation(Struct, frozen=True, gc=False):
-    """Of the operations that were given up and that nobody has looked after."""
+    """Totals of failed operations that await a retry or cancellation."""
 
     count: int
     oldest_at: datetime | None
     newest_at: datetime | None
-    average_seconds: float | None
-    """From their acceptance to their last failure."""
+    average_seconds: float | None  # from acceptance to the last failure
 
 
 async def count_failed(connection: Connection, *, limit: int) -> FailedOperation:
