@@ -1,4 +1,4 @@
-"""`bots`: every bot that has not been deleted, and what it works on."""
+"""`bots`: the live table of bots that are not deleted, with the order each works on."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.writing.live_table import Change, LiveTable, Parameters
 
-# The columns as `load` takes them, for every statement that reads bots.
+# In the order of `load`.
 SELECT_BOTS = """
 SELECT id, version, created_at, updated_at, auto_claim, completion, order_id, claim_id,
        failures_max, failures, errors, dead_at
@@ -22,8 +22,7 @@ FROM bots
 
 LOCK_BOTS = f"{SELECT_BOTS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
-# An order's bot, whichever it is. There are few bots, so this needs no index, which every claim
-# would have to keep up.
+# Finds an order's bot without an index: bots are few, and every claim would have to maintain it.
 LOCK_RELATED_BOTS = f"""{SELECT_BOTS}
 WHERE id = ANY(%(ids)b::uuid[]) OR order_id = ANY(%(tied)b::uuid[])
 ORDER BY id
@@ -64,7 +63,7 @@ _BUSIED = arrays.unnested(
     "ids uuid, versions bigint, updated timestamptz, orders uuid, claims uuid"
 )
 
-# Most of the time a bot only takes an order or is done with one.
+# Fast path: mostly a bot only begins or ends an order.
 UPDATE_BUSY_BOTS = f"""
 UPDATE bots
 SET version = new.version, updated_at = new.updated_at,
@@ -141,7 +140,7 @@ class LiveBots(LiveTable[Bot]):
 
 
 def _service(bot: Bot | None) -> tuple[Any, ...] | None:
-    """All of a bot that has nothing to do with the order in its hands."""
+    """Columns that UPDATE_BUSY_BOTS does not write."""
     return None if bot is None else (bot.failures_max, bot.failures, bot.errors, bot.dead_at)
 
 
@@ -158,6 +157,6 @@ _BOTS = LiveBots()
 
 
 async def all_bots(connection: Connection) -> list[Bot]:
-    """Every bot that is not deleted, newest first."""
+    """Returns the bots that are not deleted, newest first."""
     rows = await connection.execute(READ_BOTS, binary=True)
     return [_BOTS.load(row) for row in await rows.fetchall()]

@@ -1,8 +1,7 @@
-"""`finished_orders`: every order that is complete and not deleted, for lists that show the newest.
+"""`finished_orders`: complete orders that are not deleted, for lists.
 
-`Order.Completed` carries the claim and no more, so the whole order is folded from its events, all
-orders of a batch in one query. What is complete stays complete: from then on an order is only
-deleted and restored, so a row is always the fold of all the order's events.
+`Order.Completed` carries only the claim, so orders are folded from their events, a batch in one
+query. A complete order can only be deleted and restored, so a row is the fold of all its events.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,8 +40,7 @@ SELECT number, id, version, created_at, updated_at, completed_at, attempts, atte
 FROM finished_orders
 """
 
-# Newest first. What happened to an order after the cursor is not in its row yet: the caller knows
-# those numbers and has them from the log.
+# Newest first, except orders with events after the follower's cursor: the caller folds these.
 READ_FINISHED_ORDERS = f"""{SELECT_FINISHED_ORDERS}
 WHERE number < %(before)s AND number <> ALL(%(except)s::bigint[])
 ORDER BY number DESC
@@ -69,7 +67,7 @@ class FinishedOrders:
     kinds: tuple[type[Event], ...] | None = (Order.Completed, Order.Deleted, Order.Restored)
 
     needs_payload = True
-    # Lists read the log after the cursor too, so nobody waits for this.
+    # Lists read the log after the cursor too, so a delay is not visible.
     pause_seconds = 0.25
 
     async def apply(self, connection: Connection, events: Sequence[FollowedEvent]) -> None:
@@ -86,7 +84,7 @@ class FinishedOrders:
 async def fold_finished(
     connection: Connection, ids: Iterable[UUID], *, upto: int | None = None
 ) -> list[Order]:
-    """Those of the given orders that are complete, deleted or not, by number."""
+    """Returns the complete ones of these orders, deleted or not, by number."""
     folded = await fold_histories(connection, _MAPPER, [*ids], upto=upto)
     complete = (order for order in folded.values() if order.status is OrderStatus.COMPLETE)
     return sorted(complete, key=lambda order: order.number)

@@ -1,4 +1,4 @@
-"""`orders`: every order that is not finished, in the order in which bots take them."""
+"""`orders`: the live table of unfinished orders, from which bots claim."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -12,7 +12,7 @@ from daybook.eventlog.postgres import binary_arrays as arrays
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
-# The columns as `load` takes them, for every statement that reads orders.
+# In the order of `load`.
 SELECT_ORDERS = """
 SELECT id, version, number, kind, status, attempts, attempts_max, created_at, updated_at,
        user_id, error, claim_id, bot_id, started_at, due_at, mode, owner
@@ -21,7 +21,7 @@ FROM orders
 
 LOCK_ORDERS = f"{SELECT_ORDERS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
-# A bot's order, whichever it is.
+# The orders that these bots work on.
 LOCK_RELATED_ORDERS = f"""{SELECT_ORDERS}
 WHERE id = ANY(%(ids)b::uuid[]) OR bot_id = ANY(%(tied)b::uuid[])
 ORDER BY id
@@ -30,8 +30,8 @@ FOR UPDATE
 
 LOCK_ALL_ORDERS = f"{SELECT_ORDERS} ORDER BY id FOR UPDATE"
 
-# VIP before NORMAL, then by number. SKIP LOCKED keeps claimers that ask at the same moment off
-# each other's orders; under n askers one may overtake by n - 1 places.
+# VIP before NORMAL, then by number. SKIP LOCKED keeps concurrent claims off each other's orders;
+# with n claims an order may be overtaken by n - 1.
 PICK_READY_ORDERS = f"""{SELECT_ORDERS}
 WHERE status = 'PENDING'
 ORDER BY rank, number
@@ -39,8 +39,7 @@ LIMIT %(limit)b::bigint
 FOR UPDATE SKIP LOCKED
 """
 
-# The NORMAL orders that have waited longest, if that was long enough. Numbers rise with time, so
-# the first of them are all that need to be looked at.
+# NORMAL orders that have aged. Numbers rise with time, so only the first need to be examined.
 PICK_AGED_ORDERS = f"""
 SELECT *
 FROM (
@@ -109,8 +108,7 @@ class LiveOrders(LiveTable[Order]):
     delete = DELETE_ORDERS
 
     def pick_statements(self, among: float | None, limit: int) -> Sequence[tuple[str, Parameters]]:
-        """Among all; given a number of seconds, one that has waited so long is as urgent as a
-        VIP's."""
+        """`among` is the age in seconds at which a NORMAL order ranks as VIP, or None."""
         picks: list[tuple[str, Parameters]] = [(PICK_READY_ORDERS, {"limit": limit})]
         if among is not None:
             picks.append((PICK_AGED_ORDERS, {"limit": limit, "aging_ms": int(among * 1000)}))

@@ -1,4 +1,4 @@
-"""Examination: the first fault of one aggregate, read from its events."""
+"""Finds the first fault of one aggregate in its events."""
 
 from uuid import UUID
 
@@ -13,7 +13,7 @@ _MAPPER = EventMapper(DECIDERS)
 
 
 async def fault_to_set_aside(connection: Connection, aggregate_id: UUID) -> Fault:
-    """Refused when there is no such aggregate, and when it can be read."""
+    """Raises NotFoundError without such an aggregate, ReadableAggregateError if it is readable."""
     found = await connection.execute(READ_AGGREGATE, {"id": aggregate_id}, binary=True)
     rows = await found.fetchall()
     if not rows:

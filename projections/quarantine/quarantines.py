@@ -1,4 +1,4 @@
-"""`quarantines`: every aggregate that holds an event which cannot be read."""
+"""`quarantines`: aggregates with an unreadable event."""
 
 from collections.abc import Iterable, Sequence
 from uuid import UUID
@@ -48,7 +48,7 @@ WHERE {equals_by_key_lookup("quarantines.id", "new.id")}
 """
 
 READ_QUARANTINES = f"{SELECT_QUARANTINES} ORDER BY position"
-# By its full name: a rebuild looks at copies of tables first.
+# With its schema: in a rebuild the search path finds copies first.
 READ_SET_ASIDE = f"SELECT aggregate_id FROM {SCHEMA}.quarantines WHERE status = 'SET_ASIDE'"
 COUNT_QUARANTINES = """
 SELECT count(*) FILTER (WHERE status = 'DETECTED'), count(*) FILTER (WHERE status = 'SET_ASIDE')
@@ -73,13 +73,13 @@ class LiveQuarantines(LiveTable[Quarantine]):
     update = UPDATE_QUARANTINES
 
     def __init__(self, listed_in: Iterable[str] = (), recompute_lanes: Statements = ()) -> None:
-        """`listed_in` are all tables that have rows of aggregates, by their ids; `settle` lets
-        lanes go on without a job that stood in them."""
+        """`listed_in` are the tables with rows of aggregates; `recompute_lanes` unblocks the lanes
+        of a removed job."""
         self._take_rows = [_TAKE_ROWS.format(table=table) for table in listed_in]
         self._recompute_lanes = recompute_lanes
 
     def side_statements(self, changes: Changes) -> SideStatements:
-        """An aggregate that is set aside leaves every list, in the transaction of the event."""
+        """Removes an aggregate that is set aside from every table, in the event's transaction."""
         ids = [
             change.state.fault.aggregate_id
             for change in changes.get(QUARANTINE.name, ())
@@ -133,7 +133,7 @@ class LiveQuarantines(LiveTable[Quarantine]):
 
 
 async def all_quarantines(connection: Connection) -> list[Quarantine]:
-    """In the order of the log."""
+    """Returns all quarantines by log position."""
     rows = await connection.execute(READ_QUARANTINES, binary=True)
     return [LiveQuarantines().load(row) for row in await rows.fetchall()]
 

@@ -1,7 +1,7 @@
-"""What an operator did with the projections is in the log too: who, why, and what was found.
+"""Events of a rebuild: the operator, the reason and the findings.
 
-The events are written before and after, never in a transaction that compares or switches: so what
-is compared is compared at one position.
+They are written before and after, never in the transaction that compares or switches, so both sides
+are compared at one position.
 """
 
 import asyncio
@@ -24,12 +24,10 @@ from daybook.projections.rebuild.targets import Target
 from daybook.projections.registry import LIVE_TABLES
 
 ERROR_CHARACTERS_MAX = 2000
-STOPPED = "It was stopped; the same command goes on from there."
+STOPPED = "It was stopped; the same command resumes it."
 
 
 class Operator(Struct, frozen=True):
-    """Whose decision it is to rebuild, and why."""
-
     actor: str = "operator"
     because: str | None = None
 
@@ -38,7 +36,7 @@ OPERATOR = Operator()
 
 
 class RebuildEvents:
-    """Of one rebuild."""
+    """Writes the events of one rebuild."""
 
     def __init__(self, conninfo: str, operator: Operator) -> None:
         self._conninfo = conninfo
@@ -47,7 +45,7 @@ class RebuildEvents:
 
     @asynccontextmanager
     async def entry(self, action: RebuildAction, targets: Sequence[Target]) -> AsyncIterator[None]:
-        """Whatever ends it, the log says so; only a process that dies leaves that to the next."""
+        """Records the end after every outcome; if the process dies, the next rebuild records it."""
         rebuild_id = uuid7()
         names = tuple(target.name for target in targets)
         begin = BeginRebuild(

@@ -1,7 +1,7 @@
-"""After an import: everything that is derived from the log, into the running tables themselves.
+"""Refill: replays an imported log into the running tables.
 
-They are empty, and nobody else uses the database until the import is complete, so nothing needs to
-be built beside them and exchanged. How far they are is noted as for a rebuild.
+They are empty and no service uses the database until the import ends, so no copy and no switch is
+needed. Progress is stored as for a rebuild.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,14 +21,13 @@ from daybook.projections.rebuild.targets import TARGETS
 
 ANALYZE_TABLE = SQL("ANALYZE {table}")
 
-# Where the notes of how far they are stand, and all that is written here.
+# `rebuilds` stores the progress.
 CURSORS = "rebuilds"
 DERIVED_TABLES = (*(table for target in TARGETS for table in target.tables), CURSORS)
 
 
 async def refill(connection: Connection, upto: int, tick: Callable[[int], None]) -> None:
-    """From the beginning of the log, or from where an earlier one was interrupted; then the import
-    is complete."""
+    """Resumes an interrupted refill; ends the import in the transaction that moves the cursors."""
     copies = await _copies(connection)
     goals = dict.fromkeys([copy.target.name for copy in copies], upto)
     while (reached := min(copy.position for copy in copies)) < upto:
@@ -44,8 +43,7 @@ async def refill(connection: Connection, upto: int, tick: Callable[[int], None])
 
 
 async def _refuse_unreadable(connection: Connection, copies: Sequence[Copy]) -> None:
-    """An import brings nothing into a log that cannot be read, unless an operator has set it aside
-    there."""
+    """Raises if the import has unreadable aggregates that no operator has set aside."""
     set_aside = [str(one) for one in await set_aside_ids(connection)]
     left_out = [
         one
@@ -55,8 +53,8 @@ async def _refuse_unreadable(connection: Connection, copies: Sequence[Copy]) -> 
     ]
     if left_out:
         raise RebuildError(
-            f"The import holds what does not follow from the events before it: {left_out[0]}. "
-            "'daybook audit check --export FILE' says more."
+            f"The import has an event that does not follow from the events before it: "
+            f"{left_out[0]}. Run 'daybook audit check --export FILE' for details."
         )
 
 
@@ -66,7 +64,7 @@ async def _copies(connection: Connection) -> list[Copy]:
 
 
 async def _finish(connection: Connection, copy: Copy) -> None:
-    """A follower goes on where this ends."""
+    """Lets the follower continue after the refill."""
     name, cursor = copy.target.name, copy.cursor
     if copy.target.is_followed:
         await connection.execute(REGISTER_FOLLOWER, {"name": name})
@@ -77,6 +75,5 @@ async def _finish(connection: Connection, copy: Copy) -> None:
 
 
 async def _analyze(connection: Connection, copies: Sequence[Copy]) -> None:
-    """The planner knows what it is about to see."""
     for table in ("stored_events", *(table for copy in copies for table in copy.target.tables)):
         await connection.execute(ANALYZE_TABLE.format(table=Identifier(table)))

@@ -1,7 +1,7 @@
-"""The log, chunk by chunk, into copies of the tables that are derived from it.
+"""Replays the log into copies of derived tables, chunk by chunk.
 
-A chunk and the note of how far it goes are one transaction, so a replay that is killed is taken up
-where it was. Only what a chunk touches is held in memory.
+A chunk and its cursor are one transaction, so a killed replay resumes there. Memory holds only the
+aggregates of one chunk.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -27,20 +27,19 @@ CHUNK = 20_000
 ALL_TOPICS = frozenset[str]().union(*(target.topics for target in TARGETS))
 END_OF_LOG = 2**63 - 1
 
-# The copies first, then what they are made from.
+# The copies first, then the log and the other running tables.
 SET_SEARCH_PATH = SQL("SET LOCAL search_path = {copies}, {running}")
-# Were a copy not there, the search path would lead to the running table: locked by its full name,
-# it is there, and stays.
+# Without the copy, the search path would lead to the running table. The lock by full name fails
+# then, and otherwise keeps the copy from being dropped.
 LOCK_TABLES = SQL("LOCK TABLE {tables} IN ROW EXCLUSIVE MODE")
 
-Goals = Mapping[str, int]
-"""Up to which position each copy is to be brought, by name."""
+Goals = Mapping[str, int]  # position to which each copy is replayed, by name
 
 
 def goals_at(
     copies: Sequence[Copy], position: int, followed: Mapping[str, FollowerCursor]
 ) -> Goals:
-    """What is followed is brought no further than its running tables are: there it is compared."""
+    """A followed copy goes no further than the running cursor, where both are compared."""
     names = [copy.target.name for copy in copies]
     ends = {name: cursor.position for name, cursor in followed.items()}
     return {name: min(position, ends.get(name, position)) for name in names}
@@ -49,7 +48,6 @@ def goals_at(
 async def running_cursors(
     connection: Connection, targets: Sequence[Target]
 ) -> dict[str, FollowerCursor]:
-    """How far the tables that are followed are."""
     cursors: dict[str, FollowerCursor] = {}
     for target in targets:
         if target.is_followed:
@@ -59,7 +57,7 @@ async def running_cursors(
 
 
 async def replay_all(connection: Connection, copies: Sequence[Copy], goals: Goals) -> list[Copy]:
-    """In the caller's transaction, whose snapshot then says which events there are."""
+    """Replays in the caller's transaction and its snapshot of the log."""
     while any(is_behind(copy, goals) for copy in copies):
         copies = await replay_chunk(connection, copies, goals)
     await recompute_all(connection, copies)
@@ -74,7 +72,7 @@ async def recompute_all(connection: Connection, copies: Sequence[Copy]) -> None:
 
 
 async def replay_chunk(connection: Connection, copies: Sequence[Copy], goals: Goals) -> list[Copy]:
-    """The next events for those that are furthest behind; returns where all of them are then."""
+    """Replays the next events into the copies furthest behind; returns all copies."""
     behind = [copy for copy in copies if is_behind(copy, goals)]
     after = min(copy.position for copy in behind)
     horizon = max(goals[copy.target.name] for copy in behind)
@@ -95,7 +93,7 @@ async def replay_chunk(connection: Connection, copies: Sequence[Copy], goals: Go
 
 
 def _unknown(events: Events) -> list[str]:
-    """Events of unknown topics, which no target asks for; read only where all topics are."""
+    """Reports unknown topics, which only a replay of all topics reads."""
     known = MAPPER.known_topics
     return [
         f"{one.originator_id}: position {one.position} has the unknown topic {one.topic}"
@@ -125,7 +123,7 @@ async def _read(
     wanted = {"after": after, "horizon": upto, "limit": CHUNK}
     topics = frozenset[str]().union(*(copy.target.topics for copy in copies))
     if topics == ALL_TOPICS:
-        # All of them, so that what nobody knows is not passed over.
+        # Unfiltered, so that unknown topics are reported.
         rows = await connection.execute(READ_EVENTS, wanted, binary=True)
     else:
         of_topics = {**wanted, "topics": [*topics]}
@@ -136,8 +134,8 @@ async def _read(
 async def _take(
     connection: Connection, copy: Copy, events: Events, set_aside: Collection[UUID], *, upto: int
 ) -> Copy:
-    """Applies the events of one target, without aggregates that operators have set aside; its
-    cursor passes these, too."""
+    """Applies the events of one target, except aggregates that are set aside; the cursor passes
+    these too."""
     target, after = copy.target, copy.position
     if upto <= after:
         return copy

@@ -1,8 +1,8 @@
-"""The moment at which a copy takes the place of the running tables, which are kept.
+"""Switch: replaces the running tables by a copy and keeps them for a rollback.
 
-Writers wait for one short transaction: the tables are locked, the last events are folded in, and
-names change hands. Whoever waited finds the new tables under the old names and goes on. A lock that
-is not to be had at once is given up and tried again, because others would wait behind it.
+Writers wait for one short transaction that locks the tables, replays the last events and exchanges
+the names. A lock that is not granted within lock_seconds is given up and tried again, because
+others would queue behind it.
 """
 
 import time
@@ -32,19 +32,19 @@ from daybook.projections.rebuild.shadow_tables import (
 )
 from daybook.projections.rebuild.targets import Target
 
-# Somebody who was stopped in the middle of it holds the writers up no longer than this.
+# Longest wait of writers, even if this process is stopped in the middle.
 SWITCH_SECONDS_MAX = 1.0
 
 LIMIT_WAITS = """
 SELECT set_config('lock_timeout', %(lock)s, true), set_config('statement_timeout', %(all)s, true),
        set_config('idle_in_transaction_session_timeout', %(all)s, true)
 """
-# Whoever reads in one snapshot has locked this before taking it: see projections/snapshot.py.
+# Snapshots of lists begin with a lock on this table: see projections/snapshot.py.
 LOCK_SNAPSHOTS = "LOCK TABLE rebuilds IN ACCESS EXCLUSIVE MODE"
 LOCK_RUNNING = SQL("LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")
 MOVE_TABLE = SQL("ALTER TABLE {table} SET SCHEMA {schema}")
 
-# What was moved by something else than events, where that still holds.
+# Columns outside the log (heartbeats), where their claim is still the same.
 CARRY_OVER = SQL("""
 UPDATE {copy} AS rebuilt
 SET {column} = running.{column}
@@ -67,17 +67,14 @@ _LOCK_FAILURES = (errors.LockNotAvailable, errors.QueryCanceled, errors.Deadlock
 
 
 class Switched(Struct, frozen=True):
-    found: Comparison | None
-    """As of the moment of the switch, if there was time for it."""
-
-    seconds: float
-    """For how long writers waited, at most."""
+    found: Comparison | None  # in the switch, if it was compared
+    seconds: float  # longest wait of writers
 
 
 async def try_switch(
     connection: Connection, copy: Copy, *, lock_seconds: float, compares: bool
 ) -> Switched | None:
-    """None when somebody was in the way."""
+    """Returns None if a lock was not granted within lock_seconds."""
     began = time.monotonic()
     try:
         async with connection.transaction():
@@ -100,7 +97,7 @@ async def _switch(connection: Connection, copy: Copy, *, compares: bool) -> Comp
     (complete,) = await replay_all(connection, [copy], goals)
     await _carry_over(connection, complete)
     comparison = await compare(connection, complete, followed) if compares else None
-    # Live tables are ahead of what is settled, but only so much of them is certain.
+    # Live tables are ahead of the settled position; only that much is certain.
     left = FollowerCursor(copy.position) if followed is None else followed
     await _exchange(connection, complete)
     if followed is not None:
@@ -111,8 +108,7 @@ async def _switch(connection: Connection, copy: Copy, *, compares: bool) -> Comp
 
 
 async def _lock_running(connection: Connection, target: Target) -> FollowerCursor | None:
-    """In the order in which followers and writers take their locks. Returns where the follower
-    is, if there is one."""
+    """Locks in the order of followers and writers; returns the follower's cursor, if any."""
     followed: FollowerCursor | None = None
     if target.is_followed:
         await connection.execute(REGISTER_FOLLOWER, {"name": target.name})
@@ -135,7 +131,7 @@ async def _carry_over(connection: Connection, copy: Copy) -> None:
 
 
 async def _exchange(connection: Connection, copy: Copy) -> None:
-    """The running tables go where nobody is in their way, and end among those that are kept."""
+    """Moves the running tables to BEFORE; in a rollback by way of SHADOW, as BEFORE is in use."""
     aside = BEFORE if copy.schema == SHADOW else SHADOW
     await drop_copy(connection, Copy(aside, copy.target))
     for table in copy.target.tables:
@@ -159,4 +155,4 @@ async def _move_follower(connection: Connection, copy: Copy) -> None:
 async def describe_holders(connection: Connection, copy: Copy) -> str:
     tables = ["stored_events", "rebuilds", *(f"{SCHEMA}.{table}" for table in copy.target.tables)]
     rows = await connection.execute(FIND_HOLDERS, {"tables": tables})
-    return "; ".join(row[0] for row in await rows.fetchall()) or "nobody any more"
+    return "; ".join(row[0] for row in await rows.fetchall()) or "none at present"

@@ -1,4 +1,4 @@
-"""`schedules`: every schedule that is not deleted, and when it is due."""
+"""`schedules`: the live table of cron schedules that are not deleted."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -56,8 +56,7 @@ ORDER BY name
 LIMIT %(limit)s
 """
 
-# What is due, and the first that is not: how long it has still to wait is all one needs to know of
-# the future. The time is the database's.
+# Due schedules and the next one, with its seconds to wait. The time is the database's.
 FIND_DUE_SCHEDULES = """
 SELECT name, next_run_at, missed_runs,
        extract(epoch FROM next_run_at - clock_timestamp())::float8 + %(patience)s AS seconds
@@ -125,14 +124,13 @@ class DueSchedule(Struct, frozen=True, gc=False):
     name: str
     slot_at: datetime
     missed_runs: str
-    seconds: float
-    """How long it has still to wait; 0 or less when that is over."""
+    seconds: float  # until it is due; 0 or less if due
 
 
 async def find_due_schedules(
     connection: Connection, *, patience_seconds: float, limit: int
 ) -> list[DueSchedule]:
-    """Those that come first: they are due, but for the last ones."""
+    """Returns the first schedules by next run; the last of them may not be due yet."""
     parameters = {"patience": patience_seconds, "limit": limit}
     rows = await connection.execute(FIND_DUE_SCHEDULES, parameters)
     return [DueSchedule(*row) for row in await rows.fetchall()]
@@ -145,7 +143,7 @@ async def one_schedule(connection: Connection, name: str) -> Schedule | None:
 
 
 async def read_schedules(connection: Connection, *, after: str, limit: int) -> list[Schedule]:
-    """By name, from behind that one on."""
+    """Returns schedules by name, after the given one."""
     parameters = {"after": after, "limit": limit}
     rows = await connection.execute(READ_SCHEDULES, parameters, binary=True)
     return [LiveSchedules().load(row) for row in await rows.fetchall()]

@@ -89,7 +89,7 @@ async def test_a_comparison_leaves_no_trace(evening: str) -> None:
 
 async def test_what_could_not_be_done_is_told_with_the_error(evening: str) -> None:
     rows(evening, "CREATE VIEW reports AS SELECT * FROM orders")
-    with pytest.raises(Exception, match="cannot be exchanged"):
+    with pytest.raises(Exception, match="cannot be switched"):
         await make_anew(evening, "orders")
     assert topics(evening) == ["rebuild.created", "rebuild.failed"]
     assert "drop that, rebuild" in told(evening)[-1][2]["error"]
