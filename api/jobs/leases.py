@@ -13,7 +13,7 @@ from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import AUDITOR
 from daybook.api.runtime.service import Service
 from daybook.domain.values import KEY_CHARACTERS_MAX
-from daybook.projections.jobs.leases import LeaseHolder, LeaseRow, read_in_hand
+from daybook.projections.jobs.leases import LeaseHolder, LeaseRow, read_leases
 
 LISTED_USUAL = 200
 LISTED_MAX = 1000
@@ -67,7 +67,7 @@ async def list_held(asked: HeldListing, request: Request) -> HeldAnswer:
     """What workers and bots have in their hands, and until when."""
     service: Service = request.app.service
     found = await service.read(
-        lambda reader: read_in_hand(reader, holder=asked.holder, limit=asked.limit)
+        lambda reader: read_leases(reader, holder=asked.holder, limit=asked.limit)
     )
     return {
         "held": [held_json(one) for one in found.held],

@@ -14,7 +14,7 @@ from daybook.api.jobs.responses import QueueStandingJSON, standing_json
 from daybook.api.keys.access import AUDITOR, CLIENT, STAFF, WORKER, caller_of
 from daybook.api.runtime.service import Service
 from daybook.domain.errors import NotFoundError
-from daybook.projections.jobs.queue_stats import QueueStats, read_standings
+from daybook.projections.jobs.queue_stats import QueueStats, read_queue_stats
 from daybook.projections.time_travel.lists import queues_as_of
 
 # Of each type in a queue. To count a million takes a tenth of a second when the table has just
@@ -61,7 +61,9 @@ def _shown(request: Request, queues: Iterable[QueueStats]) -> list[QueueStanding
 
 async def _read(request: Request, name: str | None) -> list[QueueStats]:
     service: Service = request.app.service
-    return await service.read(lambda reader: read_standings(reader, name=name, count_max=COUNT_MAX))
+    return await service.read(
+        lambda reader: read_queue_stats(reader, name=name, count_max=COUNT_MAX)
+    )
 
 
 routes: list[Route] = [

@@ -217,7 +217,7 @@ class Redriving:
         if left is not None:
             stretch = stretch.cut(left)
         is_late = asyncio.get_running_loop().time() >= self._deadline
-        is_end = stretch.is_last or is_late or left == len(stretch.meant)
+        is_end = stretch.is_last or is_late or left == len(stretch.matches)
         if not stretch.ids and not is_end:
             self._place = replace(self._place, number=stretch.last_number)
             return None

@@ -20,7 +20,7 @@ from daybook.api.telemetry import counters
 from daybook.domain.jobs.create import NewJob
 from daybook.eventlog.origin import Origin, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey, find_key
-from daybook.projections.jobs.queue_stats import QueueStats, read_standings
+from daybook.projections.jobs.queue_stats import QueueStats, read_queue_stats
 
 # For so long what was counted is believed, less what was let in since: to count takes its time.
 LOOK_SECONDS = 0.5
@@ -95,7 +95,7 @@ class QueueDepthLimit:
 
     async def _left(self, queue: str, depth_max: int) -> int:
         standings = await self._read(
-            lambda reader: read_standings(reader, name=queue, count_max=depth_max)
+            lambda reader: read_queue_stats(reader, name=queue, count_max=depth_max)
         )
         return depth_max - sum(one.pending + one.scheduled + one.behind for one in standings)
 

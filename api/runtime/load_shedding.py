@@ -23,7 +23,7 @@ from daybook.domain.messages.operation import ATTEMPTS_MAX
 from daybook.eventlog.async_tasks import cancel_and_wait
 from daybook.eventlog.reading.tail import Readers
 from daybook.eventlog.writing.committer import Committer
-from daybook.projections.messages.operations import Numbers, read_numbers
+from daybook.projections.messages.operations import BacklogNumbers, read_backlog
 
 _log = logging.getLogger("daybook")
 
@@ -86,7 +86,7 @@ class LoadShedder:
         self._readers = readers
         self._thresholds = thresholds
         self._busy: set[float] = set()
-        self._numbers = Numbers(None, 0, None, None)
+        self._numbers = BacklogNumbers(None, 0, None, None)
         self._looked_at: float | None = None
         self._queued_since = 0
         self.pushes = AdaptiveConcurrencyLimit(
@@ -119,7 +119,7 @@ class LoadShedder:
         return self._numbers.depth + self._queued_since
 
     @property
-    def numbers(self) -> Numbers:
+    def numbers(self) -> BacklogNumbers:
         return self._numbers
 
     @property
@@ -220,7 +220,7 @@ class LoadShedder:
         while True:
             try:
                 async with self._readers.connection() as reader:
-                    self._note(await read_numbers(reader))
+                    self._note(await read_backlog(reader))
             except (psycopg.Error, OSError):
                 pass
             except Exception:
@@ -233,7 +233,7 @@ class LoadShedder:
             return max(rate, self.per_second)
         return RATE_WEIGHT * rate + (1 - RATE_WEIGHT) * self.per_second
 
-    def _note(self, numbers: Numbers) -> None:
+    def _note(self, numbers: BacklogNumbers) -> None:
         loop_time = asyncio.get_running_loop().time()
         before = self._numbers
         if before.oldest is not None and self._looked_at is not None:

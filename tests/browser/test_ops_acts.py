@@ -352,7 +352,7 @@ def test_the_doctor_says_what_is_wrong_and_what_to_do(visit: Visit, house: House
 
     expect(page.get_by_text("Examined at")).to_be_visible(timeout=LONG_MS)
     dead = page.locator(".finding", has_text="dead letters")
-    expect(dead).to_contain_text("2 jobs were given up.")
+    expect(dead).to_contain_text("2 jobs are dead letters.")
     expect(dead).to_contain_text("→ Look at GET /api/dlq")
     assert page.locator(".finding.bad").count() == 0
 

@@ -17,7 +17,7 @@ from daybook.domain.jobs.work import ExpireLease, FinishJobs, Outcome
 from daybook.eventlog.postgres.connection_caches import drop_caches
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.writing.row_cache import RowCache
-from daybook.projections.jobs.jobs import REMEMBERED_BYTES_MAX, LiveJobs
+from daybook.projections.jobs.jobs import CACHED_PAYLOAD_BYTES_MAX, LiveJobs
 from tests.support.committer import rows
 from tests.support.jobs import Workshop, open_workshop, raw
 
@@ -224,7 +224,7 @@ async def test_a_refusal_from_memory_is_as_sure_as_any_other(database: str) -> N
 
 async def test_large_payloads_and_lanes_are_not_remembered(database: str) -> None:
     async with open_workshop(database) as workshop:
-        large = await workshop.job(payload=raw('"' + "x" * REMEMBERED_BYTES_MAX + '"'))
+        large = await workshop.job(payload=raw('"' + "x" * CACHED_PAYLOAD_BYTES_MAX + '"'))
         of_lane = await workshop.job(partition="a")
         claimed = await workshop.claim(2)
         assert {job.id for job in claimed} == {large.id, of_lane.id}
