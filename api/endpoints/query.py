@@ -101,8 +101,8 @@ class DatabaseQueryEndpoint(QueryEndpoint):
             response = await self._respond(request)
         finally:
             AT_LEAST.reset(token)
-        if wanted.shown is not None:
-            response.headers["Daybook-Position"] = str(wanted.shown)
+        if wanted.visible_position is not None:
+            response.headers["Daybook-Position"] = str(wanted.visible_position)
         return response
 
     async def _respond(self, request: Request) -> Response:

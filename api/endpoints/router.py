@@ -44,7 +44,7 @@ class Lookup:
         if [n for n, segment in enumerate(masked) if n and not segment] == places:
             self._named[endpoint.method, masked] = names, endpoint
 
-    def methods_instead(self, scope: Scope) -> set[str]:
+    def allowed_methods(self, scope: Scope) -> set[str]:
         """What a path of its own takes, if not this: /api/jobs/claim is no job with a bad id."""
         methods = self._methods.get(scope["path"], set())
         return set() if scope["method"] in methods else methods

@@ -39,7 +39,7 @@ class EnqueueEndpoint(CommandEndpoint[B, A], Generic[B, A]):
         self, context: RequestContext, command: Any, origin: Origin, key: IdempotencyKey | None
     ) -> tuple[StoredResponse, RawHeaders]:
         try:
-            await context.scope["app"].queue_room.take(command.new)
+            await context.scope["app"].queue_depth_limit.take(command.new)
         except BadInputError:
             if key is None or not await self._was_answered(context, key):
                 raise

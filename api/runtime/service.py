@@ -20,11 +20,11 @@ from uuid_utils.compat import uuid7
 
 from daybook.api.http.read_position import (
     AT_LEAST,
-    LOOK_SECONDS,
+    POLL_SECONDS,
     WAIT_SECONDS_MAX,
     AtLeast,
     PositionNotReachedError,
-    is_there,
+    is_visible,
 )
 from daybook.api.keys.key_cache import ApiKeyCache
 from daybook.api.runtime.background.task import BackgroundTasks
@@ -227,11 +227,11 @@ class Service:
         with self.notifier.listener() as wake:
             while True:
                 async with self._reading, self.readers.connection() as reader:
-                    if await is_there(reader, wanted):
+                    if await is_visible(reader, wanted):
                         return await query(reader)
                 if not wanted.may_wait or asyncio.get_running_loop().time() >= until:
                     raise PositionNotReachedError(wanted.position)
-                await wake.wait(LOOK_SECONDS)
+                await wake.wait(POLL_SECONDS)
 
     async def readiness(self) -> Readiness:
         for name, task in self._following.items():

@@ -174,7 +174,7 @@ def test_an_answer_that_is_the_services_fault_is_counted() -> None:
 
 def test_while_nobody_wants_lines_it_is_still_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logger, "isEnabledFor", lambda _level: False)
-    monkeypatch.setattr(structured_log, "masked", lambda _context: pytest.fail("in vain"))
+    monkeypatch.setattr(structured_log, "redact", lambda _context: pytest.fail("in vain"))
     before = read_count("daybook_joins")
     log_event("queue.created")
 

@@ -207,10 +207,10 @@ def test_an_open_house_is_refused_on_an_address_that_others_reach() -> None:  # 
     directory = reachable_directory()
     result = daybook("serve", "--host", "0.0.0.0", "--data-dir", directory, DAYBOOK_AUTH="open")
     assert result.returncode == 2
-    assert "could do everything" in result.stderr
+    assert "has full access" in result.stderr
     demo = daybook("demo", DAYBOOK_HOST="0.0.0.0", DAYBOOK_AUTH="keys")
     assert demo.returncode == 2
-    assert "could do everything" in demo.stderr
+    assert "has full access" in demo.stderr
     directory.rmdir()
 
 
