@@ -50,35 +50,17 @@ from daybook.api.login import login
 from daybook.api.login.authentication import Authenticator, guard_routes
 from daybook.api.login.failed_attempts import FailedKeys
 from daybook.api.messages import operation_stats, operations, pop, push_and_ack
-from daybook.api.orders import (
-    board,
-    bots,
-    bulk_claim,
-    completion_callback,
-)
-from daybook.api.orders import (
-    commands as orders,
-)
-from daybook.api.orders import (
-    queries as reads,
-)
+from daybook.api.orders import board, bots, bulk_claim, completion_callback
+from daybook.api.orders import commands as orders
+from daybook.api.orders import queries as reads
 from daybook.api.runtime.service import Service
 from daybook.api.schedules import endpoints
 from daybook.api.settings.public_hosts import KnownHosts
 from daybook.api.settings.settings import Settings
 from daybook.api.telemetry.request_context import REQUEST
 from daybook.api.telemetry.request_metrics import RequestMetrics, TimedSend
-from daybook.api.tickets import (
-    erasure,
-    join,
-    restaurants,
-    search,
-    staff_commands,
-    stats,
-)
-from daybook.api.tickets import (
-    queries as ticket_reads,
-)
+from daybook.api.tickets import erasure, join, restaurants, search, staff_commands, stats
+from daybook.api.tickets import queries as ticket_reads
 from daybook.api.upstreams import endpoints as upstreams
 from daybook.api.web import pages
 

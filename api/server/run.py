@@ -89,10 +89,7 @@ def serve(settings: Settings, signals: StopSignals, *, say: Say, announce: Say) 
 
 
 def _serve_once(settings: Settings, signals: StopSignals, *, say: Say, announce: Say) -> None:
-    with (
-        listen(settings.host, settings.port) as listener,
-        own_database(settings, say) as conninfo,
-    ):
+    with listen(settings.host, settings.port) as listener, own_database(settings, say) as conninfo:
         prepare(conninfo)
         refuse_unfinished_import(conninfo)
         admin_key = None if settings.auth == "open" else make_first_key(conninfo, settings.data_dir)

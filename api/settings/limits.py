@@ -68,8 +68,7 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
     ] = field(default=16 * KILOBYTE, name="DAYBOOK_HEAD_BYTES_MAX")
 
     head_seconds_max: Annotated[
-        float,
-        Meta(ge=0.1, le=300, description="Time limit for sending the headers, in seconds."),
+        float, Meta(ge=0.1, le=300, description="Time limit for sending the headers, in seconds.")
     ] = field(default=5.0, name="DAYBOOK_HEAD_SECONDS_MAX")
 
     request_seconds_max: Annotated[

@@ -36,9 +36,7 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
     port: Annotated[
         int,
         Meta(
-            ge=0,
-            le=65535,
-            description="The port on which Daybook listens; 0 selects a free one.",
+            ge=0, le=65535, description="The port on which Daybook listens; 0 selects a free one."
         ),
     ] = field(default=8000, name="DAYBOOK_PORT")
 
@@ -131,9 +129,7 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
     busy_seconds: Annotated[
         float,
         Meta(
-            gt=0,
-            le=60,
-            description="Queueing time of commands that counts as load 1, in seconds.",
+            gt=0, le=60, description="Queueing time of commands that counts as load 1, in seconds."
         ),
     ] = field(default=0.1, name="DAYBOOK_BUSY_SECONDS")
 
@@ -185,13 +181,11 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
     ] = field(default=3, name="DAYBOOK_OPERATION_ATTEMPTS_MAX")
 
     pop_load_max: Annotated[
-        float,
-        Meta(gt=0, le=1000, description="Above this load, pops are rejected (429)."),
+        float, Meta(gt=0, le=1000, description="Above this load, pops are rejected (429).")
     ] = field(default=10.0, name="DAYBOOK_POP_LOAD_MAX")
 
     app_base_url: Annotated[
-        str | None,
-        Meta(description="The public URL of Daybook, such as https://example.com."),
+        str | None, Meta(description="The public URL of Daybook, such as https://example.com.")
     ] = field(default=None, name="APP_BASE_URL")
 
     qstash_url: Annotated[str | None, Meta(description="The URL of QStash, from its console.")] = (
@@ -370,9 +364,7 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
     failed_keys_per_address_max: Annotated[
         int,
         Meta(
-            ge=1,
-            le=LIMIT_MAX,
-            description="Maximum number of invalid keys per address and minute.",
+            ge=1, le=LIMIT_MAX, description="Maximum number of invalid keys per address and minute."
         ),
     ] = field(default=5, name="DAYBOOK_FAILED_KEYS_PER_ADDRESS_MAX")
 
