@@ -95,7 +95,7 @@ class QueueDepthLimit:
 
     async def _count_free(self, queue: str, depth_max: int) -> int:
         stats = await self._read(
-            lambda reader: read_standings(reader, name=queue, count_max=depth_max)
+            lambda reader: read_queue_stats(reader, name=queue, count_max=depth_max)
         )
         return depth_max - sum(one.pending + one.scheduled + one.behind for one in stats)
 

@@ -60,7 +60,7 @@ def guest_key(settings: Settings, conninfo: str) -> ServiceKey | None:
         if path is None:
             return None
         key = ServiceKey.of(_read(path, known))
-        stored_id = keep_service_key(connection, key.id)
+        stored_id = store_service_key(connection, key.id)
     if stored_id != key.id:
         raise SetupError(
             f"Guests in this database are encrypted with the key {stored_id}, and {path} contains "

@@ -144,7 +144,7 @@ class Service:
         self.readers = _pool("readers", reader_conninfo(conninfo), size_max=READERS_MAX + 1)
         self._reading = asyncio.Semaphore(READERS_MAX)
         self._relaxed_writers = _pool(
-            "relaxed writers", noting_conninfo(conninfo), size_max=RELAXED_WRITERS_MAX
+            "relaxed writers", relaxed_writer_conninfo(conninfo), size_max=RELAXED_WRITERS_MAX
         )
         self._relaxed_writing = asyncio.Semaphore(RELAXED_WRITERS_MAX)
         self.guests = GuestVault(guest_key, self.write_unlogged)
@@ -203,7 +203,7 @@ class Service:
             return await self._read(query)
         except psycopg.DataError as error:
             # A row that no version can load: quarantine it and read again.
-            if not is_unloadable(error) or not await self.committer.unreadable_rows.take():
+            if not is_unloadable(error) or not await self.committer.unreadable_rows.quarantine():
                 raise
             return await self._read(query)
 
@@ -273,7 +273,7 @@ class Service:
     async def _find_write_trouble(self) -> str | None:
         """The reason why the last write failed, until a probe succeeds. A load balancer sends no
         requests to a service that is not ready, so only a probe can detect the recovery."""
-        trouble = self.committer.write_trouble
+        trouble = self.committer.write_error
         if trouble is None:
             return None
         try:

@@ -189,7 +189,8 @@ async def _serve(
     outbound = outbound_of(settings)
     service = Service(
         conninfo,
-        kitchen=order_rules_of(settings),
+        order_rules=order_rules_of(settings),
+        retention_rules=retention_rules_of(settings),
         qstash=_qstash(settings, outbound),
         callback_grace_seconds=settings.qstash_grace_seconds,
         upstreams=_upstreams(settings, outbound),

@@ -36,7 +36,7 @@ class RequestMetrics:
         if route is None:
             path = getattr(endpoint, "path", None)
             route = self._routes[route_key] = NO_ROUTE if path is None else f"{method} {path}"
-            self.seconds.setdefault(route, Meter(SECONDS_BOUNDS))
+            self.seconds.setdefault(route, Histogram(SECONDS_BOUNDS))
         self.answers[route, status] += 1
         self.seconds[route].observe(seconds)
 
