@@ -106,8 +106,8 @@ class Fences(Invariant):
         lease = step.before.lease
         if lease is None:
             return f"names claim {event.claim_id}, but nobody holds the job"
-        if lease.id != event.claim_id:
-            return f"names claim {event.claim_id}, but {lease.id} holds the job"
+        if lease.claim_id != event.claim_id:
+            return f"names claim {event.claim_id}, but {lease.claim_id} holds the job"
         return None
 
     def end(self) -> None:

@@ -111,7 +111,9 @@ class ReplayedState:
         """Whether it cannot be read, or one before it could not."""
         key = entry.aggregate.int
         if key not in self._broken:
-            event = self.mapper.readable(entry.topic, bytes(entry.data), entry.recorded_at)
+            event = self.mapper.decode_for_history(
+                entry.topic, bytes(entry.data), entry.recorded_at
+            )
             is_readable = not isinstance(event, UnreadableEvent) and fault_in(event) is None
             if not is_readable or entry.version != version_before + 1:
                 self._broken.add(key)
@@ -120,7 +122,9 @@ class ReplayedState:
     def learn_set_aside(self, entries: Iterable[Entry]) -> None:
         """Learns which aggregates operators have set aside. Runs before the log is read."""
         for entry in entries:
-            event = self.mapper.readable(entry.topic, bytes(entry.data), entry.recorded_at)
+            event = self.mapper.decode_for_history(
+                entry.topic, bytes(entry.data), entry.recorded_at
+            )
             if isinstance(event, Quarantine.SetAside):
                 self.set_aside[event.aggregate_id.int] = event
 

@@ -1,7 +1,6 @@
-"""A rebuild: an operator makes projections anew from the log, or takes back what was replaced.
+"""A rebuild of projections from the log, or the rollback of one.
 
-Nothing that is derived from the log changes by it, so nothing follows from its events: they say
-who did it, why, and what was found.
+Its events have no consequences: they record the operator, the reason and the findings.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ CUT_OFF = "It was cut off before its end."
 class RebuildAction(StrEnum):
     REBUILD = "rebuild"
     ROLLBACK = "rollback"
-    """What a rebuild replaced is put back into its place."""
+    """Puts the replaced tables back."""
 
 
 class RebuildStatus(StrEnum):
@@ -32,18 +31,18 @@ class RebuildStatus(StrEnum):
 
 
 class TableFinding(Struct, frozen=True, kw_only=True, gc=False):
-    """What one projection was like, compared with the log at one position."""
+    """Comparison of one projection with the log at one position."""
 
     projection: str
     position: int
     rows_count: int
-    """By the log."""
+    """In the log's version of the table."""
 
     digest: str
-    """Of those rows, in whichever order: the number of rows and the sum of their hashes."""
+    """Of those rows, in any order: their count and the sum of their hashes."""
 
     differences_count: int
-    """Rows that were not so in the table that was replaced."""
+    """Rows of the replaced table that differed."""
 
 
 class Rebuild(Struct, frozen=True, kw_only=True, gc=False):
@@ -64,7 +63,7 @@ class Rebuild(Struct, frozen=True, kw_only=True, gc=False):
     class Completed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "rebuild.completed"
         found: tuple[TableFinding, ...]
-        """Empty when it put back what was replaced, which is not compared."""
+        """Empty for a rollback, which compares nothing."""
 
     class Failed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "rebuild.failed"
@@ -91,7 +90,7 @@ def evolve(rebuild: Rebuild | None, event: Event) -> Rebuild:
             return rebuild.after(event, status=RebuildStatus.COMPLETED)
         case Rebuild.Failed():
             return rebuild.after(event, status=RebuildStatus.FAILED)
-    raise AssertionError(f"a rebuild does not know {event}")
+    raise AssertionError(f"unknown rebuild event {event}")
 
 
 REBUILD: Decider[Rebuild] = Decider(
@@ -104,7 +103,7 @@ REBUILD: Decider[Rebuild] = Decider(
 
 
 class BeginRebuild(Struct, frozen=True, kw_only=True, gc=False):
-    """There is one at a time, so one that never ended was cut off."""
+    """Only one rebuild runs at a time: an unfinished one was interrupted and is marked failed."""
 
     rebuild_id: UUID
     action: RebuildAction
@@ -129,7 +128,7 @@ class BeginRebuild(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class EndRebuild(Struct, frozen=True, kw_only=True, gc=False):
-    """It found this; or it could not be done, because of an error."""
+    """Completed with findings, or failed with an error."""
 
     rebuild_id: UUID
     found: Sequence[TableFinding] = ()

@@ -22,7 +22,7 @@ from daybook.api.endpoints.command import (
     RequestContext,
     WithReason,
     WriteEndpoint,
-    keyed,
+    idempotency_key,
     origin_of,
     receipt_headers,
 )
@@ -31,8 +31,8 @@ from daybook.api.http.request_reader import read_idempotency_key
 from daybook.api.jobs.commands import JobResultJSON, job_outcome_json
 from daybook.api.keys.access import ADMIN
 from daybook.domain.command import Command
-from daybook.domain.jobs.bulk import CancelJobs, ChangeJobs, RestartJobs
 from daybook.domain.jobs.job import Job, JobStatus
+from daybook.domain.jobs.manage import CancelJobs, ChangeJobs, RetryJobs
 from daybook.domain.jobs.work import JobOutcome
 from daybook.domain.values import Name, Text
 from daybook.domain.version_check import AsCounted
@@ -136,7 +136,11 @@ class BulkEndpoint(WriteEndpoint[B]):
         render: Callable[[Sequence[JobOutcome]], StoredResponse],
     ) -> IdempotencyKey | None:
         text = read_idempotency_key(context.scope)
-        return None if text is None else keyed(context, request, self.operation, text, render)
+        return (
+            None
+            if text is None
+            else idempotency_key(context, request, self.operation, text, render)
+        )
 
     @staticmethod
     def answers(answer: BulkAnswer) -> BulkAnswer:
@@ -197,14 +201,14 @@ def _render(page: JobPage, outcomes: Sequence[JobOutcome]) -> StoredResponse:
     return StoredResponse(HTTPStatus.OK, orjson.dumps(answer))
 
 
-def retry(ids: Sequence[UUID], seen: JobStatus, because: str | None) -> RestartJobs:
+def retry(ids: Sequence[UUID], seen: JobStatus, because: str | None) -> RetryJobs:
     """Retry dead or cancelled jobs, one page a request; or count them."""
-    return RestartJobs(job_ids=ids, seen=seen, because=because)
+    return RetryJobs(job_ids=ids, expected_status=seen, because=because)
 
 
 def cancel(ids: Sequence[UUID], seen: JobStatus, because: str | None) -> CancelJobs:
     """Cancel pending, processing or dead jobs, one page a request; or count them."""
-    return CancelJobs(job_ids=ids, seen=seen, because=because)
+    return CancelJobs(job_ids=ids, expected_status=seen, because=because)
 
 
 RETRY = BulkEndpoint("/api/jobs/retry", takes=RetryMany, change=retry)

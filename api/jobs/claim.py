@@ -23,7 +23,7 @@ from daybook.api.endpoints.command import (
     RequestContext,
     WriteEndpoint,
     origin_of,
-    stored,
+    stored_problem,
 )
 from daybook.api.http.problems import problem_of
 from daybook.api.http.request_reader import BATCH_MAX, Id, KeyText, unprocessable
@@ -145,7 +145,7 @@ class LongPollEndpoint(CommandEndpoint[B, list[Job]]):
         deadline = loop.time() + seconds
         number = 0
         while True:
-            context.must_be_known()
+            context.require_valid_key()
             numbered = _numbered_key(key, number)
             answer, headers = await self.submit(
                 context, command, origin_of(context, numbered), numbered
@@ -190,7 +190,7 @@ async def _is_woken(
     revoked or expired."""
     waiters = context.service.job_waiters
     waiting = asyncio.create_task(waiters.wait(command.selector, command.limit, seconds))
-    revoked = asyncio.create_task(context.until_unknown())
+    revoked = asyncio.create_task(context.wait_until_key_revoked())
     # A message that was no disconnect ends the task; it is not awaited again.
     others = set() if disconnect.done() and not disconnect.result() else {disconnect}
     try:
@@ -198,7 +198,7 @@ async def _is_woken(
     finally:
         revoked.cancel()
         waiting.cancel()
-    context.must_be_known()
+    context.require_valid_key()
     is_notified = waiting.done() and not waiting.cancelled() and waiting.result()
     return is_notified and not _is_disconnected(disconnect)
 
@@ -251,7 +251,7 @@ class HeartbeatsEndpoint(WriteEndpoint[HeartbeatsRequest]):
 
     async def answer(self, context: RequestContext, body: bytes) -> Reply:
         beats = [_heartbeat(beat, UUID(beat.id)) for beat in self.read(context, body).claims]
-        extended = await context.service.read(
+        extended = await context.service.write(
             lambda connection: extend_leases(connection, beats, queues=context.caller.bounds.queues)
         )
         answer = orjson.dumps(self.answers(beats, extended))
@@ -274,13 +274,13 @@ class HeartbeatEndpoint(WriteEndpoint[ClaimBody]):
 
     async def answer(self, context: RequestContext, body: bytes) -> Reply:
         beat = LeaseExtension(context.id, UUID(self.read(context, body).claim_id))
-        extended = await context.service.read(
+        extended = await context.service.write(
             lambda connection: extend_leases(
                 connection, [beat], queues=context.caller.bounds.queues
             )
         )
         if not extended:
-            return stored(problem_of(ClaimLostError("job", beat.job_id, beat.claim_id))), []
+            return stored_problem(problem_of(ClaimLostError("job", beat.job_id, beat.claim_id))), []
         return StoredResponse(self.status, orjson.dumps(self.answers(extended[0]))), []
 
     @staticmethod

@@ -25,20 +25,20 @@ from daybook.api.endpoints.command import (
     RequestContext,
     WithReason,
     WriteEndpoint,
-    keyed,
+    idempotency_key,
     origin_of,
     receipt_headers,
     retry_after,
-    stored,
+    stored_problem,
 )
 from daybook.api.endpoints.paging import PageCursor, refusing_bad_cursors
 from daybook.api.endpoints.query import AWAY
-from daybook.api.http.problems import KNOWN_ERRORS, Problem, problem_of, unavailable
+from daybook.api.http.problems import KNOWN_ERRORS, Problem, problem_of, unavailable_response
 from daybook.api.http.request_reader import KeyText, read_idempotency_key
 from daybook.api.keys.access import ADMIN
 from daybook.domain.command import Command
 from daybook.domain.event import add_seconds
-from daybook.domain.jobs.job import Job
+from daybook.domain.jobs.job import Job, JobStatus
 from daybook.domain.jobs.manage import RetryJobs
 from daybook.domain.jobs.work import JobOutcome
 from daybook.domain.values import ERROR_CHARACTERS_MAX, Instant, Name, check_instant
@@ -126,10 +126,15 @@ class RedriveChunk(Struct, frozen=True, kw_only=True):
     @property
     def command(self) -> RetryJobs:
         rate, start = self.rate_per_second, self._start
-        if rate is None or start is None:
-            return RetryJobs(job_ids=self.batch.ids, because=self.because)
-        times = [add_seconds(start, n / rate) for n in range(len(self.batch.ids))]
-        return RetryJobs(job_ids=self.batch.ids, run_at=times, because=self.because)
+        times: list[Instant] = []
+        if rate is not None and start is not None:
+            times = [add_seconds(start, n / rate) for n in range(len(self.batch.ids))]
+        return RetryJobs(
+            job_ids=self.batch.ids,
+            expected_status=JobStatus.DEAD,
+            run_at=times,
+            because=self.because,
+        )
 
     @property
     def _start(self) -> Instant | None:
@@ -272,7 +277,7 @@ class RedriveRun:
         if self._totals["nextCursor"] is not None and not isinstance(error, OutcomeUnknownError):
             return StoredResponse(HTTPStatus.OK, orjson.dumps(self._totals)), []
         problem = _problem(error)
-        return stored(problem), retry_after(problem)
+        return stored_problem(problem), retry_after(problem)
 
     @property
     def _wanted(self) -> DeadFilter:
@@ -293,7 +298,7 @@ def _start_cursor(request: Redrive) -> RedriveCursor:
 
 
 def _problem(error: Exception) -> Problem:
-    return problem_of(error) if isinstance(error, KNOWN_ERRORS) else unavailable(AWAY)
+    return problem_of(error) if isinstance(error, KNOWN_ERRORS) else unavailable_response(AWAY)
 
 
 class RedriveEndpoint(WriteEndpoint[Redrive]):
@@ -310,11 +315,15 @@ class RedriveEndpoint(WriteEndpoint[Redrive]):
             return await run.count(), []
         except HANDLED_ERRORS as error:
             problem = _problem(error)
-            return stored(problem), retry_after(problem)
+            return stored_problem(problem), retry_after(problem)
 
     def _key(self, context: RequestContext, request: Redrive) -> IdempotencyKey | None:
         text = read_idempotency_key(context.scope)
-        return None if text is None else keyed(context, request, self.operation, text, stored)
+        return (
+            None
+            if text is None
+            else idempotency_key(context, request, self.operation, text, stored_problem)
+        )
 
     @staticmethod
     def answers(answer: RedriveAnswer) -> RedriveAnswer:

@@ -17,19 +17,19 @@ from starlette.routing import Route
 
 from daybook.api.endpoints.query import AWAY, NDJSON, DatabaseQueryEndpoint, service_of
 from daybook.api.http.event_json import EventJSON, event_json
-from daybook.api.http.problems import unavailable
+from daybook.api.http.problems import unavailable_response
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import Id, bad_request, unprocessable
-from daybook.api.keys.access import AUDITOR, is_known
+from daybook.api.keys.access import AUDITOR, is_key_valid
 from daybook.api.log.ndjson_stream import LineStream
 from daybook.domain.deciders import DECIDERS
 from daybook.eventlog.codec import EventMapper, RecordedEvent
 from daybook.eventlog.transfer.ndjson import (
     PAGE_BYTES,
     POSITION_MAX,
+    EventFilter,
     Line,
-    Walk,
-    Wanted,
+    LogPager,
     read_head,
     read_line,
     read_page,
@@ -138,7 +138,7 @@ async def list_events(query: EventListing, request: Request) -> EventPageAnswer:
     """The log by position, up to the horizon."""
     search, limit = _read_filter(query), query.limit or PAGE_DEFAULT
 
-    async def read_events(reader: Any) -> tuple[Span, Walk, list[bytes]]:
+    async def read_events(reader: Any) -> tuple[Span, LogPager, list[bytes]]:
         span = await find_span(reader, search, query.after)
         walk = _walk(search, span, SCANNED_MAX)
         lines, size = list[bytes](), 0
@@ -156,11 +156,11 @@ async def list_events(query: EventListing, request: Request) -> EventPageAnswer:
     }
 
 
-def _walk(search: Wanted, span: Span, positions_max: int) -> Walk:
+def _walk(search: EventFilter, span: Span, positions_max: int) -> LogPager:
     """Limits the scan to `positions_max`, unless the aggregate index serves the search."""
     is_indexed = search.aggregate is not None
     upto = span.upto if is_indexed else min(span.upto, span.after + positions_max)
-    return Walk(search, after=span.after, upto=upto)
+    return LogPager(search, after=span.after, upto=upto)
 
 
 async def _render(lines: list[bytes]) -> list[LogEventJSON]:
@@ -186,7 +186,7 @@ def _event_json(line: Line) -> LogEventJSON:
         originator_id=line.aggregate,
         originator_version=line.version,
         topic=line.topic,
-        event=_MAPPER.readable(line.topic, bytes(line.data), line.recorded_at),
+        event=_MAPPER.decode_for_history(line.topic, bytes(line.data), line.recorded_at),
         recorded_at=line.recorded_at,
         actor=line.actor,
         command_id=line.command_id,
@@ -216,7 +216,7 @@ class EventsEndpoint(DatabaseQueryEndpoint):
         try:
             span = await service.read(lambda reader: find_span(reader, search, query.after))
         except (psycopg.OperationalError, OSError):
-            return unavailable(AWAY)
+            return unavailable_response(AWAY)
         positions_max = request.app.settings.events_stream_max
         walk = _walk(search, span, positions_max)
         return LineStream(
@@ -224,7 +224,7 @@ class EventsEndpoint(DatabaseQueryEndpoint):
             walk,
             limit=query.limit or positions_max,
             horizon=span.horizon,
-            is_authorised=lambda: is_known(request),
+            is_authorised=lambda: is_key_valid(request),
         )
 
 
@@ -235,7 +235,7 @@ def _prefers_ndjson(accept: str) -> bool:
     return ours[:1] == [NDJSON]
 
 
-def _read_filter(query: EventListing) -> Wanted:
+def _read_filter(query: EventListing) -> EventFilter:
     try:
         return wanted_of(
             topic=query.topic,

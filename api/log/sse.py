@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from daybook.api.endpoints.query import QueryEndpoint, service_of
-from daybook.api.http.problems import unavailable
+from daybook.api.http.problems import unavailable_response
 from daybook.api.http.query_parameters import Parameters, read_text
 from daybook.api.http.request_reader import bad_request
 from daybook.api.keys.access import AUDITOR, STAFF, caller_of, forbidden
@@ -98,7 +98,7 @@ class EventStream(Response):
             async with self._tail.subscription(self._after) as subscription:
                 await self._serve(subscription, receive, send)
         except (UnavailableError, TooManySubscriptionsError) as error:
-            await unavailable(str(error))(scope, receive, send)
+            await unavailable_response(str(error))(scope, receive, send)
 
     async def _serve(self, subscription: Subscription, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send_all(subscription, send))
@@ -120,10 +120,10 @@ class EventStream(Response):
         start = {"type": "http.response.start", "status": HTTPStatus.OK}
         await send({**start, "headers": self.raw_headers})
         # An id before the first event lets a client that disconnects before it resume here.
-        start_at = self._tail.place(subscription.position)
+        start_at = self._tail.log_position(subscription.position)
         await _send(send, b"retry: %d\nid: %b\n\n" % (RECONNECT_MS, str(start_at).encode()))
-        if subscription.asked is not None:
-            rewound: RewoundJSON = {"position": start_at.position, "asked": subscription.asked}
+        if subscription.requested is not None:
+            rewound: RewoundJSON = {"position": start_at.position, "asked": subscription.requested}
             await _send(send, sse_block(start_at, "rewound", rewound))
         try:
             while True:
@@ -139,7 +139,7 @@ class EventStream(Response):
         if self._pulse_seconds is None:
             return b":\n\n"
         position = max(self._tail.position, subscription.position)
-        return sse_block(self._tail.place(position), "pulse", {"position": position})
+        return sse_block(self._tail.log_position(position), "pulse", {"position": position})
 
 
 async def _send(send: Send, body: bytes, *, is_last: bool = False) -> None:
@@ -164,7 +164,7 @@ class Since(Parameters, frozen=True):
 class StreamEndpoint(QueryEndpoint):
     media_type: ClassVar[str] = "text/event-stream"
     headers: ClassVar[Mapping[str, Any]] = {LAST_EVENT_ID: LastEventId}
-    may_be_away: ClassVar[bool] = True
+    may_be_unavailable: ClassVar[bool] = True
 
     def __init__(self, path: str) -> None:
         super().__init__(path, change_json, scope=STAFF | AUDITOR, parameters=Since)

@@ -8,7 +8,7 @@ from starlette.routing import Route
 from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.timestamps import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
-from daybook.api.keys.access import AUDITOR, STAFF, sees
+from daybook.api.keys.access import AUDITOR, STAFF, can_see
 from daybook.domain.orders.order import OrderStatus
 from daybook.projections.orders.board import read_board
 
@@ -28,7 +28,7 @@ async def board(_: NoParameters, request: Request) -> BoardResponse:
     """Snapshot of the board: all pending and processing orders, the latest complete ones, bots."""
     snapshot = await service_of(request).read(read_board)
     return {
-        "orders": [order_json(order) for order in snapshot.orders if sees(request, order)],
+        "orders": [order_json(order) for order in snapshot.orders if can_see(request, order)],
         "bots": [bot_json(bot) for bot in snapshot.bots],
         "cut": snapshot.cut,
         "position": snapshot.position,

@@ -13,7 +13,7 @@ from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import read_id
 from daybook.api.http.timestamps import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
-from daybook.api.keys.access import AUDITOR, BOT, CLIENT, STAFF, caller_of, sees
+from daybook.api.keys.access import AUDITOR, BOT, CLIENT, STAFF, caller_of, can_see
 from daybook.domain.errors import NotFoundError
 from daybook.domain.orders.order import OrderStatus
 from daybook.projections.by_id import one_bot, one_order
@@ -101,7 +101,7 @@ async def get_order(_: NoParameters, request: Request) -> OneOrderAnswer:
     """One order, including complete and deleted ones."""
     order_id = read_id(request.path_params["id"])
     order = await service_of(request).read(lambda reader: one_order(reader, order_id))
-    if order is None or not sees(request, order):
+    if order is None or not can_see(request, order):
         raise NotFoundError("order", order_id)
     return {"order": order_json(order)}
 
@@ -118,7 +118,7 @@ async def get_bot(_: NoParameters, request: Request) -> OneBotAnswer:
     """One bot, including deleted ones."""
     bot_id = read_id(request.path_params["id"])
     bot = await service_of(request).read(lambda reader: one_bot(reader, bot_id))
-    if bot is None or not sees(request, bot):
+    if bot is None or not can_see(request, bot):
         raise NotFoundError("bot", bot_id)
     return {"bot": bot_json(bot)}
 

@@ -17,7 +17,7 @@ from daybook.api.endpoints.command import (
     RequestContext,
     WriteEndpoint,
 )
-from daybook.api.http.phone_numbers import WRITTEN_CHARACTERS_MAX, normalised
+from daybook.api.http.phone_numbers import WRITTEN_CHARACTERS_MAX, normalise_phone_number
 from daybook.api.http.request_reader import unprocessable
 from daybook.api.http.timestamps import moment
 from daybook.api.keys.access import ADMIN
@@ -107,7 +107,9 @@ class FindSubjectEndpoint(WriteEndpoint[FindBody]):
 
     async def answer(self, context: RequestContext, body: bytes) -> Reply:
         request = self.read(context, body)
-        number = normalised(request.mobile_number, calling_code=context.settings.calling_code)
+        number = normalise_phone_number(
+            request.mobile_number, calling_code=context.settings.calling_code
+        )
         subject_id = await context.service.guests.find(restaurant_id(request.restaurant), number)
         if subject_id is None:
             raise NotFoundError("guest with that number at", request.restaurant)

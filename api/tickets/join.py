@@ -23,11 +23,11 @@ from daybook.api.endpoints.command import (
     Reply,
     RequestContext,
     WriteEndpoint,
-    keyed,
+    idempotency_key,
     origin_of,
     receipt_headers,
     retry_after,
-    stored,
+    stored_problem,
 )
 from daybook.api.http.problems import KNOWN_ERRORS, problem_of
 from daybook.api.http.request_reader import KeyText, read_idempotency_key, unprocessable
@@ -111,7 +111,7 @@ class JoinEndpoint(WriteEndpoint[NewTicket]):
                 return await self._join(context, new, guest, waitlist_id, key)
         except KNOWN_ERRORS as error:
             problem = problem_of(error)
-            return stored(problem), retry_after(problem)
+            return stored_problem(problem), retry_after(problem)
 
     async def _join(
         self,
@@ -208,11 +208,13 @@ class JoinEndpoint(WriteEndpoint[NewTicket]):
             guest=pseudonym, party_size=new.party_size, seating_type=new.seating_type
         )
         # The space makes a key that no client can send.
-        return keyed(context, fingerprint, self.operation, f"{text} {waitlist_id}", self._render)
+        return idempotency_key(
+            context, fingerprint, self.operation, f"{text} {waitlist_id}", self._render
+        )
 
     def _render(self, outcome: TicketResult | Refusal) -> StoredResponse:
         if isinstance(outcome, Refusal):
-            return stored(problem_of(outcome))
+            return stored_problem(problem_of(outcome))
         return StoredResponse(self.status, orjson.dumps(joined_json(outcome)))
 
 

@@ -12,7 +12,7 @@ from daybook.api.endpoints.paging import PageCursor, refusing_bad_cursors
 from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import bad_request, read_id
-from daybook.api.keys.access import ADMIN, AUDITOR, PUBLIC, STAFF, Caller, caller_of, sees
+from daybook.api.keys.access import ADMIN, AUDITOR, PUBLIC, STAFF, Caller, caller_of, can_see
 from daybook.api.runtime.service import Service
 from daybook.api.tickets.responses import (
     StaffTicketJSON,
@@ -61,7 +61,7 @@ async def get_ticket(_: NoParameters, request: Request) -> TicketAnswer:
     ticket_id = read_id(request.path_params["id"])
     view = await service_of(request).read(lambda reader: one_ticket(reader, ticket_id))
     is_here = view is not None and _was_at(slug, view.ticket)
-    if view is None or not is_here or not sees(request, view.ticket):
+    if view is None or not is_here or not can_see(request, view.ticket):
         raise NotFoundError("ticket", ticket_id)
     return {"ticket": ticket_view_json(view)}
 
@@ -73,7 +73,7 @@ async def list_tickets(query: TicketListing, request: Request) -> TicketPageAnsw
     slug = read_slug(request.path_params["slug"])
     service = service_of(request)
     page = await _read_page(service, slug, query)
-    if page is None or not sees(request, page.restaurant):
+    if page is None or not can_see(request, page.restaurant):
         raise NotFoundError("restaurant", slug)
     return {
         "tickets": await with_guests(service, page.tickets, caller_of(request)),

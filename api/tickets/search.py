@@ -10,7 +10,7 @@ from msgspec import Meta
 from starlette.routing import Route
 
 from daybook.api.endpoints.command import Body, Reply, RequestContext, WriteEndpoint
-from daybook.api.http.phone_numbers import WRITTEN_CHARACTERS_MAX, normalised
+from daybook.api.http.phone_numbers import WRITTEN_CHARACTERS_MAX, normalise_phone_number
 from daybook.api.keys.access import STAFF
 from daybook.api.tickets.queries import with_guests
 from daybook.api.tickets.responses import StaffTicketJSON
@@ -48,7 +48,9 @@ class TicketSearchEndpoint(WriteEndpoint[SearchBody]):
     async def answer(self, context: RequestContext, body: bytes) -> Reply:
         request = self.read(context, body)
         restaurant = await self._restaurant(context)
-        number = normalised(request.mobile_number, calling_code=context.settings.calling_code)
+        number = normalise_phone_number(
+            request.mobile_number, calling_code=context.settings.calling_code
+        )
         subject_id = await context.service.guests.find(restaurant.id, number)
         views = await self._tickets(context, restaurant, subject_id, request.limit)
         tickets = await with_guests(context.service, views, context.caller)

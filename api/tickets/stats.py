@@ -10,7 +10,7 @@ from starlette.routing import Route
 from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import bad_request
-from daybook.api.keys.access import AUDITOR, STAFF, sees
+from daybook.api.keys.access import AUDITOR, STAFF, can_see
 from daybook.api.tickets.restaurants import read_slug
 from daybook.domain.errors import NotFoundError
 from daybook.domain.patterns import whole
@@ -64,7 +64,7 @@ async def get_figures(query: FiguresWanted, request: Request) -> FiguresAnswer:
     slug = read_slug(request.path_params["slug"])
     day = None if query.day is None else _read_day(query.day)
     found = await service_of(request).read(lambda reader: figures_of(reader, slug, day))
-    if found is None or not sees(request, found[0]):
+    if found is None or not can_see(request, found[0]):
         raise NotFoundError("restaurant", slug)
     return {"figures": figures_json(found[1])}
 

@@ -74,7 +74,9 @@ async def listed(connection: Connection, when: str, kind: str, limit: int) -> tu
             line = await tickets_as_of(connection, position)
             rows = [ticket_view_json(one) for one in line[:limit]]
         case _:
-            rows = [queue_stats_json(one) for one in await queues_as_of(connection, position)][:limit]
+            rows = [queue_stats_json(one) for one in await queues_as_of(connection, position)][
+                :limit
+            ]
     return then, rows
 
 

@@ -16,7 +16,7 @@ from daybook.api.orders.callback_signatures import (
     STANDARD_TIMESTAMP,
     UPSTASH_SIGNATURE,
 )
-from daybook.api.orders.queries import PAGE_MAX, PAGE_DEFAULT
+from daybook.api.orders.queries import PAGE_DEFAULT, PAGE_MAX
 from daybook.api.web import pages
 from daybook.projections.page_cursor import CURSOR_LENGTH_MAX
 from tests.support.asgi_client import Api, open_api

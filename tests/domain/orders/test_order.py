@@ -26,9 +26,9 @@ from daybook.domain.orders.order import (
     create,
     delete,
     fail,
-    held_by,
     release,
     requeue,
+    require_claim,
     restore,
 )
 
@@ -119,7 +119,7 @@ def test_a_complete_order_says_under_which_claim_it_was_cooked_and_is_held_by_no
     for one in (cooked, deleted, back):
         assert (one.claim, one.completed_under) == (None, order.claim)
         with pytest.raises(ClaimLostError):
-            held_by(one, FIRST)
+            require_claim(one, FIRST)
 
 
 def test_an_order_that_fails_is_tried_again_up_to_its_limit_and_then_dead() -> None:
