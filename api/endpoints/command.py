@@ -62,6 +62,7 @@ from daybook.eventlog.writing.idempotency import IdempotencyKey
 KEYED_COMMANDS = UUID("6f0f4a1e-8c0b-5d0e-9d5a-3b7c1f2e4d60")
 
 RawHeaders = list[tuple[bytes, bytes]]
+Reply = tuple[StoredResponse, RawHeaders]
 JSON_TYPE = (b"content-type", b"application/json")
 PROBLEM_TYPE = (b"content-type", b"application/problem+json")
 CORRELATION = b"daybook-correlation-id"
