@@ -123,14 +123,14 @@ class EventMapper(Mapper[UUID]):
     def decode(self, topic: str, state: bytes) -> Event:
         return self._decoder(topic)(state)
 
-    def recorded(self, row: Sequence[Any]) -> RecordedEvent:
+    def recorded_event(self, row: Sequence[Any]) -> RecordedEvent:
         """An event from a row of the log, in the order of RecordedEvent's fields."""
         return RecordedEvent(
             position=row[0],
             originator_id=row[1],
             originator_version=row[2],
             topic=row[3],
-            event=self.readable(row[3], row[4], row[5]),
+            event=self.decode_for_history(row[3], row[4], row[5]),
             recorded_at=row[5],
             actor=row[6],
             command_id=row[7],
@@ -138,7 +138,7 @@ class EventMapper(Mapper[UUID]):
             causation_id=row[9],
         )
 
-    def readable(self, topic: str, state: bytes, recorded_at: datetime) -> Event:
+    def decode_for_history(self, topic: str, state: bytes, recorded_at: datetime) -> Event:
         """Decodes an event for a history. An event that cannot be decoded becomes an
         UnreadableEvent, so that the history is told to its end."""
         try:
@@ -147,7 +147,7 @@ class EventMapper(Mapper[UUID]):
             reason = f"{type(error).__name__}: {error}"
             return UnreadableEvent(at=recorded_at, error=reason, state=state)
 
-    def followed(self, rows: Iterable[Sequence[Any]]) -> list[FollowedEvent]:
+    def followed_events(self, rows: Iterable[Sequence[Any]]) -> list[FollowedEvent]:
         """Events from rows of the log, in the order of FollowedEvent's first fields."""
         return [
             FollowedEvent(position, aggregate_id, version, topic, state, self._decoding(topic))

@@ -31,7 +31,7 @@ def fault_in_event(mapper: EventMapper, topic: str, state: bytes) -> str | None:
         return fault_in(mapper.decode(topic, state))
     except Exception as error:
         # Every exception means the same: the log holds an event that this code cannot read.
-        return described(error)
+        return describe_error(error)
 
 
 def fault_of(mapper: EventMapper, rows: Iterable[Sequence[Any]]) -> Fault | None:
@@ -47,7 +47,7 @@ def fault_of(mapper: EventMapper, rows: Iterable[Sequence[Any]]) -> Fault | None
             try:
                 state = mapper.decider_of(topic).evolve(state, mapper.decode(topic, stored))
             except Exception as failed:
-                error = described(failed)
+                error = describe_error(failed)
         if error is not None:
             return Fault(
                 aggregate_id=aggregate_id,
@@ -76,5 +76,5 @@ def kind_of(mapper: EventMapper, topic: str) -> str:
         return topic.partition(".")[0]
 
 
-def described(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX].replace("\0", "")

@@ -13,18 +13,20 @@ from daybook.domain.quarantine import Fault
 from daybook.eventlog.codec import EventMapper, RecordedEvent
 from daybook.eventlog.event_faults import fault_of, kind_of
 
-READ_HISTORY = """
+_SELECT_HISTORY = """
 SELECT notification_id, originator_id, originator_version, topic, state,
        recorded_at, actor, command_id, correlation_id, causation_id
 FROM stored_events
 WHERE originator_id = %(id)s
-ORDER BY originator_version
 """
 
-READ_HISTORY_PAGE = READ_HISTORY.replace(
-    "ORDER BY originator_version",
-    "  AND originator_version > %(after)s\nORDER BY originator_version\nLIMIT %(limit)s",
-)
+READ_HISTORY = f"""{_SELECT_HISTORY}ORDER BY originator_version
+"""
+
+READ_HISTORY_PAGE = f"""{_SELECT_HISTORY}  AND originator_version > %(after)s
+ORDER BY originator_version
+LIMIT %(limit)s
+"""
 
 READ_FIRST_TOPIC = """
 SELECT topic
@@ -51,7 +53,7 @@ async def read_history(connection: AsyncConnection[TupleRow], aggregate_id: UUID
     """None when there never was such a thing."""
     found = await connection.execute(READ_HISTORY, {"id": aggregate_id}, binary=True)
     rows = await found.fetchall()
-    events = [_MAPPER.recorded(row) for row in rows]
+    events = [_MAPPER.recorded_event(row) for row in rows]
     if not events:
         return None
     if fault := fault_of(_MAPPER, [row[:5] for row in rows]):
@@ -85,4 +87,4 @@ async def read_history_page(
         return None
     wanted = {"id": aggregate_id, "after": after, "limit": limit}
     rows = await connection.execute(READ_HISTORY_PAGE, wanted, binary=True)
-    return [_MAPPER.recorded(row) for row in await rows.fetchall()]
+    return [_MAPPER.recorded_event(row) for row in await rows.fetchall()]

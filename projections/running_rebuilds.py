@@ -36,7 +36,7 @@ class RunningRebuilds(LiveTable[Rebuild]):
     decider = REBUILD
     name = "running_rebuilds"
     select = SELECT_RUNNING_REBUILDS
-    hold = HOLD_REBUILDS
+    lock = HOLD_REBUILDS
     lock_all = HOLD_EVERY_REBUILD
     insert = INSERT_REBUILDS
     delete = DELETE_REBUILDS

@@ -23,7 +23,7 @@ from daybook.eventlog.origin import Origin
 from daybook.eventlog.postgres import binary_arrays
 from daybook.eventlog.postgres.binary_arrays import uuids
 from daybook.eventlog.postgres.connections import SCHEMA, SERVICE_ROLE
-from daybook.eventlog.writing.append import APPEND_EVENTS, appended
+from daybook.eventlog.writing.append import INSERT_EVENTS, appended
 from daybook.eventlog.writing.batch import DRAW_NUMBERS, READ_CLOCK
 from daybook.eventlog.writing.fold_finished import READ_AGGREGATES, fold_aggregates
 from daybook.eventlog.writing.live_table import Change, Parameters
@@ -32,8 +32,8 @@ from daybook.projections.jobs.jobs import LiveJobs
 from daybook.projections.jobs.queues import LiveQueues
 
 # Who is quicker with a unique key has it: the other waits until that is certain.
-APPEND_NEW_EVENTS = APPEND_EVENTS.replace(
-    "RETURNING notification_id", "ON CONFLICT DO NOTHING RETURNING notification_id, originator_id"
+APPEND_NEW_EVENTS = (
+    f"{INSERT_EVENTS}ON CONFLICT DO NOTHING RETURNING notification_id, originator_id\n"
 )
 # Null where there is no such schema: without the right to look into it, every table would seem to
 # be missing.

@@ -25,7 +25,7 @@ from daybook.api.runtime.service import Service
 from daybook.api.telemetry.request_metrics import RequestMetrics
 from daybook.domain.deciders import DECIDERS
 from daybook.eventlog.errors import UnavailableError
-from daybook.eventlog.writing.histogram import Meter
+from daybook.eventlog.writing.histogram import Histogram
 from daybook.projections.gauge_readings import Readings, take_readings
 
 KEEP_SECONDS = 5.0
@@ -190,7 +190,7 @@ def _age(since: datetime | None) -> float:
 
 
 def _histogram(
-    name: str, text: str, meters: Mapping[str, Meter], label: str | None = None
+    name: str, text: str, meters: Mapping[str, Histogram], label: str | None = None
 ) -> HistogramMetricFamily:
     family = HistogramMetricFamily(name, text, labels=[label] if label else [])
     for value, meter in meters.items():

@@ -18,7 +18,7 @@ from daybook.api.endpoints.query import NDJSON, QueryEndpoint
 from daybook.api.http.problems import RETRY_AFTER, JSONAnswer, Problem, ProblemJSON
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.request_reader import Id, IfMatch, Reason
-from daybook.api.keys.access import PUBLIC, declared, described
+from daybook.api.keys.access import PUBLIC, declared_scope, scope_names
 from daybook.api.keys.key_format import KEY_PATTERN
 from daybook.api.tickets.restaurants import Slug
 from daybook.api.version import version
@@ -126,7 +126,7 @@ def _operation(route: Route, schemas: Schemas) -> Description:
 
 def _needs(route: Route) -> Description:
     """Which keys lead there; nothing is said of what everybody may do."""
-    scopes = described(declared(route))
+    scopes = scope_names(declared_scope(route))
     return {"security": [{"key": scopes}]} if scopes else {}
 
 
@@ -146,7 +146,7 @@ def _parameters(endpoint: Described, schemas: Schemas) -> Iterator[Description]:
 
 def _headers(endpoint: Described) -> Mapping[str, Any]:
     headers = dict(endpoint.headers)
-    if isinstance(endpoint, WriteEndpoint) and endpoint.is_stated:
+    if isinstance(endpoint, WriteEndpoint) and endpoint.takes_reason:
         headers["Daybook-Reason"] = Reason
     if isinstance(endpoint, CommandEndpoint) and endpoint.is_about_one:
         headers["If-Match"] = IfMatch

@@ -19,7 +19,7 @@ async def set_aside(conninfo: str, aggregate_id: UUID, *, reason: str, actor: st
     async with await connect(reader_conninfo(conninfo)) as connection:
         fault = await fault_to_set_aside(connection, aggregate_id)
     mapper = EventMapper(DECIDERS)
-    async with Committer(conninfo, tables=LIVE_TABLES, mapper=mapper, lanes=1) as committer:
+    async with Committer(conninfo, tables=LIVE_TABLES, mapper=mapper, writers=1) as committer:
         command = SetAside(fault=fault, reason=reason)
         receipt = await committer.submit(command, Origin(command_id=uuid7(), actor=actor))
     answer: Quarantine = receipt.result

@@ -29,7 +29,7 @@ from daybook.api.http.problems import (
     Problem,
     internal_error_response,
     problem_of,
-    unavailable,
+    unavailable_response,
 )
 from daybook.api.http.query_parameters import NoParameters, Parameters, read_parameters
 from daybook.api.http.request_reader import (
@@ -125,13 +125,13 @@ class RequestContext:
             return read_id(text.decode("latin-1"))
         return trace_of(self.headers.get(b"traceparent"))
 
-    def must_be_known(self) -> None:
+    def require_valid_key(self) -> None:
         """For who has waited: a key may have been revoked since it was shown."""
         key_cache = self.service.key_cache
         if key_cache is not None and not key_cache.is_still_valid(self.caller):
             raise unknown_key()
 
-    async def until_unknown(self) -> None:
+    async def wait_until_key_revoked(self) -> None:
         """Returns once the key that was shown is good no longer; never, where none is needed."""
         key_cache = self.service.key_cache
         if key_cache is None:
@@ -201,7 +201,7 @@ class WriteEndpoint(ABC, Generic[B]):
         self._decoder = Decoder(takes)
         self._body_bytes_max = body_bytes_max
         self.may_be_empty = not any(field.required for field in fields(takes))
-        self.is_stated = issubclass(takes, WithReason)
+        self.takes_reason = issubclass(takes, WithReason)
 
     @property
     def route(self) -> Route:
@@ -222,7 +222,7 @@ class WriteEndpoint(ABC, Generic[B]):
             return
         except (psycopg.OperationalError, OSError):
             # A read before the command failed: the database was away, or too slow.
-            await unavailable(AWAY)(scope, receive, send)
+            await unavailable_response(AWAY)(scope, receive, send)
             return
         except Exception:
             await internal_error_response()(scope, receive, send)
@@ -258,7 +258,7 @@ class WriteEndpoint(ABC, Generic[B]):
     def read(self, context: RequestContext, body: bytes) -> B:
         is_empty = not body and self.may_be_empty
         value = self.takes() if is_empty else self.read_as(context, body, self._decoder)
-        return self._stated(value, context) if self.is_stated else value
+        return self._stated(value, context) if self.takes_reason else value
 
     def _stated(self, value: B, context: RequestContext) -> B:
         text = context.headers.get(REASON)
@@ -317,7 +317,7 @@ class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
         text = read_idempotency_key(context.scope)
         if text is None:
             return None
-        return keyed(context, value, self.operation, text, self.render)
+        return idempotency_key(context, value, self.operation, text, self.render)
 
     async def submit(
         self,
@@ -337,15 +337,15 @@ class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
         if isinstance(error, Refusal):
             return self.render(error), headers
         problem = problem_of(error)
-        return stored(problem), headers + retry_after(problem)
+        return stored_problem(problem), headers + retry_after(problem)
 
     def render(self, outcome: A | Refusal) -> StoredResponse:
         if isinstance(outcome, Refusal):
-            return stored(problem_of(outcome))
+            return stored_problem(problem_of(outcome))
         return StoredResponse(self.status, orjson.dumps(self._shape(outcome)))
 
 
-def keyed(
+def idempotency_key(
     context: RequestContext,
     value: Struct,
     operation: str,
@@ -393,7 +393,7 @@ def receipt_headers(receipt: Receipt) -> RawHeaders:
     return headers
 
 
-def stored(problem: Problem) -> StoredResponse:
+def stored_problem(problem: Problem) -> StoredResponse:
     return StoredResponse(problem.status_code, bytes(problem.body))
 
 

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from daybook.api.http.problems import RETRY_AFTER, JSONAnswer, Problem, unavailable
+from daybook.api.http.problems import RETRY_AFTER, JSONAnswer, Problem, unavailable_response
 from daybook.api.http.query_parameters import NoParameters, Parameters, read_parameters
 from daybook.api.http.read_position import AT_LEAST, PositionNotReachedError, read_at_least
 from daybook.api.http.request_reader import Position, bad_request
@@ -36,7 +36,7 @@ class QueryEndpoint:
     headers: ClassVar[Mapping[str, Any]] = {}
     """Headers of the request that are looked at, with the type of each."""
 
-    may_be_away: ClassVar[bool] = False
+    may_be_unavailable: ClassVar[bool] = False
     """Whether it may have to answer that the service is unavailable."""
 
     lines: ClassVar[Any] = None
@@ -65,7 +65,7 @@ class QueryEndpoint:
         """With what it may answer instead."""
         others = {
             HTTPStatus.NOT_FOUND: "{" in self.path,
-            HTTPStatus.SERVICE_UNAVAILABLE: self.may_be_away,
+            HTTPStatus.SERVICE_UNAVAILABLE: self.may_be_unavailable,
         }
         return [HTTPStatus.BAD_REQUEST, *(status for status, may_be in others.items() if may_be)]
 
@@ -89,7 +89,7 @@ class DatabaseQueryEndpoint(QueryEndpoint):
     """One that says so when the database cannot be read, or not as far as was asked for."""
 
     headers: ClassVar[Mapping[str, Any]] = {"If-Position-At-Least": Position}
-    may_be_away: ClassVar[bool] = True
+    may_be_unavailable: ClassVar[bool] = True
 
     async def respond(self, request: Request) -> Response:
         wanted = read_at_least(dict(request.scope["headers"])) if self.headers else None
@@ -116,6 +116,6 @@ class DatabaseQueryEndpoint(QueryEndpoint):
                 headers=RETRY_AFTER,
             )
         except (ListBehindError, UnavailableError) as error:
-            return unavailable(str(error))
+            return unavailable_response(str(error))
         except (psycopg.OperationalError, OSError):
-            return unavailable(AWAY)
+            return unavailable_response(AWAY)

@@ -16,7 +16,7 @@ OPTIONAL_ZERO = re.compile(r"\(0+\)")
 E164 = re.compile(r"\+[1-9][0-9]{7,14}")
 
 
-def normalised(text: str, *, calling_code: str | None = None) -> str:
+def normalise_phone_number(text: str, *, calling_code: str | None = None) -> str:
     """As E.164 writes it. Without a country in front it is of the country of `calling_code`."""
     text = text.strip()
     if len(text) <= WRITTEN_CHARACTERS_MAX and WRITTEN.fullmatch(text):

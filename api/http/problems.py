@@ -238,7 +238,7 @@ def problem_json(status: HTTPStatus, code: str, detail: str) -> ProblemJSON:
     }
 
 
-def overloaded(
+def overloaded_response(
     *, queue_depth: int, retry_seconds: int, why: str = "There is more to do than can be done."
 ) -> Problem:
     """As a rule told before anything was looked at: who is turned away costs nothing."""
@@ -251,7 +251,7 @@ def overloaded(
     )
 
 
-def unavailable(sentence: str) -> Problem:
+def unavailable_response(sentence: str) -> Problem:
     return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", sentence, headers=RETRY_AFTER)
 
 

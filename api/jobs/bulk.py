@@ -23,7 +23,7 @@ from daybook.api.endpoints.command import (
     RequestContext,
     WithReason,
     WriteEndpoint,
-    keyed,
+    idempotency_key,
     origin_of,
     receipt_headers,
 )
@@ -32,8 +32,8 @@ from daybook.api.jobs.commands import JobResultJSON, told
 from daybook.api.jobs.queries import PageCursor
 from daybook.api.keys.access import ADMIN
 from daybook.domain.command import Command
-from daybook.domain.jobs.bulk import CancelJobs, ChangeJobs, RestartJobs
 from daybook.domain.jobs.job import Job, JobStatus
+from daybook.domain.jobs.manage import CancelJobs, ChangeJobs, RetryJobs
 from daybook.domain.jobs.work import JobOutcome
 from daybook.domain.values import Name, Text
 from daybook.domain.version_check import AsCounted
@@ -142,7 +142,9 @@ class BulkEndpoint(WriteEndpoint[B]):
         render: Callable[[Sequence[JobOutcome]], StoredResponse],
     ) -> IdempotencyKey | None:
         text = read_idempotency_key(context.scope)
-        return None if text is None else keyed(context, asked, self.operation, text, render)
+        return (
+            None if text is None else idempotency_key(context, asked, self.operation, text, render)
+        )
 
     @staticmethod
     def answers(answer: BulkAnswer) -> BulkAnswer:
@@ -204,14 +206,14 @@ def _render(page: JobPage, settled: Sequence[JobOutcome]) -> StoredResponse:
     return StoredResponse(HTTPStatus.OK, orjson.dumps(answer))
 
 
-def retry(ids: Sequence[UUID], seen: JobStatus, because: str | None) -> RestartJobs:
+def retry(ids: Sequence[UUID], seen: JobStatus, because: str | None) -> RetryJobs:
     """Start dead or cancelled jobs over, a page of them; or only count them."""
-    return RestartJobs(job_ids=ids, seen=seen, because=because)
+    return RetryJobs(job_ids=ids, expected_status=seen, because=because)
 
 
 def cancel(ids: Sequence[UUID], seen: JobStatus, because: str | None) -> CancelJobs:
     """Cancel jobs that wait, run or are dead, a page of them; or only count them."""
-    return CancelJobs(job_ids=ids, seen=seen, because=because)
+    return CancelJobs(job_ids=ids, expected_status=seen, because=because)
 
 
 RETRY = BulkEndpoint("/api/jobs/retry", takes=RetryMany, change=retry)

@@ -23,7 +23,7 @@ from daybook.api.endpoints.command import (
     RequestContext,
     WriteEndpoint,
     origin_of,
-    stored,
+    stored_problem,
 )
 from daybook.api.http.problems import problem_of
 from daybook.api.http.request_reader import BATCH_MAX, Id, KeyText, unprocessable
@@ -147,7 +147,7 @@ class LongPollEndpoint(CommandEndpoint[B, list[Job]]):
         deadline = loop.time() + seconds
         number = 0
         while True:
-            context.must_be_known()
+            context.require_valid_key()
             this = _numbered(key, number)
             answer, headers = await self.submit(context, command, origin_of(context, this), this)
             if answer.body != self.empty:
@@ -190,7 +190,7 @@ async def _is_woken(
     revoked or expired: a client without a valid key does not go on waiting."""
     job_waiters = context.service.job_waiters.wait(command.selector, command.limit, seconds)
     waiting = asyncio.create_task(job_waiters)
-    unknown = asyncio.create_task(context.until_unknown())
+    unknown = asyncio.create_task(context.wait_until_key_revoked())
     # What has been heard already, and was not the end, is not listened to again.
     others = set() if listening.done() and not listening.result() else {listening}
     try:
@@ -198,7 +198,7 @@ async def _is_woken(
     finally:
         unknown.cancel()
         waiting.cancel()
-    context.must_be_known()
+    context.require_valid_key()
     is_rung = waiting.done() and not waiting.cancelled() and waiting.result()
     return is_rung and not _is_gone(listening)
 
@@ -253,7 +253,7 @@ class HeartbeatsEndpoint(WriteEndpoint[HeartbeatsRequest]):
         self, context: RequestContext, body: bytes
     ) -> tuple[StoredResponse, RawHeaders]:
         beats = [_heartbeat(beat, UUID(beat.id)) for beat in self.read(context, body).claims]
-        extended = await context.service.read(
+        extended = await context.service.write(
             lambda connection: extend_leases(connection, beats, queues=context.caller.bounds.queues)
         )
         answer = orjson.dumps(self.answers(beats, extended))
@@ -277,13 +277,13 @@ class HeartbeatEndpoint(WriteEndpoint[ClaimBody]):
         self, context: RequestContext, body: bytes
     ) -> tuple[StoredResponse, RawHeaders]:
         beat = LeaseExtension(context.id, UUID(self.read(context, body).claim_id))
-        extended = await context.service.read(
+        extended = await context.service.write(
             lambda connection: extend_leases(
                 connection, [beat], queues=context.caller.bounds.queues
             )
         )
         if not extended:
-            return stored(problem_of(ClaimLostError("job", beat.job_id, beat.claim_id))), []
+            return stored_problem(problem_of(ClaimLostError("job", beat.job_id, beat.claim_id))), []
         return StoredResponse(self.status, orjson.dumps(self.answers(extended[0]))), []
 
     @staticmethod

@@ -19,7 +19,7 @@ from daybook.api.endpoints.command import (
     RequestContext,
     WithReason,
     prefers_minimal,
-    stored,
+    stored_problem,
 )
 from daybook.api.http.problems import problem_of, reason_of
 from daybook.api.http.request_reader import unprocessable
@@ -210,7 +210,7 @@ class CreateEndpoint(EnqueueEndpoint[NewJobs, tuple[str, list[CreatedJob]]]):
 
     def render(self, outcome: tuple[str, list[CreatedJob]] | Refusal) -> StoredResponse:
         if isinstance(outcome, Refusal):
-            return stored(problem_of(outcome))
+            return stored_problem(problem_of(outcome))
         is_new = any(one.is_new for one in outcome[1])
         status = HTTPStatus.CREATED if is_new else HTTPStatus.OK
         return StoredResponse(status, orjson.dumps(enqueued(outcome)))

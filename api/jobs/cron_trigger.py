@@ -22,12 +22,12 @@ from daybook.api.endpoints.command import (
     RequestContext,
     WriteEndpoint,
     retry_after,
-    stored,
+    stored_problem,
 )
 from daybook.api.endpoints.query import AWAY
-from daybook.api.http.problems import BadInputError, unavailable
+from daybook.api.http.problems import BadInputError, unavailable_response
 from daybook.api.http.timestamps import Moment, moment
-from daybook.api.keys.access import ANYBODY, CRON, OPEN, SIGNED
+from daybook.api.keys.access import ANONYMOUS, CRON, OPEN, SIGNED
 from daybook.api.settings.settings import Settings
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.origin import StoredResponse
@@ -126,7 +126,7 @@ class ProcessEndpoint(WriteEndpoint[CronBatch]):
         self, context: RequestContext, body: bytes
     ) -> tuple[StoredResponse, RawHeaders]:
         access: CronAccess = context.scope["app"].cron_access
-        if context.caller in (ANYBODY, OPEN) and not access.admits(_only_secret(context)):
+        if context.caller in (ANONYMOUS, OPEN) and not access.admits(_only_secret(context)):
             detail = f"The header {SECRET_HEADER} must be the secret."
             raise BadInputError(HTTPStatus.UNAUTHORIZED, "unauthorized", detail)
         jobs_max = self.read(context, body).max_jobs
@@ -136,8 +136,8 @@ class ProcessEndpoint(WriteEndpoint[CronBatch]):
                 lambda reader: count_pending(reader, count_max=PENDING_COUNT_MAX)
             )
         except (psycopg.OperationalError, OSError):
-            away = unavailable(AWAY)
-            return stored(away), retry_after(away)
+            away = unavailable_response(AWAY)
+            return stored_problem(away), retry_after(away)
         return StoredResponse(self.status, orjson.dumps(self.answers(processed, pending))), []
 
     @staticmethod

@@ -14,7 +14,7 @@ from daybook.api.http.request_reader import bad_request, read_id
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.jobs.commands import JobAnswer
 from daybook.api.jobs.responses import JobJSON, job_json
-from daybook.api.keys.access import AUDITOR, CLIENT, WORKER, caller_of, forbidden, sees
+from daybook.api.keys.access import AUDITOR, CLIENT, WORKER, caller_of, can_see, forbidden
 from daybook.api.runtime.service import Service
 from daybook.domain.errors import NotFoundError
 from daybook.domain.jobs.job import JobStatus
@@ -97,7 +97,7 @@ async def get_job(_: NoParameters, request: Request) -> JobAnswer:
     job_id = read_id(request.path_params["id"])
     service: Service = request.app.service
     job = await service.read(lambda reader: one_job(reader, job_id))
-    if job is None or not sees(request, job):
+    if job is None or not can_see(request, job):
         raise NotFoundError("job", job_id)
     return {"job": job_json(job)}
 

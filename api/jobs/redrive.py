@@ -27,20 +27,20 @@ from daybook.api.endpoints.command import (
     RequestContext,
     WithReason,
     WriteEndpoint,
-    keyed,
+    idempotency_key,
     origin_of,
     receipt_headers,
     retry_after,
-    stored,
+    stored_problem,
 )
 from daybook.api.endpoints.query import AWAY
-from daybook.api.http.problems import KNOWN_ERRORS, Problem, problem_of, unavailable
+from daybook.api.http.problems import KNOWN_ERRORS, Problem, problem_of, unavailable_response
 from daybook.api.http.request_reader import KeyText, bad_request, read_idempotency_key
 from daybook.api.jobs.queries import PageCursor
 from daybook.api.keys.access import ADMIN
 from daybook.domain.command import Command
 from daybook.domain.event import add_seconds
-from daybook.domain.jobs.job import Job
+from daybook.domain.jobs.job import Job, JobStatus
 from daybook.domain.jobs.manage import RetryJobs
 from daybook.domain.jobs.work import JobOutcome
 from daybook.domain.values import ERROR_CHARACTERS_MAX, Instant, Name, check_instant
@@ -130,10 +130,15 @@ class RedriveChunk(Struct, frozen=True, kw_only=True):
     @property
     def command(self) -> RetryJobs:
         rate, start = self.rate_per_second, self._start
-        if rate is None or start is None:
-            return RetryJobs(job_ids=self.stretch.ids, because=self.because)
-        times = [add_seconds(start, n / rate) for n in range(len(self.stretch.ids))]
-        return RetryJobs(job_ids=self.stretch.ids, run_at=times, because=self.because)
+        times: list[Instant] = []
+        if rate is not None and start is not None:
+            times = [add_seconds(start, n / rate) for n in range(len(self.stretch.ids))]
+        return RetryJobs(
+            job_ids=self.stretch.ids,
+            expected_status=JobStatus.DEAD,
+            run_at=times,
+            because=self.because,
+        )
 
     @property
     def _start(self) -> Instant | None:
@@ -269,7 +274,7 @@ class Redriving:
         if self._told["nextCursor"] is not None and not isinstance(error, OutcomeUnknownError):
             return StoredResponse(HTTPStatus.OK, orjson.dumps(self._told)), []
         problem = _problem(error)
-        return stored(problem), retry_after(problem)
+        return stored_problem(problem), retry_after(problem)
 
     @property
     def _wanted(self) -> DeadFilter:
@@ -292,7 +297,7 @@ def _place_of(asked: Redrive) -> RedriveCursor:
 
 
 def _problem(error: Exception) -> Problem:
-    return problem_of(error) if isinstance(error, KNOWN_ERRORS) else unavailable(AWAY)
+    return problem_of(error) if isinstance(error, KNOWN_ERRORS) else unavailable_response(AWAY)
 
 
 class RedriveEndpoint(WriteEndpoint[Redrive]):
@@ -311,11 +316,15 @@ class RedriveEndpoint(WriteEndpoint[Redrive]):
             return await redriving.count(), []
         except TROUBLE as error:
             problem = _problem(error)
-            return stored(problem), retry_after(problem)
+            return stored_problem(problem), retry_after(problem)
 
     def _key(self, context: RequestContext, asked: Redrive) -> IdempotencyKey | None:
         text = read_idempotency_key(context.scope)
-        return None if text is None else keyed(context, asked, self.operation, text, stored)
+        return (
+            None
+            if text is None
+            else idempotency_key(context, asked, self.operation, text, stored_problem)
+        )
 
     @staticmethod
     def answers(answer: RedriveAnswer) -> RedriveAnswer:

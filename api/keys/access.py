@@ -7,7 +7,7 @@ needs a key then, and who comes with a good one is known all the same (`call.cal
 another kind, such as a mount of static files, says it by `declare(Mount(…), PUBLIC)`.
 
 What a key is bound to is not the route's business: another's order, bot or job is simply not
-there. Commands are decided within bounds by `Call.submit`; a read asks `sees(request, state)`.
+there. Commands are decided within bounds by `Call.submit`; a read asks `can_see(request, state)`.
 """
 
 from datetime import datetime
@@ -65,7 +65,7 @@ class Caller(Struct, frozen=True, kw_only=True, gc=False):
 # Everybody, as long as the house is open.
 OPEN = Caller(id="open", actor="open", scope=ADMIN, mask=ADMIN.value)
 # Whoever comes without a key, where none is needed.
-ANYBODY = Caller(id="public", actor="public", scope=NOBODY, mask=0)
+ANONYMOUS = Caller(id="public", actor="public", scope=NOBODY, mask=0)
 
 
 def unknown_key() -> BadInputError:
@@ -89,11 +89,11 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-def sees(request: Request, state: object) -> bool:
+def can_see(request: Request, state: object) -> bool:
     return state is not None and caller_of(request).bounds.can_see(state)
 
 
-def is_known(request: Request) -> bool:
+def is_key_valid(request: Request) -> bool:
     """Whether what was let in still would be: a key may be revoked while an answer is sent."""
     key_cache = request.app.service.key_cache
     return key_cache is None or bool(key_cache.is_still_valid(caller_of(request)))
@@ -105,7 +105,7 @@ def declare(route: R, scope: Scope) -> R:
     return route
 
 
-def declared(route: BaseRoute) -> Scope:
+def declared_scope(route: BaseRoute) -> Scope:
     given: Any = vars(route).get("needs")
     if given is None:
         given = getattr(getattr(route, "endpoint", None), "scope", None)
@@ -116,6 +116,6 @@ def declared(route: BaseRoute) -> Scope:
     return given
 
 
-def described(scope: Scope) -> list[str]:
+def scope_names(scope: Scope) -> list[str]:
     """The scopes that lead to a route, for its description."""
     return [] if PUBLIC in scope else [*names_of(scope | ADMIN)]

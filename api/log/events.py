@@ -17,10 +17,10 @@ from starlette.routing import Route
 
 from daybook.api.endpoints.query import AWAY, NDJSON, DatabaseQueryEndpoint
 from daybook.api.http.event_json import EventJSON, event_json
-from daybook.api.http.problems import unavailable
+from daybook.api.http.problems import unavailable_response
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import Id, bad_request, unprocessable
-from daybook.api.keys.access import AUDITOR, is_known
+from daybook.api.keys.access import AUDITOR, is_key_valid
 from daybook.api.log.ndjson_stream import LineStream
 from daybook.api.runtime.service import Service
 from daybook.domain.deciders import DECIDERS
@@ -28,9 +28,9 @@ from daybook.eventlog.codec import EventMapper, RecordedEvent
 from daybook.eventlog.transfer.ndjson import (
     PAGE_BYTES,
     POSITION_MAX,
+    EventFilter,
     Line,
-    Walk,
-    Wanted,
+    LogPager,
     read_head,
     read_line,
     read_page,
@@ -138,7 +138,7 @@ async def list_events(asked: EventListing, request: Request) -> EventPageAnswer:
     """The log in the order of its positions, as far as it is settled."""
     wanted, limit = _wanted(asked), asked.limit or PAGE_USUAL
 
-    async def ask(reader: Any) -> tuple[Span, Walk, list[bytes]]:
+    async def ask(reader: Any) -> tuple[Span, LogPager, list[bytes]]:
         span = await find_span(reader, wanted, asked.after)
         walk = _walk(wanted, span, SCANNED_MAX)
         lines, size = list[bytes](), 0
@@ -156,11 +156,11 @@ async def list_events(asked: EventListing, request: Request) -> EventPageAnswer:
     }
 
 
-def _walk(wanted: Wanted, span: Span, positions_max: int) -> Walk:
+def _walk(wanted: EventFilter, span: Span, positions_max: int) -> LogPager:
     """No further than so many positions, unless an index leads straight to what is wanted."""
     is_cross_site_browser = wanted.aggregate is not None
     upto = span.upto if is_cross_site_browser else min(span.upto, span.after + positions_max)
-    return Walk(wanted, after=span.after, upto=upto)
+    return LogPager(wanted, after=span.after, upto=upto)
 
 
 async def _shaped(lines: list[bytes]) -> list[LogEventJSON]:
@@ -184,7 +184,7 @@ def _event_json(line: Line) -> LogEventJSON:
         originator_id=line.aggregate,
         originator_version=line.version,
         topic=line.topic,
-        event=_MAPPER.readable(line.topic, bytes(line.data), line.recorded_at),
+        event=_MAPPER.decode_for_history(line.topic, bytes(line.data), line.recorded_at),
         recorded_at=line.recorded_at,
         actor=line.actor,
         command_id=line.command_id,
@@ -214,7 +214,7 @@ class EventsRead(DatabaseQueryEndpoint):
         try:
             span = await service.read(lambda reader: find_span(reader, wanted, asked.after))
         except (psycopg.OperationalError, OSError):
-            return unavailable(AWAY)
+            return unavailable_response(AWAY)
         bound = request.app.settings.events_stream_max
         walk = _walk(wanted, span, bound)
         return LineStream(
@@ -222,7 +222,7 @@ class EventsRead(DatabaseQueryEndpoint):
             walk,
             limit=asked.limit or bound,
             horizon=span.horizon,
-            goes_on=lambda: is_known(request),
+            goes_on=lambda: is_key_valid(request),
         )
 
 
@@ -233,7 +233,7 @@ def _wants_lines(accept: str) -> bool:
     return ours[:1] == [NDJSON]
 
 
-def _wanted(asked: EventListing) -> Wanted:
+def _wanted(asked: EventListing) -> EventFilter:
     try:
         return wanted_of(
             topic=asked.topic,

@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from daybook.api.endpoints.query import NDJSON
 from daybook.api.runtime.service import Service
-from daybook.eventlog.transfer.ndjson import Walk, read_page
+from daybook.eventlog.transfer.ndjson import LogPager, read_page
 
 NEXT_AFTER = "Daybook-Next-After"
 HORIZON = "Daybook-Horizon"
@@ -27,7 +27,7 @@ class LineStream(Response):
     def __init__(
         self,
         service: Service,
-        walk: Walk,
+        walk: LogPager,
         *,
         limit: int,
         horizon: int,

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from daybook.api.endpoints.query import QueryEndpoint
-from daybook.api.http.problems import unavailable
+from daybook.api.http.problems import unavailable_response
 from daybook.api.http.query_parameters import Parameters, read_text
 from daybook.api.http.request_reader import bad_request
 from daybook.api.keys.access import AUDITOR, STAFF, caller_of, forbidden
@@ -101,7 +101,7 @@ class EventStream(Response):
             async with self._tail.subscription(self._after) as subscription:
                 await self._serve(subscription, receive, send)
         except (UnavailableError, TooManySubscriptionsError) as error:
-            await unavailable(str(error))(scope, receive, send)
+            await unavailable_response(str(error))(scope, receive, send)
 
     async def _serve(self, subscription: Subscription, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send_all(subscription, send))
@@ -123,10 +123,10 @@ class EventStream(Response):
         start = {"type": "http.response.start", "status": HTTPStatus.OK}
         await send({**start, "headers": self.raw_headers})
         # With an id before the first event, a client that leaves until then misses nothing.
-        place = self._tail.place(subscription.position)
+        place = self._tail.log_position(subscription.position)
         await _send(send, b"retry: %d\nid: %b\n\n" % (COME_BACK_MS, str(place).encode()))
-        if subscription.asked is not None:
-            rewound: RewoundJSON = {"position": place.position, "asked": subscription.asked}
+        if subscription.requested is not None:
+            rewound: RewoundJSON = {"position": place.position, "asked": subscription.requested}
             await _send(send, sse_block(place, "rewound", rewound))
         try:
             while True:
@@ -142,7 +142,7 @@ class EventStream(Response):
         if self._pulse_seconds is None:
             return b":\n\n"
         position = max(self._tail.position, subscription.position)
-        return sse_block(self._tail.place(position), "pulse", {"position": position})
+        return sse_block(self._tail.log_position(position), "pulse", {"position": position})
 
 
 async def _send(send: Send, body: bytes, *, is_last: bool = False) -> None:
@@ -167,7 +167,7 @@ class Since(Parameters, frozen=True):
 class Stream(QueryEndpoint):
     media_type: ClassVar[str] = "text/event-stream"
     headers: ClassVar[Mapping[str, Any]] = {LAST_EVENT_ID: LastEventId}
-    may_be_away: ClassVar[bool] = True
+    may_be_unavailable: ClassVar[bool] = True
 
     def __init__(self, path: str) -> None:
         super().__init__(path, change_json, scope=STAFF | AUDITOR, parameters=Since)

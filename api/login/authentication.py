@@ -14,15 +14,15 @@ from urllib.parse import parse_qsl
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from daybook.api.http.problems import Problem, unavailable
+from daybook.api.http.problems import Problem, unavailable_response
 from daybook.api.keys.access import (
     ADMIN,
-    ANYBODY,
+    ANONYMOUS,
     OPEN,
     PUBLIC,
     SIGNED,
-    declared,
-    described,
+    declared_scope,
+    scope_names,
     unknown_key,
 )
 from daybook.api.keys.key_cache import ApiKeyCache
@@ -72,7 +72,7 @@ class Authenticator:
         if needs & _PUBLIC:
             return None
         if self._key_cache.is_stale:
-            return unavailable(UNKNOWABLE)
+            return unavailable_response(UNKNOWABLE)
         return None if caller.mask & (needs | _ADMIN) else not_for(KeyScope(needs))
 
     def _allow_open_mode(self, scope: Scope, needs: int) -> Problem | None:
@@ -87,11 +87,11 @@ class Authenticator:
 
     def _without_key(self, scope: Scope, needs: int, objection: Problem | None) -> Problem | None:
         assert self._key_cache is not None
-        scope["caller"] = ANYBODY
+        scope["caller"] = ANONYMOUS
         if needs & (_PUBLIC | _SIGNED):
             return None
         if self._key_cache.is_stale:
-            return unavailable(UNKNOWABLE)
+            return unavailable_response(UNKNOWABLE)
         return objection or unknown_key().problem
 
     def _presented_key(self, scope: Scope) -> tuple[bytes | None, Problem | None]:
@@ -176,7 +176,7 @@ def guard_routes(routes: Sequence[BaseRoute], authenticator: Authenticator) -> l
     """The same routes behind the door. One that does not say for whom it is starts nothing."""
     behind: list[BaseRoute] = []
     for route in routes:
-        needs = declared(route)
+        needs = declared_scope(route)
         assert isinstance(route, Route | Mount), f"{route} cannot be guarded"
         own = copy(route)
         own.app = GuardedRoute(route.app, authenticator, needs)
@@ -185,7 +185,7 @@ def guard_routes(routes: Sequence[BaseRoute], authenticator: Authenticator) -> l
 
 
 def not_for(needs: KeyScope) -> Problem:
-    wanted = " or ".join(described(needs))
+    wanted = " or ".join(scope_names(needs))
     sentence = f"This key may not do that: it takes one with the scope {wanted}."
     return Problem(HTTPStatus.FORBIDDEN, "forbidden", sentence)
 

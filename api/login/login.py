@@ -20,7 +20,7 @@ from daybook.api.endpoints.command import (
     RawHeaders,
     RequestContext,
     WriteEndpoint,
-    stored,
+    stored_problem,
 )
 from daybook.api.endpoints.query import QueryEndpoint
 from daybook.api.http.query_parameters import NoParameters
@@ -73,7 +73,7 @@ class LogIn(WriteEndpoint[Credentials]):
     ) -> tuple[StoredResponse, RawHeaders]:
         key_cache, authenticator = context.service.key_cache, context.scope["app"].authenticator
         if authenticator.is_cross_site_browser(context.scope):
-            return stored(foreign()), []
+            return stored_problem(foreign()), []
         key = self.read(context, body).key
         if key_cache is None:
             return StoredResponse(self.status, orjson.dumps(me_json(OPEN))), []
@@ -113,7 +113,7 @@ class LogOut(WriteEndpoint[EmptyBody]):
         authenticator = context.scope["app"].authenticator
         refused = authenticator.check_logout(context.scope)
         if refused is not None:
-            return stored(refused), []
+            return stored_problem(refused), []
         told = StoredResponse(self.status, orjson.dumps(logged_out()))
         return told, [authenticator.set_cookie("", 0), CLEAR]
 

@@ -13,7 +13,15 @@ from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import read_id
 from daybook.api.http.timestamps import Moment, moment
-from daybook.api.keys.access import ADMIN, AUDITOR, CLIENT, WORKER, is_known, sees, unknown_key
+from daybook.api.keys.access import (
+    ADMIN,
+    AUDITOR,
+    CLIENT,
+    WORKER,
+    can_see,
+    is_key_valid,
+    unknown_key,
+)
 from daybook.api.messages.responses import ReceiptJSON
 from daybook.api.runtime.service import Service
 from daybook.api.settings.limits import WAIT_SECONDS_MAX
@@ -66,9 +74,9 @@ async def get_operation(asked: Waiting, request: Request) -> OperationJSON:
     with service.notifier.listener() as wake:
         while True:
             operation = await _read(service, operation_id)
-            if not is_known(request):
+            if not is_key_valid(request):
                 raise unknown_key()
-            if not sees(request, operation):
+            if not can_see(request, operation):
                 raise NotFoundError("operation", operation_id)
             left = deadline - asyncio.get_running_loop().time()
             if operation.status is not OperationStatus.PENDING or left <= 0:

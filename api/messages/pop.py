@@ -17,7 +17,7 @@ from daybook.api.endpoints.command import (
     RawHeaders,
     RequestContext,
     WriteEndpoint,
-    stored,
+    stored_problem,
 )
 from daybook.api.http.problems import problem_of
 from daybook.api.http.query_parameters import Parameters
@@ -142,13 +142,13 @@ class ExtendEndpoint(WriteEndpoint[Extension]):
     ) -> tuple[StoredResponse, RawHeaders]:
         lease_id = read_id(context.scope["path_params"]["leaseId"])
         seconds = self.read(context, body).seconds
-        extended = await context.service.read(
+        extended = await context.service.write(
             lambda connection: extend_claim(
                 connection, lease_id, seconds, queues=context.caller.bounds.queues
             )
         )
         if extended is None:
-            return stored(problem_of(LeaseLostError(lease_id))), []
+            return stored_problem(problem_of(LeaseLostError(lease_id))), []
         return StoredResponse(self.status, orjson.dumps(self.answers(extended))), []
 
     @staticmethod

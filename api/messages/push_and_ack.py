@@ -19,9 +19,9 @@ from daybook.api.endpoints.command import (
     RawHeaders,
     RequestContext,
     retry_after,
-    stored,
+    stored_problem,
 )
-from daybook.api.http.problems import overloaded
+from daybook.api.http.problems import overloaded_response
 from daybook.api.jobs.requests import check_payload_size
 from daybook.api.keys.access import CLIENT, WORKER
 from daybook.api.limits.queue_depth import EnqueueEndpoint
@@ -86,7 +86,7 @@ def push(body: Pushed, context: RequestContext) -> Push:
         new=_new_messages(body.items, context),
         operation_id=uuid7(),
         is_busy=context.scope[VERDICT] is Decision.QUEUE,
-        standing=admission.standing,
+        standing=admission.backlog,
         attempts_max=admission.operation_attempts_max,
         lane_depth_max=admission.lane_depth_max,
     )
@@ -140,19 +140,19 @@ class PushEndpoint(EnqueueEndpoint[Pushed, list[CreatedJob] | PushDeferred]):
             admission.pushes.end(began_at)
         is_queued = answer.status == HTTPStatus.ACCEPTED
         if is_queued:
-            admission.note_queued()
+            admission.count_queued()
         decided("push", Decision.QUEUE if is_queued else Decision.EXECUTE)
         return answer, headers
 
     def refused(self, error: Exception, headers: RawHeaders) -> tuple[StoredResponse, RawHeaders]:
         if not isinstance(error, LaneFullError):
             return super().refused(error, headers)
-        problem = overloaded(
+        problem = overloaded_response(
             queue_depth=error.depth,
             retry_seconds=clamp_retry_after(error.wait_seconds),
             why=str(error),
         )
-        return stored(problem), headers + retry_after(problem)
+        return stored_problem(problem), headers + retry_after(problem)
 
     def render(self, outcome: list[CreatedJob] | PushDeferred | Refusal) -> StoredResponse:
         if isinstance(outcome, PushDeferred):
@@ -178,8 +178,8 @@ def reject_early(admission: LoadShedder, kind: str) -> tuple[StoredResponse, Raw
 # Many are told the same: whoever is turned away is to cost next to nothing.
 @lru_cache(maxsize=256)
 def _overloaded(queue_depth: int, retry_seconds: int) -> tuple[StoredResponse, RawHeaders]:
-    problem = overloaded(queue_depth=queue_depth, retry_seconds=retry_seconds)
-    return stored(problem), retry_after(problem)
+    problem = overloaded_response(queue_depth=queue_depth, retry_seconds=retry_seconds)
+    return stored_problem(problem), retry_after(problem)
 
 
 def acknowledged(job: Job) -> AckJSON:

@@ -182,7 +182,7 @@ def message_json(job: Job) -> MessageJSON:
         "queue": job.queue,
         "partition": job.partition,
         "partitionId": partition_id(job),
-        "leaseId": lease.id,
+        "leaseId": lease.claim_id,
         "leaseUntil": moment(lease.until),
         "data": orjson.Fragment(bytes(job.payload)),
         "createdAt": moment(job.created_at),

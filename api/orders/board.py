@@ -8,7 +8,7 @@ from starlette.routing import Route
 from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.timestamps import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
-from daybook.api.keys.access import AUDITOR, STAFF, sees
+from daybook.api.keys.access import AUDITOR, STAFF, can_see
 from daybook.api.runtime.service import Service
 from daybook.domain.orders.order import OrderStatus
 from daybook.projections.orders.board import read_board
@@ -30,7 +30,7 @@ async def board(_: NoParameters, request: Request) -> BoardResponse:
     service: Service = request.app.service
     shown = await service.read(read_board)
     return {
-        "orders": [order_json(order) for order in shown.orders if sees(request, order)],
+        "orders": [order_json(order) for order in shown.orders if can_see(request, order)],
         "bots": [bot_json(bot) for bot in shown.bots],
         "cut": shown.cut,
         "position": shown.position,

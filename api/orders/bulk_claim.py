@@ -17,10 +17,10 @@ from daybook.api.endpoints.command import (
     RawHeaders,
     RequestContext,
     WriteEndpoint,
-    keyed,
+    idempotency_key,
     origin_of,
     retry_after,
-    stored,
+    stored_problem,
 )
 from daybook.api.http.problems import KNOWN_ERRORS, problem_of, reason_of
 from daybook.api.http.request_reader import (
@@ -98,7 +98,7 @@ class ClaimMany(WriteEndpoint[Claimants]):
                 await context.submit(AllOrNothing(()), origin, key)
             except KNOWN_ERRORS as error:
                 problem = problem_of(error)
-                return stored(problem), headers + retry_after(problem)
+                return stored_problem(problem), headers + retry_after(problem)
         bot_ids = [UUID(bot_id) for bot_id in claimants.bot_ids]
         outcomes = await asyncio.gather(*(_claim(one, context, origin, key) for one in bot_ids))
         answer = orjson.dumps(claims_json([outcome.body for outcome in outcomes]))
@@ -109,7 +109,7 @@ class ClaimMany(WriteEndpoint[Claimants]):
         if text is None:
             return None
         taken = StoredResponse(self.status, b"")
-        return keyed(context, claimants, self.operation, text, lambda _: taken)
+        return idempotency_key(context, claimants, self.operation, text, lambda _: taken)
 
 
 async def _claim(

@@ -17,9 +17,9 @@ from daybook.api.endpoints.command import (
     RequestContext,
     WithReason,
     origin_of,
-    stored,
+    stored_problem,
 )
-from daybook.api.http.problems import unavailable
+from daybook.api.http.problems import unavailable_response
 from daybook.api.http.request_reader import (
     BATCH_BODY_BYTES_MAX,
     BATCH_MAX,
@@ -198,7 +198,7 @@ class ClearEndpoint(CommandEndpoint[WithReason, Cleared]):
         try:
             complete = await context.service.read(find_complete)
         except ListBehindError as error:
-            return stored(unavailable(str(error))), []
+            return stored_problem(unavailable_response(str(error))), []
         context.scope[COMPLETE] = complete
         answer, headers = await super().answer(context, body)
         if answer.status == self.status and REPLAYED not in headers:

@@ -17,7 +17,7 @@ from daybook.api.endpoints.command import (
     CommandEndpoint,
     RawHeaders,
     RequestContext,
-    keyed,
+    idempotency_key,
     origin_of,
 )
 from daybook.api.http.problems import BadInputError
@@ -88,7 +88,7 @@ class CallbackEndpoint(CommandEndpoint[CompletionBody, Order]):
         message_id = _verified(context, body)
         completion = self.read(context, body)
         # The same message again is the same request again.
-        key = keyed(context, completion, self.operation, message_id, self.render)
+        key = idempotency_key(context, completion, self.operation, message_id, self.render)
         key = replace(key, principal=PRINCIPAL)
         origin = replace(origin_of(context, key), actor=PRINCIPAL)
         return await self.submit(context, complete(completion, context), origin, key)

@@ -12,7 +12,7 @@ from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import bad_request, read_id
 from daybook.api.http.timestamps import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
-from daybook.api.keys.access import AUDITOR, BOT, CLIENT, STAFF, caller_of, sees
+from daybook.api.keys.access import AUDITOR, BOT, CLIENT, STAFF, caller_of, can_see
 from daybook.api.runtime.service import Service
 from daybook.domain.errors import NotFoundError
 from daybook.domain.orders.order import OrderStatus
@@ -114,7 +114,7 @@ async def get_order(_: NoParameters, request: Request) -> OneOrderAnswer:
     """One order, also when it is complete or deleted."""
     order_id = read_id(request.path_params["id"])
     order = await _service(request).read(lambda reader: one_order(reader, order_id))
-    if order is None or not sees(request, order):
+    if order is None or not can_see(request, order):
         raise NotFoundError("order", order_id)
     return {"order": order_json(order)}
 
@@ -131,7 +131,7 @@ async def get_bot(_: NoParameters, request: Request) -> OneBotAnswer:
     """One bot, also when it is deleted."""
     bot_id = read_id(request.path_params["id"])
     bot = await _service(request).read(lambda reader: one_bot(reader, bot_id))
-    if bot is None or not sees(request, bot):
+    if bot is None or not can_see(request, bot):
         raise NotFoundError("bot", bot_id)
     return {"bot": bot_json(bot)}
 

@@ -21,7 +21,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from uuid_utils.compat import uuid7
 
-from daybook.api.http.phone_numbers import normalised
+from daybook.api.http.phone_numbers import normalise_phone_number
 from daybook.api.http.request_reader import unprocessable
 from daybook.api.runtime.guest_master_key import ServiceKey
 from daybook.eventlog.errors import NoGuestKeyError
@@ -29,7 +29,7 @@ from daybook.eventlog.side_tables.guest_keys import (
     GuestKey,
     find_guest_keys,
     find_guest_subject,
-    keep_guest_key,
+    store_guest_key,
 )
 
 NAME_CHARACTERS_MAX = 80
@@ -76,7 +76,9 @@ def guest_details(
     name: str, mobile_number: str, *, calling_code: str | None = None
 ) -> GuestDetails:
     """As they are stored: one way to write each. What is no name or number is refused with 422."""
-    return GuestDetails(_name(name), normalised(mobile_number, calling_code=calling_code))
+    return GuestDetails(
+        _name(name), normalise_phone_number(mobile_number, calling_code=calling_code)
+    )
 
 
 def _name(text: str) -> str:
@@ -117,7 +119,7 @@ class GuestVault:
         subject_id = uuid7()
         new = GuestKey(subject_id, _seal(self._key.wrapping, secret, WRAPPED, subject_id))
         pseudonym = self.pseudonym(restaurant_id, guest.mobile_number)
-        keep = partial(keep_guest_key, new=new, restaurant_id=restaurant_id, pseudonym=pseudonym)
+        keep = partial(store_guest_key, new=new, restaurant_id=restaurant_id, pseudonym=pseudonym)
         kept = await self._note(keep)
         if kept.subject_id != subject_id:
             secret = self._unwrapped(kept.subject_id, kept.wrapped)

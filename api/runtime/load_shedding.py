@@ -123,7 +123,7 @@ class LoadShedder:
         return self._numbers
 
     @property
-    def standing(self) -> Backlog:
+    def backlog(self) -> Backlog:
         numbers = self._numbers
         if numbers.oldest is None and self._looked_at is not None:
             # The backlog was empty at the last look: its operations were accepted since.
@@ -200,7 +200,7 @@ class LoadShedder:
         is_above = self._is_above(self._thresholds.pop_load_max, load)
         return Decision.REJECT if is_above else Decision.EXECUTE
 
-    def note_queued(self) -> None:
+    def count_queued(self) -> None:
         self._queued_since += 1
 
     @property

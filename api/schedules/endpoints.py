@@ -8,7 +8,13 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, CommandEndpoint, RequestContext, WithReason, stored
+from daybook.api.endpoints.command import (
+    Body,
+    CommandEndpoint,
+    RequestContext,
+    WithReason,
+    stored_problem,
+)
 from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.problems import problem_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
@@ -152,7 +158,7 @@ class PutEndpoint(CommandEndpoint[NewSchedule, PutResult]):
 
     def render(self, outcome: PutResult | Refusal) -> StoredResponse:
         if isinstance(outcome, Refusal):
-            return stored(problem_of(outcome))
+            return stored_problem(problem_of(outcome))
         status = HTTPStatus.CREATED if outcome.is_new else HTTPStatus.OK
         return StoredResponse(status, orjson.dumps(was_put(outcome)))
 

@@ -17,7 +17,7 @@ from daybook.api.endpoints.command import (
     RequestContext,
     WriteEndpoint,
 )
-from daybook.api.http.phone_numbers import WRITTEN_CHARACTERS_MAX, normalised
+from daybook.api.http.phone_numbers import WRITTEN_CHARACTERS_MAX, normalise_phone_number
 from daybook.api.http.request_reader import unprocessable
 from daybook.api.http.timestamps import moment
 from daybook.api.keys.access import ADMIN
@@ -111,7 +111,9 @@ class SubjectTrace(WriteEndpoint[FindBody]):
         self, context: RequestContext, body: bytes
     ) -> tuple[StoredResponse, RawHeaders]:
         asked = self.read(context, body)
-        number = normalised(asked.mobile_number, calling_code=context.settings.calling_code)
+        number = normalise_phone_number(
+            asked.mobile_number, calling_code=context.settings.calling_code
+        )
         subject_id = await context.service.guests.find(restaurant_id(asked.restaurant), number)
         if subject_id is None:
             raise NotFoundError("guest with that number at", asked.restaurant)

@@ -23,11 +23,11 @@ from daybook.api.endpoints.command import (
     RawHeaders,
     RequestContext,
     WriteEndpoint,
-    keyed,
+    idempotency_key,
     origin_of,
     receipt_headers,
     retry_after,
-    stored,
+    stored_problem,
 )
 from daybook.api.http.problems import KNOWN_ERRORS, problem_of
 from daybook.api.http.request_reader import KeyText, read_idempotency_key, unprocessable
@@ -113,7 +113,7 @@ class JoinEndpoint(WriteEndpoint[NewTicket]):
                 return await self._join(context, new, guest, line, key)
         except KNOWN_ERRORS as error:
             problem = problem_of(error)
-            return stored(problem), retry_after(problem)
+            return stored_problem(problem), retry_after(problem)
 
     async def _join(
         self,
@@ -206,11 +206,11 @@ class JoinEndpoint(WriteEndpoint[NewTicket]):
         who = context.service.guests.pseudonym(line, f"{guest.mobile_number}\0{guest.name}")
         wish = Wish(guest=who, party_size=new.party_size, seating_type=new.seating_type)
         # With the space, it is a key that no client can send.
-        return keyed(context, wish, self.operation, f"{text} {line}", self._render)
+        return idempotency_key(context, wish, self.operation, f"{text} {line}", self._render)
 
     def _render(self, outcome: TicketResult | Refusal) -> StoredResponse:
         if isinstance(outcome, Refusal):
-            return stored(problem_of(outcome))
+            return stored_problem(problem_of(outcome))
         return StoredResponse(self.status, orjson.dumps(joined(outcome)))
 
 

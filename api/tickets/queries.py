@@ -12,7 +12,7 @@ from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import bad_request, read_id
 from daybook.api.jobs.queries import PageCursor
-from daybook.api.keys.access import ADMIN, AUDITOR, PUBLIC, STAFF, Caller, caller_of, sees
+from daybook.api.keys.access import ADMIN, AUDITOR, PUBLIC, STAFF, Caller, caller_of, can_see
 from daybook.api.runtime.service import Service
 from daybook.api.tickets.responses import (
     StaffTicketJSON,
@@ -63,7 +63,7 @@ async def get_ticket(_: NoParameters, request: Request) -> TicketAnswer:
     service: Service = request.app.service
     standing = await service.read(lambda reader: one_ticket(reader, ticket_id))
     is_here = standing is not None and _was_at(slug, standing.ticket)
-    if standing is None or not is_here or not sees(request, standing.ticket):
+    if standing is None or not is_here or not can_see(request, standing.ticket):
         raise NotFoundError("ticket", ticket_id)
     return {"ticket": standing_json(standing)}
 
@@ -75,7 +75,7 @@ async def list_tickets(asked: TicketListing, request: Request) -> TicketPageAnsw
     slug = read_slug(request.path_params["slug"])
     service: Service = request.app.service
     page = await _read_page(service, slug, asked)
-    if page is None or not sees(request, page.restaurant):
+    if page is None or not can_see(request, page.restaurant):
         raise NotFoundError("restaurant", slug)
     return {
         "tickets": await with_guests(service, page.tickets, caller_of(request)),

@@ -9,13 +9,13 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, CommandEndpoint, RequestContext, stored
+from daybook.api.endpoints.command import Body, CommandEndpoint, RequestContext, stored_problem
 from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.problems import problem_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import bad_request
 from daybook.api.jobs.queries import PageCursor
-from daybook.api.keys.access import ADMIN, AUDITOR, PUBLIC, STAFF, caller_of, sees
+from daybook.api.keys.access import ADMIN, AUDITOR, PUBLIC, STAFF, caller_of, can_see
 from daybook.api.runtime.service import Service
 from daybook.api.tickets.responses import BoardJSON, RestaurantJSON, board_json, restaurant_json
 from daybook.domain.errors import NotFoundError, Refusal
@@ -147,7 +147,7 @@ class OpenEndpoint(CommandEndpoint[NewRestaurant, OpenedRestaurant]):
 
     def render(self, outcome: OpenedRestaurant | Refusal) -> StoredResponse:
         if isinstance(outcome, Refusal):
-            return stored(problem_of(outcome))
+            return stored_problem(problem_of(outcome))
         status = HTTPStatus.CREATED if outcome.is_new else HTTPStatus.OK
         return StoredResponse(status, orjson.dumps(was_opened(outcome)))
 
@@ -189,7 +189,7 @@ async def read_restaurant(request: Request) -> Restaurant:
     service: Service = request.app.service
     slug = read_slug(request.path_params["slug"])
     restaurant = await service.read(lambda reader: one_restaurant(reader, slug))
-    if restaurant is None or not sees(request, restaurant):
+    if restaurant is None or not can_see(request, restaurant):
         raise NotFoundError("restaurant", slug)
     return restaurant
 

@@ -10,7 +10,7 @@ from msgspec import Meta
 from starlette.routing import Route
 
 from daybook.api.endpoints.command import Body, RawHeaders, RequestContext, WriteEndpoint
-from daybook.api.http.phone_numbers import WRITTEN_CHARACTERS_MAX, normalised
+from daybook.api.http.phone_numbers import WRITTEN_CHARACTERS_MAX, normalise_phone_number
 from daybook.api.keys.access import STAFF
 from daybook.api.tickets.queries import with_guests
 from daybook.api.tickets.responses import StaffTicketJSON
@@ -50,7 +50,9 @@ class TicketSearch(WriteEndpoint[SearchBody]):
     ) -> tuple[StoredResponse, RawHeaders]:
         asked = self.read(context, body)
         restaurant = await self._restaurant(context)
-        number = normalised(asked.mobile_number, calling_code=context.settings.calling_code)
+        number = normalise_phone_number(
+            asked.mobile_number, calling_code=context.settings.calling_code
+        )
         subject_id = await context.service.guests.find(restaurant.id, number)
         standings = await self._tickets(context, restaurant, subject_id, asked.limit)
         tickets = await with_guests(context.service, standings, context.caller)

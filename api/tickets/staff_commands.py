@@ -23,7 +23,7 @@ from daybook.api.endpoints.command import (
     RawHeaders,
     RequestContext,
     receipt_headers,
-    stored,
+    stored_problem,
 )
 from daybook.api.http.problems import KNOWN_ERRORS, BadInputError, problem_of
 from daybook.api.keys.access import PUBLIC, STAFF
@@ -181,7 +181,7 @@ class DeskWrite(CommandEndpoint[B, Any], Generic[B]):
 
     def render(self, outcome: TicketResult | Refusal | None) -> StoredResponse:
         if isinstance(outcome, Refusal):
-            return stored(problem_of(outcome))
+            return stored_problem(problem_of(outcome))
         if outcome is None:
             return StoredResponse(HTTPStatus.NO_CONTENT, b"")
         return StoredResponse(self.status, orjson.dumps(self.answers(outcome)))

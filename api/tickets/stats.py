@@ -10,7 +10,7 @@ from starlette.routing import Route
 from daybook.api.endpoints.query import DatabaseQueryEndpoint
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import bad_request
-from daybook.api.keys.access import AUDITOR, STAFF, sees
+from daybook.api.keys.access import AUDITOR, STAFF, can_see
 from daybook.api.runtime.service import Service
 from daybook.api.tickets.restaurants import read_slug
 from daybook.domain.errors import NotFoundError
@@ -66,7 +66,7 @@ async def get_figures(asked: FiguresWanted, request: Request) -> FiguresAnswer:
     day = None if asked.day is None else _read_day(asked.day)
     service: Service = request.app.service
     found = await service.read(lambda reader: figures_of(reader, slug, day))
-    if found is None or not sees(request, found[0]):
+    if found is None or not can_see(request, found[0]):
         raise NotFoundError("restaurant", slug)
     return {"figures": figures_json(found[1])}
 

@@ -12,24 +12,30 @@ from daybook.eventlog.writing.unit_of_work import PendingEvent
 
 PART_EVENTS = 500
 
-_APPENDED = unnested(
+_EACH = unnested(
     "ids uuid, versions bigint, topics text, states bytea, commands uuid, actors text, "
     "correlations uuid, causations bigint"
 )
-_APPENDED_BY_ONE = f"""{unnested("ids uuid, versions bigint, topics text, states bytea")},
+_OF_ONE_COMMAND = f"""{unnested("ids uuid, versions bigint, topics text, states bytea")},
     %(command)b::uuid, %(actor)b::text, %(correlation)b::uuid, %(causation)b::bigint"""
 
-APPEND_EVENTS = f"""
+
+def _insert_events(columns: str) -> str:
+    return f"""
 INSERT INTO stored_events (originator_id, originator_version, topic, state,
                            command_id, actor, correlation_id, causation_id)
-SELECT {_APPENDED}
-RETURNING notification_id
+SELECT {columns}
 """
+
+
+INSERT_EVENTS = _insert_events(_EACH)
+_RETURNING = "RETURNING notification_id\n"
+APPEND_EVENTS = INSERT_EVENTS + _RETURNING
 
 # Those of one command: what is the same for all of them is said once, and of their positions the
 # last is all that anybody asks for.
 APPEND_EVENTS_OF_ONE = (
-    f"WITH appended AS ({APPEND_EVENTS.replace(_APPENDED, _APPENDED_BY_ONE)})\n"
+    f"WITH appended AS ({_insert_events(_OF_ONE_COMMAND)}{_RETURNING})\n"
     "SELECT max(notification_id) FROM appended"
 )
 

@@ -110,7 +110,7 @@ class BatchNeeds:
             return pipeline.add(table.lock_all)
         if tied := self._tied.get(name):
             return pipeline.add(table.lock_related, ids=uuids(names), tied=uuids([*tied.values()]))
-        return pipeline.add(table.hold, ids=uuids(names)) if names else None
+        return pipeline.add(table.lock, ids=uuids(names)) if names else None
 
     def pick(self, pipeline: Pipeline, table: LiveTable[Any]) -> list["ReadyPick"]:
         wanted = self._ready.get(table.decider.name, {})
@@ -141,7 +141,7 @@ class ReadyPick:
         if not any(answer.rows() for answer in self._held):
             return False
         ready = [state for answer in self._answers for state in load(self.table, answer)]
-        more = self.table.picks_held(self.among, self._limit, ready)
+        more = self.table.picks_after_locks(self.among, self._limit, ready)
         self._answers += [pipeline.add(query, **given) for query, given in more]
         return True
 

@@ -21,7 +21,7 @@ from daybook.eventlog.origin import Origin, Receipt
 from daybook.eventlog.postgres.connections import writer_conninfo
 from daybook.eventlog.writing.batch import Batch
 from daybook.eventlog.writing.command_queue import CommandQueue, QueuedCommand, RecentAverage
-from daybook.eventlog.writing.histogram import Meter
+from daybook.eventlog.writing.histogram import Histogram
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 from daybook.eventlog.writing.live_table import LiveTable
 from daybook.eventlog.writing.row_cache import RowCache
@@ -42,7 +42,7 @@ OnCommit = Callable[[int, frozenset[str]], None]
 """Is told the position of the last event, and to which kinds of aggregates something happened."""
 
 
-def tell_nobody(_position: int, _kinds: frozenset[str]) -> None:
+def ignore_commit(_position: int, _kinds: frozenset[str]) -> None:
     """For a committer beside which nobody waits."""
 
 
@@ -55,9 +55,9 @@ class Committer:
         *,
         tables: Sequence[LiveTable[Any]],
         mapper: EventMapper,
-        lanes: int = 4,
+        writers: int = 4,
         deadline_seconds: float = DEADLINE_SECONDS,
-        on_commit: OnCommit = tell_nobody,
+        on_commit: OnCommit = ignore_commit,
     ) -> None:
         self._conninfo = writer_conninfo(conninfo)
         self._tables = tables
@@ -66,7 +66,7 @@ class Committer:
             table.decider.name: RowCache(table) for table in tables if table.is_cached
         }
         self.unreadable_rows = UnreadableRows(self._conninfo, tables)
-        self._lane_count = lanes
+        self._writer_count = writers
         self._deadline_seconds = deadline_seconds
         self._on_commit = on_commit
         self._lines = {haste: CommandQueue() for haste in CommandPriority}
@@ -80,10 +80,10 @@ class Committer:
         self._lanes: list[asyncio.Task[None]] = []
         self._closing = False
         # For whoever looks at how it is doing.
-        self.batch_sizes = Meter(BATCH_BOUNDS)
-        self.waits = Meter(WAIT_BOUNDS)
+        self.batch_sizes = Histogram(BATCH_BOUNDS)
+        self.waits = Histogram(WAIT_BOUNDS)
         self.events_count: Counter[str] = Counter()
-        self.write_trouble: UnavailableError | None = None
+        self.write_error: UnavailableError | None = None
         """Why the database refused the last write; None once a write has succeeded."""
 
     @property
@@ -91,7 +91,7 @@ class Committer:
         return sum([len(line) for line in self._lines.values()])
 
     async def __aenter__(self) -> Self:
-        bells = [self._arrived] + [self._plenty] * (self._lane_count - 1)
+        bells = [self._arrived] + [self._plenty] * (self._writer_count - 1)
         self._lanes = [asyncio.create_task(self._work(bell)) for bell in bells]
         self._expiry = asyncio.create_task(self._expire())
         return self
@@ -226,7 +226,7 @@ class Committer:
         return Batch(waiting, self._tables, self._mapper, self._memories)
 
     def _cannot_write(self, trouble: UnavailableError) -> None:
-        self.write_trouble = trouble
+        self.write_error = trouble
 
     def _settle(self, waiting: Sequence[QueuedCommand], batch: Batch) -> None:
         """Tells everyone their answer; those that others were in the way of decide anew."""
@@ -241,7 +241,7 @@ class Committer:
             else:
                 one.tell(answer)
         if batch.position is not None:
-            self.write_trouble = None
+            self.write_error = None
             topics = Counter([decided.event.topic for one in waiting for decided in one.events])
             self.events_count.update(topics)
             # Of what thousands of events happened to, there are a handful of kinds.

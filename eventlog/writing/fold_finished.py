@@ -6,7 +6,7 @@ from uuid import UUID
 
 from daybook.domain.soundness import fault_in
 from daybook.eventlog.codec import EventMapper
-from daybook.eventlog.event_faults import described
+from daybook.eventlog.event_faults import describe_error
 from daybook.eventlog.reading.fold import fold_rows
 from daybook.eventlog.writing.unit_of_work import UnreadableAggregate
 
@@ -26,7 +26,7 @@ def fold_aggregates(mapper: EventMapper, rows: Iterable[Sequence[Any]]) -> dict[
     unreadable: dict[UUID, UnreadableAggregate] = {}
 
     def note(aggregate_id: UUID, error: Exception) -> None:
-        unreadable[aggregate_id] = UnreadableAggregate(aggregate_id, described(error))
+        unreadable[aggregate_id] = UnreadableAggregate(aggregate_id, describe_error(error))
 
     states = fold_rows(mapper, [(one, topic, state) for one, _, topic, state in found], note)
     for aggregate_id, state in states.items():

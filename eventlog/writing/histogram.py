@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 
-class Meter:
+class Histogram:
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)

@@ -62,7 +62,7 @@ SELECT {_INSERTED}
 
 # The oldest first. The time is that of the statement: an index cannot be asked for one that
 # moves on while it is read.
-FORGET_KEYS = """
+DELETE_EXPIRED_KEYS = """
 WITH forgotten AS (
     DELETE FROM idempotency_keys
     WHERE ctid = ANY(ARRAY(
@@ -148,8 +148,10 @@ async def find_key(connection: AsyncConnection[TupleRow], scope: Scope) -> Known
     return None if row is None else known_key(row)
 
 
-async def forget_keys(connection: AsyncConnection[TupleRow], *, days: int, limit: int) -> int:
+async def delete_expired_keys(
+    connection: AsyncConnection[TupleRow], *, days: int, limit: int
+) -> int:
     """Forgets some of the keys that are older than that; returns how many."""
-    forgotten = await connection.execute(FORGET_KEYS, {"days": days, "limit": limit})
+    forgotten = await connection.execute(DELETE_EXPIRED_KEYS, {"days": days, "limit": limit})
     ((count,),) = await forgotten.fetchall()
     return int(count)

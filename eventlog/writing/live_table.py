@@ -40,7 +40,7 @@ class SideStatements(Struct, frozen=True, gc=False):
     """After the events have their positions."""
 
 
-NOTHING_AROUND = SideStatements()
+NO_SIDE_STATEMENTS = SideStatements()
 
 
 class LiveTable(Generic[S]):
@@ -60,7 +60,7 @@ class LiveTable(Generic[S]):
     count_related_statement: ClassVar[str]
     """Selects those of the ids in `tied` to which rows are tied, and how many; holds none."""
 
-    hold: ClassVar[str]
+    lock: ClassVar[str]
     """Selects the rows of `ids` FOR UPDATE, ordered by id: the order of locks is fixed."""
 
     lock_related: ClassVar[str]
@@ -99,13 +99,13 @@ class LiveTable(Generic[S]):
     def side_statements(self, changes: Changes) -> SideStatements:  # noqa: ARG002 (most rows stand alone)
         """Of all that a batch has changed, so that what is held beside the rows is held in one
         order, whichever kinds of aggregates it concerns."""
-        return NOTHING_AROUND
+        return NO_SIDE_STATEMENTS
 
     def locks_before_pick(self, among: Any) -> Statements:  # noqa: ARG002 (most tables need none)
         """Statements that hold what else must not change while ready rows are picked."""
         return ()
 
-    def picks_held(self, among: Any, limit: int, ready: Sequence[S]) -> Statements:
+    def picks_after_locks(self, among: Any, limit: int, ready: Sequence[S]) -> Statements:
         """More picks, run only if `locks_before_pick` locked a row: one more round trip. `ready`
         are the states that `pick_statements` found."""
         raise NotImplementedError

@@ -117,16 +117,16 @@ class UnreadableRows:
         self._looked_at = -AGAIN_SECONDS
         self._found = False
 
-    async def take(self, suspects: Sequence[UUID] = ()) -> bool:
+    async def quarantine(self, suspects: Sequence[UUID] = ()) -> bool:
         """Whether there were any, so that it is worth while to try again."""
         async with self._turn:
             if time.monotonic() < self._looked_at + AGAIN_SECONDS and not suspects:
                 return self._found
-            self._found = await self._take(suspects)
+            self._found = await self._quarantine(suspects)
             self._looked_at = time.monotonic()
         return self._found
 
-    async def _take(self, suspects: Sequence[UUID]) -> bool:
+    async def _quarantine(self, suspects: Sequence[UUID]) -> bool:
         taken: list[str] = []
         async with await connect(self._conninfo) as connection:
             for table in self._tables:

@@ -192,7 +192,7 @@ class Writer(Generic[C]):
 
     async def _take_rows(self, suspects: Sequence[UUID] = ()) -> bool:
         try:
-            return await self._unreadable_rows.take(suspects)
+            return await self._unreadable_rows.quarantine(suspects)
         except (psycopg.Error, OSError):
             # The callers get the same answer as without this attempt.
             return False

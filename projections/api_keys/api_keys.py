@@ -55,7 +55,7 @@ class LiveKeys(LiveTable[Key]):
     decider = KEY
     name = "keys"
     select = SELECT_KEYS
-    hold = HOLD_KEYS
+    lock = HOLD_KEYS
     insert = INSERT_KEYS
     update = UPDATE_KEYS
 

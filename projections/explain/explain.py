@@ -278,7 +278,7 @@ async def _job(connection: Connection, job: Job, events: list[RecordedEvent]) ->
             lease = job.lease
             assert lease is not None, "what is being processed is held"
             ((until,),) = await _rows(connection, READ_LEASE, {"id": job.id}) or [(lease.until,)]
-            held = reasons.LeaseHeld(by=lease.worker, claim_id=lease.id, until=until)
+            held = reasons.LeaseHeld(by=lease.worker, claim_id=lease.claim_id, until=until)
             left = "without a heartbeat until then it is taken away and tried again"
             return status, [held], Next(f"The worker reports; {left}.", until)
     return status, *await _pending_job(connection, job)

@@ -78,25 +78,29 @@ HEAD = f"""
     ) AND {OF_SOURCE} AND (run_at IS NULL OR {IS_DUE})
     FOR UPDATE SKIP LOCKED"""
 
-_PICK_READY = f"""
+
+def _claim(walks: str) -> str:
+    return f"""
 WITH {SOURCES}
 SELECT ready.*
-FROM wanted, LATERAL (<walks>
+FROM wanted, LATERAL ({walks}
 ) AS ready
 WHERE NOT EXISTS (
     SELECT FROM queues
     WHERE queues.name = wanted.queue AND (queues.paused OR queues.limited)
     OFFSET 0)
 """
+
+
 _IN_ORDER = """ORDER BY priority, number
 LIMIT %(limit)b::bigint
 """
 
 # Of one source, each walk is in order already, and there is rarely more than one of them: whoever
 # asks puts them in order if need be, which spares the server a copy of every row.
-CLAIM_ONE_QUEUE_AND_TYPE = _PICK_READY.replace("<walks>", _WALKS)
+CLAIM_ONE_QUEUE_AND_TYPE = _claim(_WALKS)
 CLAIM_READY = CLAIM_ONE_QUEUE_AND_TYPE + _IN_ORDER
-CLAIM_LANE_HEAD = _PICK_READY.replace("<walks>", HEAD) + _IN_ORDER
+CLAIM_LANE_HEAD = _claim(HEAD) + _IN_ORDER
 
 # Whoever wants one lane alone gets its head or nothing, and is not told to look again.
 MORE_READY_EXISTS = f"""

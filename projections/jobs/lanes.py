@@ -25,7 +25,12 @@ from daybook.domain.jobs.lane import lane_id
 from daybook.domain.messages.operation import Operation
 from daybook.eventlog.postgres.binary_arrays import bigints, texts, uuids
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
-from daybook.eventlog.writing.live_table import NOTHING_AROUND, Change, SideStatements, Statements
+from daybook.eventlog.writing.live_table import (
+    NO_SIDE_STATEMENTS,
+    Change,
+    SideStatements,
+    Statements,
+)
 
 # Sorted, as everything that goes into a unique index.
 MAKE_LANES = """
@@ -189,7 +194,7 @@ def around(jobs: Iterable[Change], operations: Iterable[Change] = ()) -> SideSta
         moves.add_operation(change.before, change.state)
     lanes = moves.lanes
     if not lanes:
-        return NOTHING_AROUND
+        return NO_SIDE_STATEMENTS
     places = [*_places(FREE_PLACES, moves.freed), *_places(HOLD_PLACES, moves.held)]
     return SideStatements(_hold(lanes), [*places, *_enter(moves.entering), *_advance(moves.left)])
 

@@ -60,7 +60,7 @@ class LiveQueues(LiveTable[Queue]):
     name = "queues"
     select = SELECT_QUEUES
     select_by_id = SEE_QUEUES
-    hold = HOLD_QUEUES
+    lock = HOLD_QUEUES
     insert = INSERT_QUEUES
     update = UPDATE_QUEUES
 

@@ -133,7 +133,7 @@ class LiveOperations(LiveTable[Operation]):
     decider = OPERATION
     name = "operations"
     select = SELECT_OPERATIONS
-    hold = HOLD_OPERATIONS
+    lock = HOLD_OPERATIONS
     count_related_statement = SEE_TIED_LANES
     insert = INSERT_OPERATIONS
     update = UPDATE_OPERATIONS

@@ -90,7 +90,7 @@ class LiveBots(LiveTable[Bot]):
     decider = BOT
     name = "bots"
     select = SELECT_BOTS
-    hold = HOLD_BOTS
+    lock = HOLD_BOTS
     lock_related = HOLD_TIED_BOTS
     lock_all = HOLD_EVERY_BOT
     insert = INSERT_BOTS

@@ -107,7 +107,7 @@ class LiveOrders(LiveTable[Order]):
     decider = ORDER
     name = "orders"
     select = SELECT_ORDERS
-    hold = HOLD_ORDERS
+    lock = HOLD_ORDERS
     lock_related = HOLD_TIED_ORDERS
     lock_all = HOLD_EVERY_ORDER
     more_ready_exists = FIND_OVERLOOKED_ORDER

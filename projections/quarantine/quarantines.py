@@ -11,7 +11,7 @@ from daybook.eventlog.postgres.binary_arrays import bigints, texts, timestamps, 
 from daybook.eventlog.postgres.connections import SCHEMA
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import (
-    NOTHING_AROUND,
+    NO_SIDE_STATEMENTS,
     Changes,
     LiveTable,
     Parameters,
@@ -68,7 +68,7 @@ class LiveQuarantines(LiveTable[Quarantine]):
     decider = QUARANTINE
     name = "quarantines"
     select = SELECT_QUARANTINES
-    hold = HOLD_QUARANTINES
+    lock = HOLD_QUARANTINES
     insert = INSERT_QUARANTINES
     update = UPDATE_QUARANTINES
 
@@ -86,7 +86,7 @@ class LiveQuarantines(LiveTable[Quarantine]):
             if change.state.status is QuarantineStatus.SET_ASIDE
         ]
         if not ids:
-            return NOTHING_AROUND
+            return NO_SIDE_STATEMENTS
         given = {"ids": uuids(ids)}
         taken = [(statement, given) for statement in (*self._take_rows, FREE_LANES)]
         return SideStatements(after=[*taken, *self._settle])

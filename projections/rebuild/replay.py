@@ -129,7 +129,7 @@ async def _read(
     else:
         of_topics = {**wanted, "topics": [*topics]}
         rows = await connection.execute(READ_EVENTS_OF_TOPICS, of_topics, binary=True)
-    return MAPPER.followed(await rows.fetchall())
+    return MAPPER.followed_events(await rows.fetchall())
 
 
 async def _take(

@@ -14,7 +14,7 @@ from psycopg.sql import SQL, Identifier
 from daybook.eventlog.postgres.connections import SCHEMA
 from daybook.eventlog.reading.epochs import epoch_of
 from daybook.eventlog.reading.follower import (
-    HOLD_CURSOR,
+    LOCK_CURSOR,
     MOVE_CURSOR,
     REGISTER_FOLLOWER,
     FollowerCursor,
@@ -119,7 +119,7 @@ async def _hold_running(connection: Connection, target: Target) -> FollowerCurso
     followed: FollowerCursor | None = None
     if target.is_followed:
         await connection.execute(REGISTER_FOLLOWER, {"name": target.name})
-        held = await connection.execute(HOLD_CURSOR, {"name": target.name}, binary=True)
+        held = await connection.execute(LOCK_CURSOR, {"name": target.name}, binary=True)
         followed = FollowerCursor(*(await held.fetchone() or ()))
     tables = [Identifier(SCHEMA, table) for table in target.tables]
     await connection.execute(LOCK_RUNNING.format(tables=SQL(", ").join(tables)))

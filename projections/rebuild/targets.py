@@ -16,7 +16,7 @@ from daybook.domain.deciders import DECIDERS
 from daybook.domain.event import State
 from daybook.domain.soundness import fault_in
 from daybook.eventlog.codec import EventMapper, FollowedEvent
-from daybook.eventlog.event_faults import described
+from daybook.eventlog.event_faults import describe_error
 from daybook.eventlog.postgres.binary_arrays import uuids
 from daybook.eventlog.reading.fold import fold_histories
 from daybook.eventlog.reading.follower import FollowerCursor, Rebuildable
@@ -119,7 +119,7 @@ class LiveTarget(Target):
 
     async def _stored(self, connection: Connection, firsts: Events) -> dict[int, State]:
         ids = uuids([event.originator_id for event in firsts])
-        rows = await connection.execute(self._table.hold, {"ids": ids}, binary=True)
+        rows = await connection.execute(self._table.lock, {"ids": ids}, binary=True)
         states = map(self._table.load, await rows.fetchall())
         return {state.id.int: state for state in states}
 
@@ -147,7 +147,7 @@ class LiveTarget(Target):
             try:
                 state = evolve(state, recorded.event)
             except Exception as error:
-                raise UnfoldableEventError(recorded, described(error)) from error
+                raise UnfoldableEventError(recorded, describe_error(error)) from error
             if state.version != recorded.originator_version:
                 raise UnfoldableEventError(recorded, f"it folds to version {state.version}")
         assert state is not None, "a history has events"

@@ -80,7 +80,7 @@ class LiveSchedules(LiveTable[Schedule]):
     decider = SCHEDULE
     name = "schedules"
     select = SELECT_SCHEDULES
-    hold = HOLD_SCHEDULES
+    lock = HOLD_SCHEDULES
     insert = INSERT_SCHEDULES
     update = UPDATE_SCHEDULES
     delete = DELETE_SCHEDULES

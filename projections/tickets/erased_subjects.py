@@ -40,7 +40,7 @@ class ErasedSubjects(LiveTable[Subject]):
     decider = SUBJECT
     name = "erased_subjects"
     select = SELECT_ERASED_SUBJECTS
-    hold = HOLD_ERASED_SUBJECTS
+    lock = HOLD_ERASED_SUBJECTS
     insert = INSERT_ERASED_SUBJECTS
     update = UPDATE_ERASED_SUBJECTS
 

@@ -73,7 +73,7 @@ class LiveRestaurants(LiveTable[Restaurant]):
     decider = RESTAURANT
     name = "restaurants"
     select = SELECT_RESTAURANTS
-    hold = HOLD_RESTAURANTS
+    lock = HOLD_RESTAURANTS
     insert = INSERT_RESTAURANTS
     update = UPDATE_RESTAURANTS
 

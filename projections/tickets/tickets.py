@@ -112,7 +112,7 @@ class LiveTickets(LiveTable[Ticket]):
     decider = TICKET
     name = "tickets"
     select = SELECT_TICKETS
-    hold = HOLD_TICKETS
+    lock = HOLD_TICKETS
     insert = INSERT_TICKETS
     update = UPDATE_TICKETS
     delete = DELETE_TICKETS

@@ -89,7 +89,7 @@ class LiveUpstreamRecords(LiveTable[UpstreamRecord]):
     decider = UPSTREAM_RECORD
     name = "upstream_records"
     select = SELECT_RECORDS
-    hold = HOLD_RECORDS
+    lock = HOLD_RECORDS
     insert = INSERT_RECORDS
     update = UPDATE_RECORDS
 

@@ -54,7 +54,7 @@ class LiveUpstreams(LiveTable[Upstream]):
     decider = UPSTREAM
     name = "upstream_cursors"
     select = SELECT_UPSTREAMS
-    hold = HOLD_UPSTREAMS
+    lock = HOLD_UPSTREAMS
     insert = INSERT_UPSTREAMS
     update = UPDATE_UPSTREAMS
 

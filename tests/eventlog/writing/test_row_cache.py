@@ -51,7 +51,7 @@ def topics(conninfo: str, job: Job) -> list[str]:
 async def claim_expires(workshop: Workshop, job: Job) -> None:
     assert job.lease is not None
     await asyncio.sleep(0.02)
-    await workshop.submit(ExpireLease(job_id=job.id, claim_id=job.lease.id, jitter=0))
+    await workshop.submit(ExpireLease(job_id=job.id, claim_id=job.lease.claim_id, jitter=0))
 
 
 async def test_who_has_claimed_jobs_tells_what_became_of_them_without_a_look_at_their_rows(
@@ -211,7 +211,7 @@ async def test_a_refusal_from_memory_is_as_sure_as_any_other(database: str) -> N
         claimed, other = await workshop.claim(2)
         assert other.lease is not None
         with pytest.raises(ClaimLostError):
-            await workshop.finish(claimed, claim_id=other.lease.id)
+            await workshop.finish(claimed, claim_id=other.lease.claim_id)
         await workshop.finish(claimed)
         with pytest.raises(ClaimLostError):
             await workshop.finish(claimed)
