@@ -65,7 +65,7 @@ class LeaseListing(Parameters, frozen=True):
 async def list_leases(query: LeaseListing, request: Request) -> LeasesAnswer:
     """Leases of workers and bots, earliest deadline first."""
     found = await service_of(request).read(
-        lambda reader: read_in_hand(reader, holder=query.holder, limit=query.limit)
+        lambda reader: read_leases(reader, holder=query.holder, limit=query.limit)
     )
     return {
         "held": [lease_json(one) for one in found.held],

@@ -59,7 +59,7 @@ def _visible_json(request: Request, queues: Iterable[QueueStats]) -> list[QueueS
 
 async def _read(request: Request, name: str | None) -> list[QueueStats]:
     return await service_of(request).read(
-        lambda reader: read_standings(reader, name=name, count_max=COUNT_MAX)
+        lambda reader: read_queue_stats(reader, name=name, count_max=COUNT_MAX)
     )
 
 

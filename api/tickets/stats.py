@@ -63,7 +63,7 @@ async def get_figures(query: FiguresWanted, request: Request) -> FiguresAnswer:
     """Joins, outcomes and waiting times of one day."""
     slug = read_slug(request.path_params["slug"])
     day = None if query.day is None else _read_day(query.day)
-    found = await service_of(request).read(lambda reader: figures_of(reader, slug, day))
+    found = await service_of(request).read(lambda reader: read_figures(reader, slug, day))
     if found is None or not can_see(request, found[0]):
         raise NotFoundError("restaurant", slug)
     return {"figures": figures_json(found[1])}
