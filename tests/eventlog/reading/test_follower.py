@@ -276,7 +276,7 @@ async def test_a_cursor_ahead_of_the_log_goes_back_to_what_it_has_processed(
     assert await follower.catch_up() == 15
     assert all_seen(seen_database, 25)
     await assert_proven(follower)
-    assert "went back from position 40 to 10" in caplog.text
+    assert "moved it back from position 40 to 10" in caplog.text
     await follower.close()
 
 
