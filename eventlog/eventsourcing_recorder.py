@@ -15,10 +15,7 @@ from eventsourcing.persistence import (
     StoredEvent,
     Subscription,
 )
-from eventsourcing.postgres import (
-    PostgresApplicationRecorder,
-    PostgresDatastore,
-)
+from eventsourcing.postgres import PostgresApplicationRecorder, PostgresDatastore
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import tuple_row

@@ -53,11 +53,7 @@ class GuestKey(Struct, frozen=True, gc=False):
 
 
 async def store_guest_key(
-    connection: AsyncConnection[TupleRow],
-    new: GuestKey,
-    *,
-    restaurant_id: UUID,
-    pseudonym: str,
+    connection: AsyncConnection[TupleRow], new: GuestKey, *, restaurant_id: UUID, pseudonym: str
 ) -> GuestKey:
     """Returns the guest's existing key, or stores and returns the new one."""
     parameters = {

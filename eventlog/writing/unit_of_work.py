@@ -27,11 +27,10 @@ class LoadedAggregate:
     def __init__(self, state: State | None) -> None:
         self.before = state
         self.state = state
+        # Set by the first event that the batch records for it.
         self.decider: Decider[Any] | None = None
-        """Set by the first event that the batch records for it."""
-
+        # Whether it finished and restarted in this batch: then immutable columns differ too.
         self.is_recreated = False
-        """Whether it finished and restarted in this batch: then immutable columns differ too."""
 
 
 class UnreadableAggregate(Struct, frozen=True, gc=False):

@@ -47,10 +47,6 @@ CONNECT_SECONDS_MAX = 10.0
 POLL_SECONDS = 0.01
 
 
-def _discard(_sentence: str) -> None:
-    pass
-
-
 def running_conninfo(data_dir: Path) -> str | None:
     """Returns the conninfo of the server running on this data directory, or None. Raises SetupError
     if the directory may not be read."""
@@ -72,7 +68,7 @@ class EmbeddedPostgres:
         *,
         bindir: Path | None = None,
         settings: Mapping[str, str] | None = None,
-        say: Callable[[str], None] = _discard,
+        say: Callable[[str], None] = lambda _message: None,
     ) -> None:
         self._data_dir = data_dir
         self._bindir = bindir
