@@ -64,11 +64,6 @@ class LogDatastore(PostgresDatastore):
 class LogRecorder(PostgresApplicationRecorder):
     datastore: LogDatastore
 
-    def __init__(
-        self, datastore: LogDatastore, *, events_table_name: str = "stored_events"
-    ) -> None:
-        super().__init__(datastore, events_table_name=events_table_name)
-
     def create_table(self) -> None:
         """Runs the migrations, which are safe with concurrent processes."""
         migrate(self.datastore.conninfo, [daybook.eventlog.migrations])

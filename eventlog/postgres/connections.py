@@ -51,7 +51,6 @@ _FOLLOWER_OPTIONS = {
     # A follower's writes can be derived again, and its cursor is lost together with them.
     "synchronous_commit": "off",
 }
-_OWNER_OPTIONS: dict[str, str] = {}
 
 _TRANSPORT_OPTIONS: dict[str, str | int] = {
     "connect_timeout": 3,
@@ -83,7 +82,7 @@ def relaxed_writer_conninfo(conninfo: str) -> str:
 
 def owner_conninfo(conninfo: str) -> str:
     """For migrations, import and setup, as the user of the connection string."""
-    return _conninfo(conninfo, None, _OWNER_OPTIONS)
+    return _conninfo(conninfo, None, {})
 
 
 def _conninfo(conninfo: str, role: str | None, chosen: dict[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Epochs of the log: they tell positions before a failover or restore from those after it.
+"""Epochs of the log: they distinguish positions before a failover or restore from later ones.
 
 A crash keeps every published position. A failover to a lagging standby or a restore does not: the
 same positions are drawn again for other events. Both start a new timeline or system identifier, and

@@ -121,7 +121,7 @@ class Follower:
         usual_max = BATCH_MAX if projection.needs_payload else LEAN_BATCH_MAX
         self._batch_max = batch_max or usual_max
         self._horizon = Horizon()
-        # The end of the log when `catch_up` last began anew: the goal before it sleeps.
+        # The end of the log when `catch_up` last set a goal, which it reaches before it sleeps.
         self._wanted_position = 0
         self._connection: AsyncConnection[TupleRow] | None = None
         self._epoch = ""
