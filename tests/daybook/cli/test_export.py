@@ -150,7 +150,7 @@ def test_the_export_of_another_log_is_left_alone(
     refused = run(filled, "export", tmp_path / "log.ndjson")
 
     assert refused.exit_code == 2
-    assert "is an export of another log (position 3 is not the same there)" in refused.stderr
+    assert "is an export of another log (position 3 differs)" in refused.stderr
     assert (tmp_path / "log.ndjson").read_bytes() == content
 
 

@@ -279,8 +279,8 @@ def test_while_it_is_not_complete_the_service_does_not_start(interrupted: str) -
 
     assert refused.returncode == 2
     assert refused.stderr == (
-        "An import into this database is not complete: 'daybook import FILE' goes on with it, "
-        "'daybook import --discard' drops it.\n"
+        "An import into this database is not complete: run 'daybook import FILE' to continue it, "
+        "or 'daybook import --discard' to drop it.\n"
     )
 
 
