@@ -36,7 +36,7 @@ class Tokens(Invariant):
 
     def check(self, step: ReplayedEvent) -> str | None:
         restaurant_id, event = step.after.restaurant_id, step.event
-        restaurant = self.case.world.get(restaurant_id)
+        restaurant = self.case.replay.get(restaurant_id)
         if not isinstance(restaurant, Restaurant):
             return f"there is no restaurant {restaurant_id}"
         place = self._places.get(restaurant_id, 0) + 1
@@ -147,7 +147,7 @@ class WaitlistPositions(Invariant):
     def _disagreement(self, restaurant_id: UUID) -> str | None:
         """The restaurant's event precedes the ticket's in the same command."""
         restaurant, waiting = (
-            self.case.world.get(restaurant_id),
+            self.case.replay.get(restaurant_id),
             self._waiting.get(restaurant_id, 0),
         )
         if isinstance(restaurant, Restaurant) and restaurant.waiting_count != waiting:

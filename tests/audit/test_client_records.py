@@ -55,12 +55,12 @@ def handed(story: Story) -> list[Line]:
 @pytest.fixture
 def verdicts(story: Story, tmp_path: Path) -> Callable[..., dict[str, Verdict]]:
     def give(lines: Lines, receipts: Sequence[Line] = ()) -> dict[str, Verdict]:
-        world = ReplayedState()
+        replay = ReplayedState()
         history_file, receipts_file = tmp_path / "history.ndjson", tmp_path / "receipts.ndjson"
         history_file.write_bytes(b"\n".join(map(json.encode, lines)))
         receipts_file.write_bytes(b"\n".join(map(json.encode, receipts)))
-        witnesses = ClientRecords(world.memory, receipts_file, history_file)
-        findings = judge(story.log, *IDS, world=world, witnesses=witnesses)
+        client_records = ClientRecords(replay.facts, receipts_file, history_file)
+        findings = judge(story.log, *IDS, replay=replay, client_records=client_records)
         return {one.id: one.verdict for one in findings.values()}
 
     return give

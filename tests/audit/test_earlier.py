@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 
-from daybook.audit.entries import Earlier
+from daybook.audit.entries import EarlierExport
 from daybook.audit.invariant import Verdict
 from tests.audit.histories.in_memory import Log, Story, judge
 
 
 def compared(story: Story, earlier: Log) -> tuple[Verdict, Verdict]:
-    findings = judge(story.log, "I-01", "I-03", earlier=Earlier(earlier))
+    findings = judge(story.log, "I-01", "I-03", earlier=EarlierExport(earlier))
     return findings["I-01"].verdict, findings["I-03"].verdict
 
 

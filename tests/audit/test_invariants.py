@@ -61,8 +61,8 @@ def test_a_bad_history_is_rejected_by_the_invariant_it_breaks(
     assert finding.verdict is Verdict.INVALID
     assert finding.violation is not None
     assert len(finding.surroundings) <= BEFORE + 1 + AFTER
-    place = finding.violation.place
-    assert place is None or story.log[place] in finding.surroundings
+    index = finding.violation.index
+    assert index is None or story.log[index] in finding.surroundings
 
 
 # I-41: up to 0.1.0 `keys create` and `keys rotate` without --reason recorded an empty reason.
@@ -87,9 +87,9 @@ def test_a_key_may_be_issued_without_a_reason(story: Story, reason: str | None) 
 def test_an_aggregate_set_aside_without_a_detection_is_named_with_a_reason(  # I-40
     story: Story,
 ) -> None:
-    place = story.find("order.completed")
-    story.edit(place, topic="order.eaten")
-    aggregate = story.log[place].aggregate
+    index = story.find("order.completed")
+    story.edit(index, topic="order.eaten")
+    aggregate = story.log[index].aggregate
     story.then(
         "quarantine.set_aside",
         quarantine_id(aggregate),
@@ -102,7 +102,7 @@ def test_an_aggregate_set_aside_without_a_detection_is_named_with_a_reason(  # I
     violation = judge(story.log, "I-40")["I-40"].violation
 
     assert violation is not None
-    assert violation.position == story.log[place].position
+    assert violation.position == story.log[index].position
     assert violation.reason == (
         "it was not put into quarantine: set aside without quarantine.detected"
     )

@@ -205,10 +205,10 @@ def test_with_receipts_nothing_can_be_left_out(written: Story, tmp_path: Path) -
     receipts.write_bytes(b"\n".join(json.encode(line) for line in lines))
     overlooked = []
     for place in range(0, len(written.log), 5):
-        story, world = written.copy(), ReplayedState()
+        story, replay = written.copy(), ReplayedState()
         gone = story.drop(place)
         if not is_rejected(
-            story.log, world=world, witnesses=ClientRecords(world.memory, receipts, None)
+            story.log, replay=replay, client_records=ClientRecords(replay.facts, receipts, None)
         ):
             overlooked.append(gone)
 

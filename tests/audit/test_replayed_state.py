@@ -39,19 +39,19 @@ def test_what_has_finished_is_remembered_on_disk(
 
 
 def test_only_what_has_not_finished_is_in_memory(story: Story) -> None:
-    world = ReplayedState()
+    replay = ReplayedState()
     for entry in story.log:
-        world.take(entry)
+        replay.take(entry)
 
-    assert story.cast["complete order"].int not in world.live
-    assert world.get(story.cast["pending order"]).status is OrderStatus.PENDING
-    order: Order = world.memory.get_state(story.cast["complete order"]).state
+    assert story.cast["complete order"].int not in replay.live
+    assert replay.get(story.cast["pending order"]).status is OrderStatus.PENDING
+    order: Order = replay.facts.get_state(story.cast["complete order"]).state
     assert order.status is OrderStatus.COMPLETE
     assert order.completed_under is not None
 
 
 def test_a_log_that_was_made_up_is_as_good_as_a_real_one(tmp_path: Path) -> None:
     write_export(tmp_path / "log.ndjson", 5000)
-    findings = check(ExportFile(tmp_path / "log.ndjson"), Case(world=ReplayedState()))
+    findings = check(ExportFile(tmp_path / "log.ndjson"), Case(replay=ReplayedState()))
 
     assert [one.violation for one in findings if one.verdict is Verdict.INVALID] == []

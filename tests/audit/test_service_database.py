@@ -15,7 +15,7 @@ from daybook.audit.entries import UnreadableError
 from daybook.audit.invariant import Case, Verdict
 from daybook.audit.replayed_state import ReplayedState
 from daybook.audit.runner import check
-from daybook.audit.service_database import Derivation, ServiceDatabase, StoredTable
+from daybook.audit.service_database import Derivation, DerivedTables, ServiceDatabase
 from daybook.cli.audit import derive_anew
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.reading.follower import Follower
@@ -76,12 +76,12 @@ def opened(conninfo: str, **changes: Any) -> Iterator[ServiceDatabase]:
         "read_models": READ_MODELS,
         "derive": partial(derive_anew, reader),
     }
-    with closing(ServiceDatabase(reader, StoredTable(**{**usual, **changes}))) as service:
+    with closing(ServiceDatabase(reader, DerivedTables(**{**usual, **changes}))) as service:
         yield service
 
 
 def judged(service: ServiceDatabase, **evidence: Any) -> dict[str, Verdict]:
-    findings = check(service, Case(world=ReplayedState(), service=service, **evidence), only=IDS)
+    findings = check(service, Case(replay=ReplayedState(), service=service, **evidence), only=IDS)
     return {one.id: one.verdict for one in findings}
 
 

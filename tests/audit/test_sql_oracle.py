@@ -136,10 +136,10 @@ def test_both_agree_on_receipts(
     insert = "INSERT INTO receipts VALUES (%s, %s)"
     connection.cursor().executemany(insert, story.receipts)
     lines = [{"commandId": one, "position": position} for one, position in story.receipts]
-    file, world = tmp_path / "receipts.ndjson", ReplayedState()
+    file, replay = tmp_path / "receipts.ndjson", ReplayedState()
     file.write_bytes(b"\n".join(map(json.encode, lines)))
-    witnesses = ClientRecords(world.memory, file, None)
-    ours = judge(story.log, "I-09", world=world, witnesses=witnesses)["I-09"].verdict
+    client_records = ClientRecords(replay.facts, file, None)
+    ours = judge(story.log, "I-09", replay=replay, client_records=client_records)["I-09"].verdict
 
     assert (ours is Verdict.INVALID) is (spoil is not nothing)
     assert finds(connection, sql_oracle.ACKNOWLEDGED) is (ours is Verdict.INVALID)

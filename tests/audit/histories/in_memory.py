@@ -13,7 +13,7 @@ from daybook.audit.entries import Entry
 from daybook.audit.invariant import Case
 from daybook.audit.replayed_state import ReplayedState
 from daybook.audit.runner import InvariantResult, check
-from daybook.audit.service_database import ServiceDatabase, StoredTable
+from daybook.audit.service_database import DerivedTables, ServiceDatabase
 from daybook.eventlog.postgres.connections import reader_conninfo
 
 OPEN = "open"
@@ -137,15 +137,15 @@ def said(entry: Entry) -> dict[str, Any]:
 
 
 def judge(
-    log: Log, *only: str, world: ReplayedState | None = None, **evidence: Any
+    log: Log, *only: str, replay: ReplayedState | None = None, **evidence: Any
 ) -> dict[str, InvariantResult]:
-    case = Case(world=world or ReplayedState(), **evidence)
+    case = Case(replay=replay or ReplayedState(), **evidence)
     return {finding.id: finding for finding in check(log, case, only=only)}
 
 
 def read_log(conninfo: str) -> Log:
-    kept = StoredTable(tables=(), written_models=(), read_models=(), derive=lambda _wanted: ())
-    service = ServiceDatabase(reader_conninfo(conninfo), kept)
+    stored = DerivedTables(tables=(), written_models=(), read_models=(), derive=lambda _wanted: ())
+    service = ServiceDatabase(reader_conninfo(conninfo), stored)
     log = Log(service)
     service.close()
     return log
