@@ -37,8 +37,6 @@ class ClientReceipt(Struct, frozen=True, rename="camel"):
 
 
 class ObservedClaim(Struct, frozen=True, rename="camel"):
-    """A job as its worker received it."""
-
     job_id: UUID
     claim_id: UUID
     effect_key: str

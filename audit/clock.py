@@ -15,8 +15,6 @@ TOLERANCE = timedelta(milliseconds=300)
 
 
 class ClockReading(Struct, frozen=True, gc=False):
-    """Time and index of an event."""
-
     at: datetime
     index: int
 

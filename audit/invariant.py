@@ -31,8 +31,6 @@ class Violation(Struct, frozen=True):
 
 
 class Case(Struct, frozen=True, eq=False, kw_only=True):
-    """The evidence of one audit."""
-
     replay: ReplayedState
     earlier: EarlierExport | None = None
     client_records: ClientRecords | None = None

@@ -233,7 +233,6 @@ class Authors(Invariant):
 
 
 def _always_changed(state: Any) -> dict[str, Any]:
-    """The fields that every event changes."""
     return {"version": state.version, "updated_at": state.updated_at}
 
 

@@ -74,8 +74,6 @@ class TableSnapshot(Protocol):
 
 
 class TableCopy(Struct, frozen=True):
-    """A live table as of a position."""
-
     table: TableSnapshot
     position: int
     is_json: bool
@@ -101,7 +99,6 @@ class Derivation(Struct, frozen=True):
     snapshot: str
     upto: int
     batch: int
-    """Events in one batch."""
 
 
 class DerivedTables(Struct, frozen=True, eq=False, kw_only=True):

@@ -119,7 +119,6 @@ class WaitlistPositions(Invariant):
         super().__init__(case)
         self._waiting: dict[UUID, int] = {}
         self._last: dict[UUID, ReplayedEvent] = {}
-        """The last event of each restaurant."""
 
     def check(self, step: ReplayedEvent) -> str | None:
         before, after = step.before, step.after

@@ -93,7 +93,6 @@ class Needs(Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def weight(self) -> int:
-        """Size of the command in a batch."""
         numbers_count = sum([count for _, count in self.next_numbers])
         return max(1, len(self.lock), self.pick_count, numbers_count, len(self.count_related))
 

@@ -122,8 +122,6 @@ class BeginRebuild(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class EndRebuild(Struct, frozen=True, kw_only=True, gc=False):
-    """Completed with findings, or failed with an error."""
-
     rebuild_id: UUID
     found: Sequence[TableFinding] = ()
     error: str | None = None

@@ -83,8 +83,6 @@ UNBOUND = Visibility()
 
 
 class Restricted(Struct, Generic[A], frozen=True, gc=False):
-    """A command that decides with restricted visibility."""
-
     command: Command[A]
     visibility: Visibility
 

@@ -50,8 +50,6 @@ class Key(State, frozen=True, kw_only=True, gc=False):
     """The 12 public characters of the key; also its principal in the log."""
 
     holder: str
-    """A description of the holder."""
-
     scopes: tuple[str, ...]
     binding: Binding
     digest: str

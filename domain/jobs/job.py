@@ -150,7 +150,6 @@ class Job(State, frozen=True, gc=False):
         claim_id: UUID
         result: Raw = NULL
         follow_ups_count: int = 0
-        """Number of jobs that it created."""
 
     class Failed(Event, frozen=True, kw_only=True, gc=False, omit_defaults=True):
         topic: ClassVar[str] = "job.failed"

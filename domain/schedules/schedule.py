@@ -37,8 +37,6 @@ class MissedRuns(StrEnum):
 
 
 class Plan(Struct, frozen=True, kw_only=True, gc=False):
-    """The settings of a schedule."""
-
     cron: str
     time_zone: str
     missed_runs: MissedRuns
@@ -60,8 +58,6 @@ class Schedule(State, frozen=True, kw_only=True, gc=False):
     """None while paused, or if never due again."""
 
     last_run_at: datetime | None = None
-    """The last fired slot."""
-
     deleted: bool = False
 
     class Created(Event, frozen=True, kw_only=True, gc=False):

@@ -34,8 +34,6 @@ from daybook.domain.tickets.ticket import TICKET, Guest, NoShowVia, Ticket, Tick
 
 
 class TicketResult(Struct, frozen=True, gc=False):
-    """The ticket after a command."""
-
     ticket: Ticket
     restaurant: Restaurant
     """The restaurant whose waitlist it is on."""

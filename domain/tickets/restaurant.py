@@ -35,8 +35,6 @@ class Reset(StrEnum):
 
 
 class Profile(Struct, frozen=True, kw_only=True, gc=False):
-    """The settings of a restaurant."""
-
     name: str
     token_prefix: str
     minutes_per_party: float
@@ -169,7 +167,6 @@ def draw(restaurant: Restaurant, *, now: datetime) -> Token:
 
 
 def wait_at(position: int, minutes_per_party: float) -> Wait:
-    """Estimated wait at a position."""
     return Wait(
         minutes_low=floor((position - 1) * minutes_per_party * WAIT_LOW),
         minutes_high=ceil(position * minutes_per_party * WAIT_HIGH),

@@ -76,8 +76,6 @@ class Ticket(State, frozen=True, kw_only=True, gc=False):
     """End of the grace period after a call."""
 
     desk: str | None = None
-    """The desk of the last call."""
-
     returned_at: datetime | None = None
     transferred_at: datetime | None = None
     came_from: UUID | None = None

@@ -62,8 +62,6 @@ def _subject(record: UpstreamRecord) -> str:
 
 
 class ChangedRecord(Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
-    """Payload of a job about a record."""
-
     stream: str
     record_id: str
     change: str

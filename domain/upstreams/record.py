@@ -25,8 +25,6 @@ _ORDERED: dict[re.Pattern[str], Callable[[str], Any]] = {
 
 
 class FeedRecord(Struct, frozen=True, kw_only=True, gc=False):
-    """A record as a page of the feed has it."""
-
     record_id: str
     revision: str
     deleted: bool

@@ -70,7 +70,6 @@ class Upstream(State, frozen=True, kw_only=True, gc=False):
     """Start of the last completed full poll."""
 
     error: str | None = None
-    """The current polling error."""
 
     class PageRead(Event, frozen=True, kw_only=True, gc=False):
         """`poll` is the state after the page, `ordinal` the records read so far; `is_mark` adds a
