@@ -11,9 +11,7 @@ from daybook.domain.jobs.job import Job
 class ClientPromise(Invariant):
     """Checked at the end, by SQL on the client records."""
 
-    relevant: ClassVar[str]
-    """Finds a row that the invariant applies to."""
-
+    relevant: ClassVar[str]  # Finds a row that the invariant applies to
     contradiction: ClassVar[str]
     reason: ClassVar[str]
     sets_seen = True

@@ -18,15 +18,12 @@ COMMIT_SECONDS_MAX = timedelta(seconds=5)
 class Verdict(StrEnum):
     VALID = "valid"
     INVALID = "invalid"
-    UNKNOWN = "unknown"
-    """The log has nothing that the invariant applies to."""
+    UNKNOWN = "unknown"  # The log has nothing that the invariant applies to
 
 
 class Violation(Struct, frozen=True):
     reason: str
-    index: int | None = None
-    """Index of the event; None if no single event is at fault."""
-
+    index: int | None = None  # Index of the event; None if no single event is at fault
     position: int | None = None
 
 
@@ -35,8 +32,7 @@ class Case(Struct, frozen=True, eq=False, kw_only=True):
     earlier: EarlierExport | None = None
     client_records: ClientRecords | None = None
     service: ServiceDatabase | None = None
-    calm_since: datetime = LONG_AGO
-    """End of the last known fault: time limits count from then."""
+    calm_since: datetime = LONG_AGO  # End of the last known fault: time limits count from then
 
 
 class Invariant:

@@ -33,14 +33,10 @@ def find_deciders() -> dict[str, Decider[Any]]:
 class ReplayedEvent(Struct, frozen=True, gc=False):
     """One event of the log, with its aggregate before and after it."""
 
-    index: int
-    """Number of events before it."""
-
+    index: int  # Number of events before it
     entry: Entry
     version_before: int
-    event: Any
-    """None if it cannot be decoded or folded; see `fault`."""
-
+    event: Any  # None if it cannot be decoded or folded; see `fault`
     before: Any
     after: Any
     fault: str | None = None

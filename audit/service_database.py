@@ -105,14 +105,9 @@ class DerivedTables(Struct, frozen=True, eq=False, kw_only=True):
     """Tables that a service derives from its log. Read models have tables of the same name."""
 
     tables: Sequence[TableSnapshot]
-    written_models: Sequence[ReadModel]
-    """Read models written together with the live tables."""
-
-    read_models: Sequence[ReadModel]
-    """Read models that follow the log."""
-
-    derive: Callable[[Derivation], TupleRow]
-    """Rebuilds a read model and returns its DIGEST."""
+    written_models: Sequence[ReadModel]  # Read models written together with the live tables
+    read_models: Sequence[ReadModel]  # Read models that follow the log
+    derive: Callable[[Derivation], TupleRow]  # Rebuilds a read model and returns its DIGEST
 
 
 class ServiceDatabase:

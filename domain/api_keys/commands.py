@@ -46,8 +46,7 @@ class RotateKey(Struct, frozen=True, kw_only=True, gc=False):
     digest: str
     reason: str | None = None
     overlap_seconds: float
-    expires_at: datetime | UnsetType | None = UNSET
-    """Unchanged if unset."""
+    expires_at: datetime | UnsetType | None = UNSET  # Unchanged if unset
 
     @property
     def needs(self) -> Needs:

@@ -33,8 +33,7 @@ class JobSelector(Struct, frozen=True, gc=False):
 
     queues: tuple[str, ...]
     types: tuple[str, ...] | None = None
-    partition: str | None = None
-    """Only this lane; None for jobs of any lane or none."""
+    partition: str | None = None  # Only this lane; None for jobs of any lane or none
 
 
 class Outcome(StrEnum):
@@ -53,15 +52,10 @@ class JobResult(Struct, frozen=True, kw_only=True, gc=False):
     outcome: Outcome
     result: Raw = NULL
     error: str = ""
-    rest_seconds: float | None = None
-    """Delay of the next attempt; None for the default backoff."""
-
+    rest_seconds: float | None = None  # Delay of the next attempt; None for the default backoff
     until: datetime | None = None
-    then: tuple[NewJob, ...] = ()
-    """Follow-up jobs; their ids are derived from the completion."""
-
-    worker: str | None = None
-    """The worker that must hold the claim; None for any."""
+    then: tuple[NewJob, ...] = ()  # Follow-up jobs; their ids are derived from the completion
+    worker: str | None = None  # The worker that must hold the claim; None for any
 
 
 class JobOutcome(Struct, frozen=True, gc=False):
@@ -77,9 +71,7 @@ class ClaimJobs(Struct, frozen=True, kw_only=True, gc=False):
     selector: JobSelector
     worker: str
     limit: int
-    claim_id: UUID
-    """Of the first job; further claim ids count up from it."""
-
+    claim_id: UUID  # Of the first job; further claim ids count up from it
     lease_seconds: float | None = None
 
     @property
@@ -103,9 +95,7 @@ class ClaimJobs(Struct, frozen=True, kw_only=True, gc=False):
 
 class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
     results: Sequence[JobResult]
-    jitter: float
-    """Fraction of the backoff to wait, from 0 to 1."""
-
+    jitter: float  # Fraction of the backoff to wait, from 0 to 1
     backoff: Backoff = BACKOFF
 
     @property
@@ -230,9 +220,7 @@ class RescheduleRetry(Struct, frozen=True, kw_only=True, gc=False):
     """Restarts a backoff after the clock went back: the job rests `rest_seconds` from now."""
 
     job_id: UUID
-    version: int
-    """The version that the caller read; a job that has changed since is left alone."""
-
+    version: int  # The version that the caller read; a job that has changed since is left alone
     rest_seconds: float
 
     @property

@@ -36,18 +36,13 @@ class DeferReason(StrEnum):
 class Backlog(Struct, frozen=True, gc=False):
     """Pending operations, as far as this process knows."""
 
-    oldest: int | None = None
-    """The lowest pending number."""
-
-    per_second: float = 1.0
-    """Measured execution rate."""
+    oldest: int | None = None  # The lowest pending number
+    per_second: float = 1.0  # Measured execution rate
 
 
 class PushDeferred(Struct, frozen=True, gc=False):
     operation: Operation
-    position: int
-    """Upper bound of the operations ahead of it."""
-
+    position: int  # Upper bound of the operations ahead of it
     wait_seconds: float
     because: DeferReason
 
@@ -117,8 +112,7 @@ class ExecuteOperation(Struct, frozen=True, kw_only=True, gc=False):
     behind."""
 
     operation_id: UUID
-    items: Sequence[Message]
-    """The operation's items, which never change."""
+    items: Sequence[Message]  # The operation's items, which never change
 
     @property
     def needs(self) -> Needs:
@@ -140,9 +134,7 @@ class FailOperation(Struct, frozen=True, kw_only=True, gc=False):
     """Retries the operation later, or gives it up."""
 
     operation_id: UUID
-    queues: Collection[str]
-    """Of its items."""
-
+    queues: Collection[str]  # Of its items
     error: str
     jitter: float
 

@@ -177,10 +177,8 @@ class CompleteOrder(Struct, frozen=True, kw_only=True, gc=False):
     order_id: UUID
     via: CompletedVia
     claim_id: UUID | None = None
-    if_due: bool = False
-    """Refuse before the due time, whatever the caller's clock says."""
-    bot_id: UUID | None = None
-    """The bot with the claim, if known: saves a lookup."""
+    if_due: bool = False  # Refuse before the due time, whatever the caller's clock says
+    bot_id: UUID | None = None  # The bot with the claim, if known: saves a lookup
 
     @property
     def needs(self) -> Needs:
@@ -202,8 +200,7 @@ class FailOrder(Struct, frozen=True, kw_only=True, gc=False):
     claim_id: UUID
     error: str
     retryable: bool
-    bot_id: UUID | None = None
-    """The bot with the claim, if known: saves a lookup."""
+    bot_id: UUID | None = None  # The bot with the claim, if known: saves a lookup
 
     @property
     def needs(self) -> Needs:
@@ -316,9 +313,7 @@ class ClearOrders(Struct, frozen=True, kw_only=True, gc=False):
     """Deletes every unfinished order and the given complete ones, and frees all bots."""
 
     complete: Sequence[UUID] = ()
-    further_count: int = 0
-    """Complete orders that later commands will clear."""
-
+    further_count: int = 0  # Complete orders that later commands will clear
     because: str | None = None
 
     @property

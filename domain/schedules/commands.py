@@ -27,9 +27,7 @@ class PutSchedule(Struct, frozen=True, kw_only=True, gc=False):
 
     name: str
     plan: Plan
-    paused: bool | UnsetType = UNSET
-    """If unset: unchanged, or not paused if new."""
-
+    paused: bool | UnsetType = UNSET  # If unset: unchanged, or not paused if new
     because: str | None = None
 
     @property

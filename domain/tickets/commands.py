@@ -35,11 +35,8 @@ from daybook.domain.tickets.ticket import TICKET, Guest, NoShowVia, Ticket, Tick
 
 class TicketResult(Struct, frozen=True, gc=False):
     ticket: Ticket
-    restaurant: Restaurant
-    """The restaurant whose waitlist it is on."""
-
-    was: TicketStatus | None = None
-    """Status before the command; None for a new ticket."""
+    restaurant: Restaurant  # The restaurant whose waitlist it is on
+    was: TicketStatus | None = None  # Status before the command; None for a new ticket
 
 
 class OpenedRestaurant(Struct, frozen=True, gc=False):

@@ -39,8 +39,7 @@ class UpstreamRecord(State, frozen=True, kw_only=True, gc=False):
     seen_at: datetime
     updated_at: datetime
     deleted: bool = False
-    vanished: bool = False
-    """Deleted because a full poll no longer found it."""
+    vanished: bool = False  # Deleted because a full poll no longer found it
 
     class Seen(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "upstream.seen"
