@@ -178,10 +178,17 @@ class FinishJob(Struct, frozen=True, gc=False):
         return outcome.answer
 
 
-class ExpireLease(Struct, frozen=True, kw_only=True, gc=False):
+class JobCommand(Struct, frozen=True, gc=False):
+    job_id: UUID
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(lock=((JOB, self.job_id),))
+
+
+class ExpireLease(JobCommand, frozen=True, kw_only=True, gc=False):
     """Ends a claim whose lease expired without a heartbeat."""
 
-    job_id: UUID
     claim_id: UUID
     jitter: float
     backoff: Backoff = BACKOFF
@@ -190,10 +197,6 @@ class ExpireLease(Struct, frozen=True, kw_only=True, gc=False):
     extended since. None compares the end with the clock."""
 
     lease_seconds: float | None = None
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(lock=((JOB, self.job_id),))
 
     def decide(self, work: UnitOfWork) -> Job:
         job = job_on(work, self.job_id)
@@ -216,16 +219,11 @@ class ExpireLease(Struct, frozen=True, kw_only=True, gc=False):
         return _record(work, job, failed)
 
 
-class RescheduleRetry(Struct, frozen=True, kw_only=True, gc=False):
+class RescheduleRetry(JobCommand, frozen=True, kw_only=True, gc=False):
     """Restarts a backoff after the clock went back: the job rests `rest_seconds` from now."""
 
-    job_id: UUID
     version: int  # The version that the caller read; a job that has changed since is left alone
     rest_seconds: float
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(lock=((JOB, self.job_id),))
 
     def decide(self, work: UnitOfWork) -> Job:
         job = job_on(work, self.job_id)
