@@ -201,9 +201,7 @@ class Lag(Invariant):
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._cursors = case.service.cursors if case.service is not None else {}
-        self._behind: dict[str, ReplayedEvent] = {}
-        """The first event that each follower has not processed."""
-
+        self._behind: dict[str, ReplayedEvent] = {}  # First unprocessed event
         self.kinds = None if self._cursors else ()
 
     def check(self, step: ReplayedEvent) -> str | None:

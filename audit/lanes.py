@@ -45,8 +45,7 @@ class Lanes(Invariant):
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._lanes: dict[tuple[str, str | None], LaneHistory] = {}
-        self._accepted: dict[UUID, int] = {}
-        """Positions of operations that are pending."""
+        self._accepted: dict[UUID, int] = {}  # Positions of operations that are pending
 
     def check(self, step: ReplayedEvent) -> str | None:
         if isinstance(step.after, Operation):

@@ -110,8 +110,7 @@ class Causes(Invariant):
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._last = 0
-        self._gaps: list[range] = []
-        """Unused positions up to the last: rolled-back transactions leave them."""
+        self._gaps: list[range] = []  # Rolled-back transactions leave them
 
     def check(self, step: ReplayedEvent) -> str | None:
         cause, position, last = step.entry.causation_id, step.entry.position, self._last

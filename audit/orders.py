@@ -104,8 +104,7 @@ class NoDanglingHolder(Invariant):
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self._spent: dict[UUID, ReplayedEvent] = {}
-        """Bots at their failure limit, which the same command must take out of service."""
+        self._spent: dict[UUID, ReplayedEvent] = {}  # At the limit
 
     def check(self, step: ReplayedEvent) -> str | None:
         if isinstance(step.after, Bot):
@@ -188,8 +187,7 @@ class Urgency(Invariant):
         super().__init__(case)
         self._queue: list[Rank] = []
         self._pending: set[Rank] = set()
-        self._passed_since: dict[Rank, datetime] = {}
-        """When a claim first passed over the order."""
+        self._passed_since: dict[Rank, datetime] = {}  # When a claim first passed over the order
 
     def check(self, step: ReplayedEvent) -> str | None:
         rank = step.after.kind is not OrderKind.VIP, step.after.number, step.after.id

@@ -54,18 +54,10 @@ class ReplayedState:
         code."""
 
         self.count = 0
-        self.now = LONG_AGO
-        """Time of the last event, by the database clock."""
-
-        self.jumped_at = LONG_AGO
-        """When the last clock jump was detected; time limits count from there."""
-
-        self.set_aside: dict[int, Quarantine.SetAside] = {}
-        """Aggregates set aside at the end of the log, by the integers of their ids."""
-
-        self._broken: set[int] = set()
-        """Those whose unreadable event has been passed."""
-
+        self.now = LONG_AGO  # Time of the last event, by the database clock
+        self.jumped_at = LONG_AGO  # Detection of the last clock jump; time limits count from there
+        self.set_aside: dict[int, Quarantine.SetAside] = {}  # At the end of the log
+        self._broken: set[int] = set()  # Those whose unreadable event has been passed
         self._deciders = {kind: one for one in deciders.values() for kind in one.events}
         self._command: tuple[Any, ...] = ()
         self._command_end = (0, 0)

@@ -97,10 +97,8 @@ class Turns(Invariant):
     def _first(self, restaurant_id: UUID) -> int | None:
         """The first waiting position. Drops those that wait no longer, once they reach the head or
         outnumber the rest."""
-        places, waiting = (
-            self._places.get(restaurant_id, []),
-            self._waiting.get(restaurant_id, set()),
-        )
+        places = self._places.get(restaurant_id, [])
+        waiting = self._waiting.get(restaurant_id, set())
         if len(places) > 2 * len(waiting) + 1000:
             places[:] = waiting
             heapify(places)

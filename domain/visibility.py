@@ -28,8 +28,6 @@ A = TypeVar("A")
 
 
 class Visibility(Struct, frozen=True, kw_only=True):
-    """By default unrestricted."""
-
     owners: frozenset[str] | None = None  # Owners whose orders are visible; None for all
     bot_id: UUID | None = None  # Orders held or completed by this bot are visible too
     sees_all_bots: bool = True

@@ -154,9 +154,7 @@ def lane_queues(new: Sequence[NewJob]) -> tuple[tuple[Decider[Queue], UUID], ...
     return tuple([(QUEUE, queue_id(name)) for name in names])
 
 
-def _skips(work: UnitOfWork, queue: str, partition: str | None) -> bool:
-    if partition is None:
-        return False
+def skips_dead(work: UnitOfWork, queue: str) -> bool:
     settings = work.get(QUEUE, queue_id(queue))
     return settings is not None and settings.lanes is DeadJobPolicy.SKIP
 
@@ -177,7 +175,7 @@ def record_creation(work: UnitOfWork, new: NewJob, job_id: UUID, queue: str) -> 
         unique_key=new.unique_key,
         unique_scope=new.unique_scope,
         partition=new.partition,
-        skips=_skips(work, queue, new.partition),
+        skips=new.partition is not None and skips_dead(work, queue),
         operation_id=new.operation_id,
     )
     return work.record(JOB, job_id, created)

@@ -24,8 +24,6 @@ class Rate(Struct, frozen=True, gc=False):
 
 
 class Limits(Struct, frozen=True, gc=False, omit_defaults=True):
-    """None means unlimited."""
-
     concurrency: int | None = None
     rate: Rate | None = None
 

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from daybook.domain.command import CommandPriority, Needs, UnitOfWork
 from daybook.domain.errors import LaneFullError, NotFoundError
-from daybook.domain.jobs.create import CreatedJob, CreateJobs, NewJob, create_job
+from daybook.domain.jobs.create import CreatedJob, CreateJobs, NewJob, create_job, skips_dead
 from daybook.domain.jobs.job import Backoff, UniqueScope
 from daybook.domain.jobs.lane import lane_id
-from daybook.domain.jobs.queue import QUEUE, DeadJobPolicy, queue_id
+from daybook.domain.jobs.queue import QUEUE, queue_id
 from daybook.domain.messages import operation as operations
 from daybook.domain.messages.message import MESSAGE_TYPE
 from daybook.domain.messages.operation import (
@@ -148,7 +148,7 @@ class FailOperation(Struct, frozen=True, kw_only=True, gc=False):
         failed = operations.fail(
             operation,
             error=self.error,
-            skipped=tuple([name for name in sorted(self.queues) if _skips(work, name)]),
+            skipped=tuple([name for name in sorted(self.queues) if skips_dead(work, name)]),
             jitter=self.jitter,
             backoff=BACKOFF,
             now=work.now,
@@ -191,11 +191,6 @@ def _operation(work: UnitOfWork, operation_id: UUID) -> Operation:
     if operation is None:
         raise NotFoundError("operation", operation_id)
     return operation
-
-
-def _skips(work: UnitOfWork, queue: str) -> bool:
-    settings = work.get(QUEUE, queue_id(queue))
-    return settings is not None and settings.lanes is DeadJobPolicy.SKIP
 
 
 def _partition(new: NewJob) -> str:
