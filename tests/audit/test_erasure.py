@@ -1,4 +1,4 @@
-"""Whoever was erased is so in the database, too."""
+"""Erased guests have no key left in the database."""
 
 import pytest
 from psycopg import connect
