@@ -110,7 +110,7 @@ def fold(path: Path) -> Worked:
 
 def audit(path: Path) -> Worked:
     began = time.perf_counter()
-    findings = check(ExportFile(path), Case(world=ReplayedState()))
+    findings = check(ExportFile(path), Case(replay=ReplayedState()))
     broken = [one.id for one in findings if one.violation is not None]
     return Worked(time.perf_counter() - began, ", ".join(broken))
 

@@ -81,9 +81,9 @@ def _check(source: "LogSource", service: "ServiceDatabase | None", **options: An
         for line in as_json(findings):
             echo_json(line)
     else:
-        for line in as_text(findings, case.world.count):
+        for line in as_text(findings, case.replay.count):
             echo(line)
-    for one in case.world.set_aside.values():
+    for one in case.replay.set_aside.values():
         # Beside the JSON, of which every line is a verdict.
         tell = say if options["as_json"] else echo
         tell(f"Set aside: {one.aggregate_id} ({one.reason})")
@@ -100,36 +100,38 @@ def _case(
     **_others: Any,
 ) -> "Case":
     from daybook.audit.client_records import ClientRecords
-    from daybook.audit.entries import Earlier, ExportFile
+    from daybook.audit.entries import EarlierExport, ExportFile
     from daybook.audit.invariant import Case
     from daybook.audit.replayed_state import LONG_AGO, ReplayedState
 
-    world = ReplayedState()
+    replay = ReplayedState()
     return Case(
-        world=world,
+        replay=replay,
         service=service,
-        earlier=Earlier(ExportFile(earlier)) if earlier else None,
-        witnesses=ClientRecords(world.memory, receipts, history) if receipts or history else None,
+        earlier=EarlierExport(ExportFile(earlier)) if earlier else None,
+        client_records=ClientRecords(replay.facts, receipts, history)
+        if receipts or history
+        else None,
         calm_since=faults_until or LONG_AGO,
     )
 
 
 @contextmanager
 def _open_service(context: "CliContext") -> "Iterator[ServiceDatabase]":
-    from daybook.audit.service_database import ServiceDatabase, StoredTable
+    from daybook.audit.service_database import DerivedTables, ServiceDatabase
     from daybook.eventlog.postgres.connections import reader_conninfo
     from daybook.projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODELS
 
     with context.conninfo(say) as database:
         conninfo = reader_conninfo(database)
         derive = partial(derive_anew, conninfo)
-        kept = StoredTable(
+        stored = DerivedTables(
             tables=LIVE_TABLES,
             written_models=WRITTEN_MODELS,
             read_models=READ_MODELS,
             derive=derive,
         )
-        with closing(ServiceDatabase(conninfo, kept)) as service:
+        with closing(ServiceDatabase(conninfo, stored)) as service:
             yield service
 
 
@@ -159,7 +161,7 @@ async def _derive(conninfo: str, wanted: "Derivation") -> "TupleRow":
         limits["topics"] = mapper.topics_of(model.kinds)
     async with await connect(conninfo) as connection, connection.transaction():
         await connection.execute(ENTER_MOMENT)
-        await connection.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(wanted.moment))
+        await connection.execute(SQL("SET TRANSACTION SNAPSHOT {}").format(wanted.snapshot))
         await connection.execute(SQL(MAKE_SHADOW).format(table=table))
         set_aside = await set_aside_ids(connection)
         after = 0
