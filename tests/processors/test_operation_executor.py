@@ -121,7 +121,7 @@ def test_operations_stand_in_one_line_if_they_share_a_lane() -> None:
         return DueOperation(uuid7(), tuple([_message(one) for one in items]))
 
     one, two, three, four, five = due("a"), due("b"), due("c"), due("b", "a"), due("a")
-    found = operation_executor.lines([one, two, three, four, five])
+    found = operation_executor.chains([one, two, three, four, five])
     assert sorted(found, key=len) == [[three], [one, two, four, five]]
     assert [*operation_executor.parts([one] * (operation_executor.TOGETHER_MAX + 1))] == [
         [one] * operation_executor.TOGETHER_MAX,

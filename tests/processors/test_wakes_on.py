@@ -22,7 +22,7 @@ from daybook.processors.qstash.client import QStash
 from daybook.processors.registry import all_processors
 from daybook.processors.upstreams.poller import Upstreams
 from daybook.processors.webhooks.deliveries import Deliveries
-from daybook.processors.webhooks.notifications import Announcing, Notifications
+from daybook.processors.webhooks.notifications import EnqueueNotifications, Notifications
 from daybook.processors.webhooks.webhook import Webhook
 from daybook.projections.registry import LIVE_TABLES
 from tests.support.committer import MAPPER, Kitchen, eventually
@@ -53,7 +53,7 @@ def name_of(processor: Processor) -> str:
 
 @pytest.mark.parametrize("processor", registered(), ids=name_of)
 def test_every_process_manager_says_what_it_hears(processor: Processor) -> None:
-    assert "hears" in {name for kind in type(processor).__mro__ for name in vars(kind)}
+    assert "wakes_on" in {name for kind in type(processor).__mro__ for name in vars(kind)}
     assert names_of(processor.wakes_on) <= {decider.name for decider in DECIDERS}
 
 
@@ -104,7 +104,7 @@ async def test_a_process_manager_hears_of_every_table_that_it_looks_at(
 
 
 def test_who_follows_the_log_hears_of_all_that_it_follows() -> None:
-    topics = MAPPER.topics_of(Announcing.kinds or ())
+    topics = MAPPER.topics_of(EnqueueNotifications.kinds or ())
     assert MAPPER.aggregates_of(topics) <= names_of(Notifications.wakes_on)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bench.workloads.ticket_load import load, look_through, replay, serving
+from bench.workloads.ticket_load import check_log, load, replay, serving
 
 
 # S2-01 S2-04 S2-17 S2-21 S2-30 S2-48 S2-49
@@ -14,7 +14,7 @@ from bench.workloads.ticket_load import load, look_through, replay, serving
 def test_two_processes_serve_one_line_without_a_fault(own_database: str, per_minute: int) -> None:
     with serving(own_database, 2) as ports:
         seen = asyncio.run(load(ports, per_minute=per_minute, seconds=10))
-    found = look_through(own_database, seen)
+    found = check_log(own_database, seen)
 
     assert found.joins == per_minute // 6
     assert found.calls

@@ -202,7 +202,7 @@ async def test_followed_it_waits_for_a_lost_database(database: str) -> None:
             assert await asyncio.to_thread(eventually, lambda: len(log.lines) == 2)
             code, said = await asyncio.to_thread(log.end, signal.SIGTERM)
 
-    assert (code, said) == (0, "The database is away and is waited for.\n")
+    assert (code, said) == (0, "The database is unavailable; reconnecting.\n")
 
 
 @pytest.mark.slow

@@ -171,4 +171,4 @@ def test_an_answer_without_a_reason_is_still_a_sentence() -> None:
     error = error_of(Answer(418, {}, b"\xff"))
 
     assert isinstance(error, Refused)
-    assert (error.code, str(error)) == ("http_418", "The answer was 418, without a reason.")
+    assert (error.code, str(error)) == ("http_418", "The response was 418, without a reason.")

@@ -127,7 +127,7 @@ async def test_jobs_that_come_when_it_stops_are_given_back(
     async def greet(_job: ClaimedJob) -> None:
         raise AssertionError("it was to stop")
 
-    monkeypatch.setattr("daybook.worker.run_loop.SETTLE_SECONDS_MAX", 1)
+    monkeypatch.setattr("daybook.worker.run_loop.CLAIM_RESPONSE_SECONDS_MAX", 1)
     task = asyncio.create_task(worker.serve())
     await until(lambda: bool(standin.to(CLAIM)))
     worker.stop()

@@ -207,7 +207,7 @@ async def test_a_result_that_is_refused_fails_its_job_and_no_other(
         jobs = await settled(standin)
 
     assert [job["status"] for job in jobs] == ["COMPLETED"] * 3 + ["DEAD"] + ["COMPLETED"] * 4
-    assert jobs[3]["error"] == "The outcome was not taken. No text may hold the character NUL."
+    assert jobs[3]["error"] == "The service refused the result. No text may hold the character NUL."
 
 
 async def test_a_result_that_cannot_be_written_fails_its_job_and_no_other(

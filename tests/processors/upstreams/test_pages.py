@@ -33,7 +33,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 def page(body: Any, asked: str | None = None, **mapping: Any) -> FeedPage:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return read_page(content, Mapping(**mapping), asked=asked)
+    return read_page(content, Mapping(**mapping), requested_cursor=asked)
 
 
 def test_a_page_may_be_a_list() -> None:
@@ -150,7 +150,8 @@ JSON = st.recursive(
 @given(body=JSON.map(lambda value: json.dumps(value).encode()) | st.binary())
 def test_whatever_comes_is_a_page_or_refused(body: bytes) -> None:
     try:
-        read = read_page(body, Mapping(next="next", version="v", deleted="d"), asked=None)
+        mapping = Mapping(next="next", version="v", deleted="d")
+        read = read_page(body, mapping, requested_cursor=None)
     except BadPageError:
         return
     assert all(0 < len(one.record_id) <= 200 for one in read.found)

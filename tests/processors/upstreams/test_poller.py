@@ -219,7 +219,7 @@ async def test_a_feed_that_seems_to_have_lost_most_of_its_records_is_not_believe
 
     assert len(alive(database)) == 300
     assert count(database, "upstream.deleted") == 0
-    assert "is not believed" in caplog.text
+    assert "is rejected" in caplog.text
 
 
 @pytest.mark.anyio

@@ -116,7 +116,7 @@ async def test_what_is_refused_for_good_is_a_dead_letter(database: str) -> None:
             await eventually(lambda: "job.moved_to_dlq" in topics_of_jobs(database), 8)
 
     ((error,),) = rows(database, "SELECT data ->> 'error' FROM log WHERE topic = 'job.failed'")
-    assert error == "The webhook was not taken: it answered 410."
+    assert error == "The webhook was not accepted: it answered 410."
     assert len(inbox.got) == 1
 
 
