@@ -5,7 +5,7 @@ rate limits. A key that is sent again after that is refused as expired.
 from typing import ClassVar
 
 from daybook.eventlog.side_tables.rate_limit_windows import delete_expired
-from daybook.eventlog.writing.idempotency import forget_keys
+from daybook.eventlog.writing.idempotency import delete_expired_keys
 from daybook.processors.processor import (
     BATCH_MAX,
     POLL_SECONDS,
@@ -28,6 +28,6 @@ class Retention(Processor):
         if not session.is_leader:
             return POLL_SECONDS
         days = runtime.retention_rules.idempotency_keep_days
-        keys = await forget_keys(session.connection, days=days, limit=BATCH_MAX)
+        keys = await delete_expired_keys(session.connection, days=days, limit=BATCH_MAX)
         windows = await delete_expired(session.connection, limit=BATCH_MAX)
         return 0 if BATCH_MAX in (keys, windows) else POLL_SECONDS
