@@ -1,4 +1,4 @@
-"""`daybook bench jobs` on a small scale: that every part of it runs, not how fast."""
+"""`daybook bench jobs` on a small scale: every part of it runs."""
 
 import os
 import re

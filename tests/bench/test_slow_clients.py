@@ -1,4 +1,4 @@
-"""Slow clients by the hundred are closed in time, and nobody else suffers."""
+"""Hundreds of slow clients are closed in time and do not slow down other clients."""
 
 import os
 

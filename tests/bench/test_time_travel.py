@@ -1,4 +1,4 @@
-"""The log that `daybook bench past` makes up is one that a service could have written."""
+"""The synthetic log of `daybook bench past` is one that a service could have written."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""A stand-in for the service, and a client and a worker of it."""
+"""A stand-in for the service, with a client and a worker."""
 
 import logging
 import random

@@ -1,4 +1,4 @@
-"""How what was accepted is carried out: soon, together, by one, and with regard for others."""
+"""Accepted operations are executed soon, in batches, by one process, without delaying others."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -44,7 +44,7 @@ async def serving(database: str, thresholds: Thresholds) -> AsyncIterator[Servic
         yield service
 
 
-async def test_what_was_accepted_is_carried_out_when_the_bell_rings(
+async def test_an_accepted_operation_is_executed_upon_its_notification(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # S3-23: nobody has to wait for the next look.

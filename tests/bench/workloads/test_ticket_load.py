@@ -1,4 +1,4 @@
-"""The load of `daybook bench tickets`, shorter: two processes, retries, two desks."""
+"""A short load of `daybook bench tickets`: two processes, repeated requests, two desks."""
 
 import asyncio
 from typing import Any
@@ -40,7 +40,7 @@ def created(number: int, position: int, ticket: str) -> tuple[str, dict[str, Any
         ([created(1, 1, "a"), created(2, 2, "b"), ("ticket.called", {}, "b")], "out_of_order"),
     ],
 )
-def test_the_measurement_finds_what_is_wrong(history: list[Any], fault: str) -> None:
+def test_the_check_of_the_log_finds_each_fault(history: list[Any], fault: str) -> None:
     found = replay(history)
 
     assert getattr(found, fault) >= 1
