@@ -21,10 +21,9 @@ from bench.write import DatabaseChoice
 from daybook.api.keys.access import OPEN
 from daybook.api.runtime.background.task import RequestedTask
 from daybook.api.runtime.service import Service
-from daybook.domain.jobs.bulk import CancelJobs
 from daybook.domain.jobs.create import CreateJobs, NewJob
 from daybook.domain.jobs.job import JobStatus
-from daybook.domain.jobs.manage import CancelJob
+from daybook.domain.jobs.manage import CancelJob, CancelJobs
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.postgres.connections import owner_conninfo
 from daybook.projections.jobs.job_filter import JobFilter
@@ -118,7 +117,7 @@ async def _cancelling(database: str, name: str, seconds: float) -> Round:
             began = time.perf_counter()
             ids = await _pending(service)
             if name == BULK:
-                command = CancelJobs(job_ids=ids, seen=JobStatus.PENDING)
+                command = CancelJobs(job_ids=ids, expected_status=JobStatus.PENDING)
                 await service.committer.submit(command, _origin())
             else:
                 await _each(service, ids, 1 if name == ONE_BY_ONE else AT_ONCE)

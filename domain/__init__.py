@@ -1,1 +1,1 @@
-"""What Daybook promises: pure deciders. No SQL, HTTP, clock, environment or randomness."""
+"""Pure deciders and commands: no SQL, HTTP, clock, environment or randomness."""

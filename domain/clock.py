@@ -1,7 +1,7 @@
-"""The database's clock, by which everything is dated, and the event of its jumps.
+"""The database clock, which dates every event, and the event of its jumps.
 
-Leases and timers are measured by elapsed time and outlast a jump. The event tells a reader that
-times before and after it cannot be compared, because they are not those of one clock.
+Leases and timers measure elapsed time and survive a jump. The event marks the point before and
+after which timestamps cannot be compared.
 """
 
 from datetime import datetime
@@ -11,31 +11,29 @@ from uuid import UUID
 from msgspec import Struct
 
 from daybook.domain.command import Needs, UnitOfWork
-from daybook.domain.event import Decider, Event, events_of
+from daybook.domain.event import Decider, Event, State, events_of
 
-# There is one: a service has one database.
+# A service has one database, and so one clock.
 CLOCK_ID = UUID("5c1f3d1e-6b1a-5d0a-9a53-2f0c7b0e8f44")
 
 
-class Clock(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Clock(State, frozen=True, kw_only=True, gc=False):
     jumped_seconds: float
-    """By the last jump: forward, or back when negative."""
+    """Last jump: positive is forward, negative is back."""
 
     updated_at: datetime
 
     class Jumped(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "clock.jumped"
         seconds: float
-        """Forward, or back when negative."""
+        """Positive is forward, negative is back."""
 
         within_seconds: float
-        """It happened at most so long before `at`, which is a time of the new clock."""
+        """The jump happened at most this long before `at`, a time of the new clock."""
 
 
 def evolve(clock: Clock | None, event: Event) -> Clock:
-    assert isinstance(event, Clock.Jumped), f"a clock does not know {event}"
+    assert isinstance(event, Clock.Jumped), f"unknown clock event {event}"
     return Clock(
         id=CLOCK_ID,
         version=1 if clock is None else clock.version + 1,
@@ -49,7 +47,7 @@ CLOCK: Decider[Clock] = Decider(
     state=Clock,
     events=events_of(Clock),
     evolve=evolve,
-    # Nothing is expected of it: it has no live table, and its events are read from the log.
+    # No live table: jumps are read from the log.
     finished=lambda _clock: True,
 )
 
@@ -57,7 +55,7 @@ CLOCK: Decider[Clock] = Decider(
 class RecordJump(Struct, frozen=True, kw_only=True, gc=False):
     seconds: float
     within_seconds: float
-    """How long before it was noticed the clock jumped at most."""
+    """Upper bound of the time between the jump and its detection."""
 
     noticed_at: datetime
     """By the new clock."""
@@ -67,7 +65,7 @@ class RecordJump(Struct, frozen=True, kw_only=True, gc=False):
         return Needs(lock=((CLOCK, CLOCK_ID),))
 
     def decide(self, work: UnitOfWork) -> Clock:
-        # Others were recorded between the jump and this moment, some of them after it was noticed.
+        # Events may have been recorded between the jump, its detection and this moment.
         since_seconds = max((work.now - self.noticed_at).total_seconds(), 0.0)
         within_seconds = self.within_seconds + since_seconds
         jumped = Clock.Jumped(at=work.now, seconds=self.seconds, within_seconds=within_seconds)

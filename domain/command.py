@@ -1,8 +1,7 @@
-"""What a command may use while it decides: the desk on which its aggregates lie.
+"""The contract between a command and the write path.
 
-A command says beforehand what must lie there (`reads`), and then decides from that alone. It
-is pure: the desk is an argument, and so are the time and the numbers drawn from it. Who fills
-the desk and makes the decisions durable is not the domain's business.
+A command declares the aggregates it needs (`needs`) and decides from those alone (`decide`).
+Commands are pure: the time and drawn numbers come from the unit of work.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -21,128 +20,127 @@ P = TypeVar("P")
 
 
 class CommandPriority(IntEnum):
-    """Who goes first when there is more than can be done."""
+    """Execution order under load: lower values run first."""
 
     HIGH = 0
-    """What ends something, and whatever is not said to wait."""
+    """Ends work, or has no other priority."""
 
     NORMAL = 1
-    """What only begins something, and ends nothing."""
+    """Begins work: new orders, jobs and pushes."""
 
     LOW = 2
-    """What nobody waits for."""
+    """Background work without a waiting caller."""
 
 
 class Needs(Struct, frozen=True, gc=False, kw_only=True):
-    """What a command needs before it can decide."""
+    """The aggregates, counts and numbers that a command reads before it decides."""
 
     lock: tuple[tuple[Decider[Any], UUID], ...] = ()
-    """Aggregates named by id: held for this command alone until its decision is durable."""
+    """Aggregates by id, locked until the decision is durable."""
 
     may_use_cache: bool = False
-    """Whether what is remembered of those named will do: for who looks at nothing but what events
-    say. They are held all the same, once it is decided."""
+    """The row cache may serve `lock`. For commands that read nothing but state folded from events;
+    rows are still locked before the write."""
 
     lock_related: tuple[tuple[Decider[Any], UUID], ...] = ()
-    """Aggregates of that kind which are tied to that id, whichever they are: a bot's order."""
+    """Aggregates of a kind that refer to an id, such as the order of a bot; locked."""
 
     lock_all: tuple[Decider[Any], ...] = ()
-    """Kinds of which all unfinished ones are wanted."""
+    """Kinds of which every unfinished aggregate is locked."""
 
     peek: tuple[tuple[Decider[Any], UUID], ...] = ()
-    """Aggregates named by id that are only looked at: others may change them meanwhile, and one
-    that is finished is as if there were none."""
+    """Aggregates by id, read without a lock. A finished one counts as absent."""
 
     peek_all: tuple[Decider[Any], ...] = ()
-    """Kinds of which all are looked at in that way: for those that are few."""
+    """Kinds read in full without a lock; only for small tables."""
 
     pick: Decider[Any] | None = None
-    """A kind of aggregate of which the most urgent ready ones are wanted."""
+    """The kind of which the most urgent ready aggregates are locked."""
 
     pick_count: int = 0
 
     pick_selector: Hashable = None
-    """Which of the ready ones, and how they are chosen: as their table understands it."""
+    """Filter and order of the pick; the live table defines its meaning."""
 
     count_related: tuple[tuple[Decider[Any], UUID], ...] = ()
-    """How many aggregates of that kind are tied to that id, whichever: only looked at."""
+    """Aggregates of a kind that refer to an id: only counted."""
 
     next_numbers: tuple[tuple[str, int], ...] = ()
-    """Sequences of numbers, and how many of each are wanted."""
+    """Number sequences, and how many numbers of each."""
 
     priority: CommandPriority = CommandPriority.HIGH
 
     @staticmethod
     def of_all(parts: Sequence["Needs"]) -> "Needs":
-        """What several commands need together: at most one kind of ready ones."""
+        """Union of several commands' needs; at most one kind and selector may be picked."""
         sources = {(part.pick, part.pick_selector) for part in parts if part.pick}
-        assert len(sources) <= 1, "commands that belong together take one kind of ready aggregate"
-        ready, among = sources.pop() if sources else (None, None)
+        assert len(sources) <= 1, "commands of one transaction pick one kind of ready aggregate"
+        pick, selector = sources.pop() if sources else (None, None)
         return Needs(
-            lock=_chained([part.lock for part in parts]),
+            lock=_chain([part.lock for part in parts]),
             may_use_cache=all(part.may_use_cache for part in parts),
-            lock_related=_chained([part.lock_related for part in parts]),
-            lock_all=tuple({*_chained([part.lock_all for part in parts])}),
-            peek=_chained([part.peek for part in parts]),
-            peek_all=tuple({*_chained([part.peek_all for part in parts])}),
-            pick=ready,
+            lock_related=_chain([part.lock_related for part in parts]),
+            lock_all=tuple({*_chain([part.lock_all for part in parts])}),
+            peek=_chain([part.peek for part in parts]),
+            peek_all=tuple({*_chain([part.peek_all for part in parts])}),
+            pick=pick,
             pick_count=sum([part.pick_count for part in parts]),
-            pick_selector=among,
-            count_related=_chained([part.count_related for part in parts]),
-            next_numbers=_chained([part.next_numbers for part in parts]),
+            pick_selector=selector,
+            count_related=_chain([part.count_related for part in parts]),
+            next_numbers=_chain([part.next_numbers for part in parts]),
             priority=min([part.priority for part in parts], default=CommandPriority.HIGH),
         )
 
     @property
     def weight(self) -> int:
-        """How much room a command takes in a batch."""
-        draws = sum([count for _, count in self.next_numbers])
-        return max(1, len(self.lock), self.pick_count, draws, len(self.count_related))
+        """Size of the command in a batch."""
+        numbers_count = sum([count for _, count in self.next_numbers])
+        return max(1, len(self.lock), self.pick_count, numbers_count, len(self.count_related))
 
 
-def _chained(parts: Iterable[tuple[P, ...]]) -> tuple[P, ...]:
+def _chain(parts: Iterable[tuple[P, ...]]) -> tuple[P, ...]:
     return tuple(chain.from_iterable(parts))
 
 
 class NotLoadedError(Exception):
-    """A command came upon an aggregate that it had not asked for, because somebody tied it to
-    another just then. It decides anew, and will find it."""
+    """An aggregate was related to another after the needs were loaded. The command is decided
+    again, with the aggregate loaded."""
 
 
 class UnitOfWork(Protocol):
-    """The aggregates a command asked for, as they are now; decisions are recorded on it."""
+    """The loaded aggregates in their current state; records decisions."""
 
     @property
     def now(self) -> datetime: ...
 
     def get(self, decider: Decider[S], aggregate_id: UUID) -> S | None:
-        """The aggregate as it stands, finished ones too; None if there never was one.
+        """Returns the aggregate, finished or not, or None if it never existed.
 
-        Raises NotOnDeskError when it was not asked for.
+        Raises NotLoadedError if it is not among the needs.
         """
 
     def count_related(self, decider: Decider[Any], to: UUID) -> int:
-        """How many of that kind were tied to that id, when the batch began."""
+        """Aggregates of the kind that referred to the id when the batch began."""
 
     def all(self, decider: Decider[S]) -> Sequence[S]:
-        """All unfinished ones of a kind that was asked for as a whole; of another kind, those
-        that lie here."""
+        """Every unfinished aggregate of a kind in `lock_all` or `peek_all`; of other kinds, the
+        loaded ones."""
 
-    def pick_one(self, decider: Decider[S], among: Hashable = None) -> S | None:
-        """The most urgent ready aggregate that no command before this one has taken."""
+    def pick_one(self, decider: Decider[S], selector: Hashable = None) -> S | None:
+        """The most urgent ready aggregate that no earlier command of the batch picked."""
 
-    def pick(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
-        """So many of them, or as many as there are."""
+    def pick(self, decider: Decider[S], selector: Hashable, *, limit: int) -> list[S]:
+        """Up to `limit` ready aggregates, the most urgent first."""
 
     def next_number(self, sequence: str) -> int:
-        """The next number of the sequence; every number is drawn once."""
+        """The next number of the sequence; each number is drawn once."""
 
     def record(self, decider: Decider[S], aggregate_id: UUID, event: Event) -> S:
-        """Adds an event and returns the state it leads to."""
+        """Appends an event and returns the folded state."""
 
 
 class Command(Protocol[A_co]):
-    """An intention. `decide` answers, records events on the desk, or raises a refusal."""
+    """An intention. `decide` records events and returns a result, or raises a refusal."""
 
     @property
     def needs(self) -> Needs: ...
@@ -151,7 +149,7 @@ class Command(Protocol[A_co]):
 
 
 class AllOrNothing(Struct, frozen=True, gc=False):
-    """Commands that are decided as one, all or nothing; the answer is the list of theirs."""
+    """Commands decided in one transaction; the result is the list of their results."""
 
     commands: Sequence[Command[Any]]
 

@@ -1,4 +1,4 @@
-"""Every aggregate of the log. A new aggregate is one line here."""
+"""Registry of all aggregates. A new aggregate adds one line here."""
 
 from typing import Any
 

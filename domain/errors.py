@@ -1,4 +1,4 @@
-"""Refusals: the rule says no. Each has a stable code that clients may rely on."""
+"""Refusals: a business rule forbids the command. Clients may rely on their codes."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -6,15 +6,33 @@ from uuid import UUID
 
 
 class Refusal(Exception):
-    """Base of all refusals. A refused command leaves no event."""
+    """Base of all refusals. A refused command appends no event."""
 
     code: ClassVar[str]
     is_kept: ClassVar[bool] = True
-    """Whether the same request, sent again, is refused again without being looked at: not if the
-    refusal is only about this moment."""
+    """Whether an idempotency key stores this refusal. False for a refusal that may pass, such as an
+    overload."""
 
     facts: Mapping[str, Any] = {}
-    """Members of the problem that programs need beside the code."""
+    """Extra members of the problem response, for programs."""
+
+
+class SimpleRefusal(Refusal):
+    """A refusal whose sentence names one aggregate or value."""
+
+    sentence: ClassVar[str]
+
+    def __init__(self, subject: UUID | str) -> None:
+        super().__init__(self.sentence.format(subject))
+
+
+class StatusRefusal(Refusal):
+    """A refusal because of an aggregate's status."""
+
+    sentence: ClassVar[str]
+
+    def __init__(self, subject: UUID | str, status: str) -> None:
+        super().__init__(self.sentence.format(subject, status))
 
 
 class NotFoundError(Refusal):
@@ -25,14 +43,14 @@ class NotFoundError(Refusal):
 
 
 class QueueOutOfReachError(Refusal):
-    """A key that is bound to queues takes from, or puts into, another one."""
+    """An API key limited to certain queues was used on another queue."""
 
     code = "forbidden"
-    # A key may be bound to more queues when the request is sent again.
+    # The key may have been granted the queue by the time of a retry.
     is_kept = False
 
     def __init__(self, queue: str) -> None:
-        super().__init__(f"This key may not do that: it is not for the queue {queue}.")
+        super().__init__(f"This API key has no access to queue {queue}.")
 
 
 class VersionConflictError(Refusal):
@@ -40,8 +58,8 @@ class VersionConflictError(Refusal):
 
     def __init__(self, kind: str, aggregate_id: UUID, version: int) -> None:
         super().__init__(
-            f"The {kind} {aggregate_id} has changed since: it is at version {version} now. Read it "
-            "again, and decide anew."
+            f"The {kind} {aggregate_id} has changed and is at version {version} now. Read it "
+            "again, then repeat the request with that version."
         )
 
 
@@ -52,45 +70,35 @@ class CountGrownError(Refusal):
     def __init__(self, expected: int, count: int, *, is_more: bool) -> None:
         amount = f"at least {count}" if is_more else f"{count}"
         super().__init__(
-            f"The filter matches {amount} now, not {expected}; nothing was changed. Look at the "
-            "matches, then send the request with the new count."
+            f"The filter matches {amount} now, not {expected}; nothing was changed. Review the "
+            "matches, then repeat the request with the new count."
         )
         self.facts = {"count": count, "more": is_more}
 
 
-class OrderNotPendingError(Refusal):
+class OrderNotPendingError(StatusRefusal):
     code = "order_not_pending"
-
-    def __init__(self, order_id: UUID, standing: str) -> None:
-        super().__init__(f"Order {order_id} is {standing}, not PENDING.")
+    sentence = "Order {0} is {1}, not PENDING."
 
 
-class OrderNotProcessingError(Refusal):
+class OrderNotProcessingError(StatusRefusal):
     code = "order_not_processing"
-
-    def __init__(self, order_id: UUID, standing: str) -> None:
-        super().__init__(f"Order {order_id} is {standing}, not PROCESSING.")
+    sentence = "Order {0} is {1}, not PROCESSING."
 
 
-class OrderNotDeadError(Refusal):
+class OrderNotDeadError(StatusRefusal):
     code = "order_not_dead"
-
-    def __init__(self, order_id: UUID, standing: str) -> None:
-        super().__init__(f"Order {order_id} is {standing}, not DEAD.")
+    sentence = "Order {0} is {1}, not DEAD."
 
 
-class OrderDeletedError(Refusal):
+class OrderDeletedError(SimpleRefusal):
     code = "order_deleted"
-
-    def __init__(self, order_id: UUID) -> None:
-        super().__init__(f"Order {order_id} is deleted.")
+    sentence = "Order {0} is deleted."
 
 
-class OrderNotDeletedError(Refusal):
+class OrderNotDeletedError(SimpleRefusal):
     code = "order_not_deleted"
-
-    def __init__(self, order_id: UUID) -> None:
-        super().__init__(f"Order {order_id} is not deleted.")
+    sentence = "Order {0} is not deleted."
 
 
 class OrderTakenError(Refusal):
@@ -114,58 +122,48 @@ class BotInUseError(Refusal):
         super().__init__("Cannot delete bot currently processing an order")
 
 
-class BotDeletedError(Refusal):
+class BotDeletedError(SimpleRefusal):
     code = "bot_deleted"
-
-    def __init__(self, bot_id: UUID) -> None:
-        super().__init__(f"Bot {bot_id} is deleted.")
+    sentence = "Bot {0} is deleted."
 
 
 class BotDeadError(Refusal):
     code = "bot_dead"
 
     def __init__(self, bot_id: UUID, failures: int, error: str | None) -> None:
-        row = "1 failure" if failures == 1 else f"{failures} failures"
+        count = "1 failure" if failures == 1 else f"{failures} failures"
         super().__init__(
-            f"Bot {bot_id} is out of service after {row} in a row, the last one: "
+            f"Bot {bot_id} is out of service after {count} in a row, the last one: "
             f"{error or 'no reason given'}. An operator restores it, with a reason: POST "
             f"/api/bots/{bot_id}/restore."
         )
 
 
-class BotNotDeadError(Refusal):
+class BotNotDeadError(SimpleRefusal):
     code = "bot_not_dead"
-
-    def __init__(self, bot_id: UUID) -> None:
-        super().__init__(f"Bot {bot_id} is in service: there is nothing to restore.")
+    sentence = "Bot {0} is in service: there is nothing to restore."
 
 
 class ClaimLostError(Refusal):
     code = "claim_lost"
 
-    def __init__(self, kind: str, held_id: UUID, claim_id: UUID) -> None:
-        super().__init__(f"Claim {claim_id} no longer holds {kind} {held_id}.")
+    def __init__(self, kind: str, aggregate_id: UUID, claim_id: UUID) -> None:
+        super().__init__(f"Claim {claim_id} no longer holds {kind} {aggregate_id}.")
 
 
-class LeaseLostError(Refusal):
+class LeaseLostError(SimpleRefusal):
     code = "lease_lost"
-
-    def __init__(self, lease_id: UUID) -> None:
-        super().__init__(f"Lease {lease_id} holds nothing any more: pop again.")
+    sentence = "Lease {0} has expired or was ended: pop again."
 
 
-class OperationOverError(Refusal):
+class OperationOverError(StatusRefusal):
     code = "operation_over"
-
-    def __init__(self, operation_id: UUID, standing: str) -> None:
-        super().__init__(f"Operation {operation_id} is {standing} already.")
+    sentence = "Operation {0} is {1} already."
 
 
-class OperationNotFailedError(Refusal):
+class OperationNotFailedError(StatusRefusal):
     code = "operation_not_failed"
-
-    def __init__(self, operation_id: UUID, standing: str) -> None:
-        super().__init__(f"Operation {operation_id} is {standing}, not failed.")
+    sentence = "Operation {0} is {1}, not failed."
 
 
 class LaneFullError(Refusal):
@@ -174,51 +172,43 @@ class LaneFullError(Refusal):
 
     def __init__(self, queue: str, partition: str, *, depth: int, wait_seconds: float) -> None:
         super().__init__(
-            f"The lane {partition} of {queue} has {depth} accepted requests that are still to be "
-            "carried out."
+            f"Lane {partition} of queue {queue} is full: {depth} accepted pushes have not been "
+            "executed yet."
         )
         self.depth = depth
         self.wait_seconds = wait_seconds
 
 
-class NotYetDueError(Refusal):
+class NotYetDueError(SimpleRefusal):
     code = "not_yet_due"
-
-    def __init__(self, order_id: UUID) -> None:
-        super().__init__(f"Order {order_id} is not yet due.")
+    sentence = "Order {0} is not yet due."
 
 
-class JobNotDeadError(Refusal):
+class JobNotDeadError(StatusRefusal):
     code = "job_not_dead"
-
-    def __init__(self, job_id: UUID, standing: str) -> None:
-        super().__init__(f"Job {job_id} is {standing}, neither DEAD nor CANCELLED.")
+    sentence = "Job {0} is {1}, neither DEAD nor CANCELLED."
 
 
-class JobOverError(Refusal):
+class JobOverError(StatusRefusal):
     code = "job_over"
-
-    def __init__(self, job_id: UUID, standing: str) -> None:
-        super().__init__(f"Job {job_id} is {standing} already.")
+    sentence = "Job {0} is {1} already."
 
 
 class JobStatusChangedError(Refusal):
     code = "job_moved_on"
 
-    def __init__(self, job_id: UUID, seen: str, standing: str) -> None:
-        super().__init__(f"Job {job_id} was {seen} and is {standing} now, so it was left alone.")
+    def __init__(self, job_id: UUID, seen: str, status: str) -> None:
+        super().__init__(f"Job {job_id} was {seen} and is {status} now, so it was left alone.")
 
 
-class LeaseHeldError(Refusal):
+class LeaseHeldError(SimpleRefusal):
     code = "lease_held"
-
-    def __init__(self, job_id: UUID) -> None:
-        super().__init__(f"The lease on job {job_id} is not over yet.")
+    sentence = "The lease on job {0} has not expired yet."
 
 
 class BadValueError(Refusal, ValueError):
-    """A value is outside the bounds of `domain/values.py`. It is a ValueError too: raised while a
-    request is decoded, it becomes part of the decoder's error."""
+    """A value is outside the bounds of `domain/values.py`. As a ValueError it is reported with its
+    path when raised while a request is decoded."""
 
     code = "schema"
 
@@ -231,123 +221,97 @@ class BadCronError(Refusal):
     code = "bad_cron"
 
     def __init__(self, expression: str, reason: str) -> None:
-        super().__init__(f"{expression!r} is no cron expression: {reason}.")
+        super().__init__(f"{expression!r} is not a cron expression: {reason}.")
 
 
-class UnknownTimeZoneError(Refusal):
+class UnknownTimeZoneError(SimpleRefusal):
     code = "unknown_time_zone"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"{name!r} is no time zone: take one such as Europe/Berlin, or UTC.")
+    sentence = "{0!r} is not an IANA time zone such as Europe/Berlin or UTC."
 
 
-class NeverDueError(Refusal):
+class NeverDueError(SimpleRefusal):
     code = "never_due"
-
-    def __init__(self, expression: str) -> None:
-        super().__init__(f"{expression!r} is not due in the next fifty years.")
+    sentence = "{0!r} is not due in the next 50 years."
 
 
-class ScheduleNotDueError(Refusal):
+class ScheduleNotDueError(SimpleRefusal):
     code = "schedule_not_due"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"Schedule {name} is not due: it has run, or was changed.")
+    sentence = "Schedule {0} is not due: it has run or was changed."
 
 
-class ConcurrentPollError(Refusal):
+class ConcurrentPollError(SimpleRefusal):
     code = "poll_overtaken"
-
-    def __init__(self, stream: str) -> None:
-        super().__init__(f"Another has read on in {stream} since.")
+    sentence = "Another poll of {0} has advanced since this page was read."
 
 
-class InvalidApiKeyError(Refusal):
+class InvalidApiKeyError(SimpleRefusal):
     code = "bad_key"
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"There can be no such key: {reason}.")
+    sentence = "Invalid API key settings: {0}."
 
 
-class ApiKeyNameTakenError(Refusal):
+class ApiKeyNameTakenError(SimpleRefusal):
     code = "key_taken"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is a key {name} already.")
+    sentence = "An API key named {0} already exists."
 
 
-class KeyRevokedError(Refusal):
+class KeyRevokedError(SimpleRefusal):
     code = "key_revoked"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"Key {name} is revoked: make a new one.")
+    sentence = "API key {0} is revoked: issue a new one."
 
 
-class RestaurantExistsError(Refusal):
+class RestaurantExistsError(SimpleRefusal):
     code = "restaurant_exists"
-
-    def __init__(self, slug: str) -> None:
-        super().__init__(f"There is a restaurant {slug} already, and it is another: change it.")
+    sentence = "Restaurant {0} already exists with other settings: change those."
 
 
-class TicketNotWaitingError(Refusal):
+class TicketNotWaitingError(StatusRefusal):
     code = "ticket_not_waiting"
-
-    def __init__(self, token_number: str, standing: str) -> None:
-        super().__init__(f"Ticket {token_number} is {standing}, not WAITING.")
+    sentence = "Ticket {0} is {1}, not WAITING."
 
 
-class TicketNotCalledError(Refusal):
+class TicketNotCalledError(StatusRefusal):
     code = "ticket_not_called"
-
-    def __init__(self, token_number: str, standing: str) -> None:
-        super().__init__(f"Ticket {token_number} is {standing}, not CALLED: call it first.")
+    sentence = "Ticket {0} is {1}, not CALLED: call it first."
 
 
 class TicketNotReturnableError(Refusal):
     code = "ticket_not_returnable"
 
-    def __init__(self, token_number: str, standing: str) -> None:
+    def __init__(self, token_number: str, status: str) -> None:
         super().__init__(
-            f"Ticket {token_number} is {standing}: only one that was called, or whose guest did "
-            "not show up, goes back into the line."
+            f"Ticket {token_number} is {status}: only a CALLED or NO_SHOW ticket returns to "
+            "the waitlist."
         )
 
 
-class TicketOverError(Refusal):
+class TicketOverError(StatusRefusal):
     code = "ticket_over"
-
-    def __init__(self, token_number: str, standing: str) -> None:
-        super().__init__(f"Ticket {token_number} is {standing} already.")
+    sentence = "Ticket {0} is {1} already."
 
 
 class ConcurrentCallError(Refusal):
     code = "call_overtaken"
 
     def __init__(self, last_called: str | None) -> None:
-        said = f"{last_called} was called since" if last_called else "Nobody has been called yet"
-        super().__init__(f"{said}: look at the board, then call again.")
+        state = f"{last_called} was called last" if last_called else "No ticket was called yet"
+        super().__init__(f"{state}: check the board, then call again.")
 
 
-class SameRestaurantError(Refusal):
+class SameRestaurantError(SimpleRefusal):
     code = "same_restaurant"
-
-    def __init__(self, slug: str) -> None:
-        super().__init__(f"The ticket is one of {slug} already: name another restaurant.")
+    sentence = "The ticket is already on the waitlist of {0}: name another restaurant."
 
 
-class GraceNotOverError(Refusal):
+class GraceNotOverError(SimpleRefusal):
     code = "grace_not_over"
-
-    def __init__(self, token_number: str) -> None:
-        super().__init__(f"The guest of ticket {token_number} still has time to show up.")
+    sentence = "The grace period of ticket {0} is not over yet."
 
 
 class RebuildRunningError(Refusal):
     code = "rebuild_running"
 
     def __init__(self) -> None:
-        super().__init__("A rebuild is under way: wait until it has ended, or stop it.")
+        super().__init__("A rebuild is running: wait until it has ended, or stop it.")
 
 
 class UnreadableAggregateError(Refusal):
@@ -357,16 +321,12 @@ class UnreadableAggregateError(Refusal):
 
     def __init__(self, aggregate_id: UUID, error: str) -> None:
         super().__init__(
-            f"The events of {aggregate_id} cannot be read ({error}), so nothing can be decided "
-            f"about it. An operator sets it aside: daybook quarantine set-aside {aggregate_id}."
+            f"The events of {aggregate_id} cannot be read ({error}), so it accepts no commands. "
+            f"To take it out of service: daybook quarantine set-aside {aggregate_id}."
         )
 
 
-class ReadableAggregateError(Refusal):
+class ReadableAggregateError(SimpleRefusal):
     code = "readable"
     is_kept = False
-
-    def __init__(self, aggregate_id: UUID) -> None:
-        super().__init__(
-            f"Every event of {aggregate_id} can be read, so there is no reason to set it aside."
-        )
+    sentence = "Every event of {0} can be read: there is no reason to set it aside."

@@ -1,12 +1,13 @@
-"""What an event is, and what a decider is: the two shapes every aggregate is written in."""
+"""Base classes of events and deciders, the form of every aggregate."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from daybook.domain.values import INSTANT_LAST
 
@@ -14,11 +15,11 @@ Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Event(Struct, frozen=True, kw_only=True, gc=False):
-    """A decision that was taken: nested in its aggregate, named by a past participle.
+    """A recorded decision: nested in its aggregate, named by a past participle.
 
-    The topic is stored and never changes. A new field has a default and needs no new version;
-    when the shape of a field must change, the version is raised and `upcasts[n]` turns the
-    stored fields of version n into those of version n + 1.
+    The topic is stored and never changes. A new field has a default and needs no new version. A
+    changed field raises the version, and `upcasts[n]` converts stored fields from version n to n +
+    1.
     """
 
     topic: ClassVar[str]
@@ -29,39 +30,40 @@ class Event(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class EventWithReason(Event, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """A decision that people take: whoever took it may have said why."""
+    """A decision by a person, with an optional reason."""
 
     because: str | None = None
 
 
 @lru_cache(maxsize=64)
 def add_seconds(now: datetime, seconds: float) -> datetime:
-    """So many seconds after now, and never beyond the last instant that may be stored. All that is
-    decided together is decided at one moment, and mostly for as long."""
+    """Adds seconds, capped at the last storable instant. Cached, because the decisions of a batch
+    share one time and mostly one duration."""
     try:
         return min(now + timedelta(seconds=seconds), INSTANT_LAST)
     except (OverflowError, ValueError):
-        # No calendar has it: a job of an older version may have a lease of 10¹⁸ seconds.
+        # Beyond the calendar: a job of an older version may have a lease of 10¹⁸ seconds.
         return INSTANT_LAST
 
 
-class State(Protocol):
-    """The least that the log needs to know of an aggregate's state."""
+class State(Struct, frozen=True, gc=False):
+    """The state of an aggregate, folded from its events."""
 
-    @property
-    def id(self) -> UUID: ...
-    @property
-    def version(self) -> int: ...
+    id: UUID
+    version: int
+
+    def after(self, event: Event, **changes: Any) -> Self:
+        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
 
 
 S = TypeVar("S", bound=State)
 
 
 class Decider(Struct, Generic[S], frozen=True, eq=False, kw_only=True):
-    """An aggregate as the log sees it: its name, its events and the fold that gives its state.
+    """An aggregate as the log sees it: its name, its events and the fold to its state.
 
-    `finished` says that nothing more is expected to happen: such an aggregate leaves the live
-    tables and lives on in the log. `ties` are the ids that `Desk.count_related` counts it for.
+    `finished` is true when no further event is expected: the aggregate leaves the live tables and
+    remains in the log. `ties` returns the ids under which `count_related` counts it.
     """
 
     name: str
@@ -79,6 +81,6 @@ class Decider(Struct, Generic[S], frozen=True, eq=False, kw_only=True):
 
 
 def events_of(aggregate: type) -> tuple[type[Event], ...]:
-    """The events nested in an aggregate's class, in the order in which they are written there."""
+    """The events nested in an aggregate class, in source order."""
     nested = vars(aggregate).values()
     return tuple(kind for kind in nested if isinstance(kind, type) and issubclass(kind, Event))

@@ -1,9 +1,8 @@
-"""A quarantine: an aggregate that holds an event which cannot be read, found by the service and set
-aside by an operator.
+"""Quarantine of aggregates with unreadable events: detected by the service, set aside by an
+operator.
 
-It is an aggregate of its own kind, because nothing can be appended to one whose history cannot be
-folded. Its events name the bad aggregate, the event, the error, the actor who set it aside, and the
-reason.
+A quarantine is its own aggregate, because nothing can be appended to a history that does not fold.
+Its events name the aggregate, the event, the error, and the operator's reason.
 """
 
 from datetime import datetime
@@ -16,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from daybook.domain.command import CommandPriority, Needs, UnitOfWork
-from daybook.domain.event import Decider, Event, events_of
+from daybook.domain.event import Decider, Event, State, events_of
 
 _QUARANTINES = UUID("5d0c1f77-3f6e-5c86-8f6a-0a3f6f9a2d41")
 
@@ -25,18 +24,18 @@ ERROR_CHARACTERS_MAX = 300
 
 class QuarantineStatus(StrEnum):
     DETECTED = "DETECTED"
-    """The service found it; an operator has to look at it."""
+    """Found by the service; an operator has to decide."""
 
     SET_ASIDE = "SET_ASIDE"
-    """An operator took it out of the live tables and said why."""
+    """Removed from the live tables by an operator."""
 
 
 class Fault(Struct, frozen=True, kw_only=True, gc=False):
-    """The first event of an aggregate that cannot be read, and the error."""
+    """The first unreadable event of an aggregate, and the error."""
 
     aggregate_id: UUID
     kind: str
-    """Of the aggregate; where the topic is unknown, its first word."""
+    """Of the aggregate; the first word of the topic if that is unknown."""
 
     topic: str
     position: int
@@ -44,9 +43,7 @@ class Fault(Struct, frozen=True, kw_only=True, gc=False):
     error: str
 
 
-class Quarantine(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Quarantine(State, frozen=True, kw_only=True, gc=False):
     fault: Fault
     status: QuarantineStatus
     reason: str | None
@@ -80,7 +77,7 @@ def evolve(quarantine: Quarantine | None, event: Event) -> Quarantine:
             updated_at=event.at,
         )
     assert quarantine is not None, f"{event} is the first event of a quarantine"
-    assert isinstance(event, Quarantine.SetAside), f"a quarantine does not know {event}"
+    assert isinstance(event, Quarantine.SetAside), f"unknown quarantine event {event}"
     return replace(
         quarantine,
         version=quarantine.version + 1,
@@ -100,22 +97,21 @@ QUARANTINE: Decider[Quarantine] = Decider(
 
 
 class Detect(Struct, frozen=True, kw_only=True, gc=False):
-    """Records that an aggregate cannot be read. To detect it again changes nothing."""
+    """Records an unreadable aggregate. Idempotent."""
 
     fault: Fault
 
     @property
     def needs(self) -> Needs:
-        wanted = quarantine_id(self.fault.aggregate_id)
-        return Needs(lock=((QUARANTINE, wanted),), priority=CommandPriority.LOW)
+        one = quarantine_id(self.fault.aggregate_id)
+        return Needs(lock=((QUARANTINE, one),), priority=CommandPriority.LOW)
 
     def decide(self, work: UnitOfWork) -> Quarantine:
-        return _detected(work, self.fault)
+        return _detect(work, self.fault)
 
 
 class SetAside(Struct, frozen=True, kw_only=True, gc=False):
-    """Takes an unreadable aggregate out of the live tables. To ask again is no mistake: it is set
-    aside, and keeps its first reason."""
+    """Removes an unreadable aggregate from the live tables. Idempotent: the first reason stays."""
 
     fault: Fault
     reason: str
@@ -125,7 +121,7 @@ class SetAside(Struct, frozen=True, kw_only=True, gc=False):
         return Needs(lock=((QUARANTINE, quarantine_id(self.fault.aggregate_id)),))
 
     def decide(self, work: UnitOfWork) -> Quarantine:
-        quarantine = _detected(work, self.fault)
+        quarantine = _detect(work, self.fault)
         if quarantine.status is QuarantineStatus.SET_ASIDE:
             return quarantine
         event = Quarantine.SetAside(
@@ -134,9 +130,9 @@ class SetAside(Struct, frozen=True, kw_only=True, gc=False):
         return work.record(QUARANTINE, quarantine.id, event)
 
 
-def _detected(work: UnitOfWork, fault: Fault) -> Quarantine:
-    wanted = quarantine_id(fault.aggregate_id)
-    known = work.get(QUARANTINE, wanted)
+def _detect(work: UnitOfWork, fault: Fault) -> Quarantine:
+    one = quarantine_id(fault.aggregate_id)
+    known = work.get(QUARANTINE, one)
     if known is not None:
         return known
-    return work.record(QUARANTINE, wanted, Quarantine.Detected(at=work.now, fault=fault))
+    return work.record(QUARANTINE, one, Quarantine.Detected(at=work.now, fault=fault))

@@ -1,20 +1,18 @@
-"""A rebuild: an operator makes projections anew from the log, or takes back what was replaced.
+"""A rebuild of projections from the log, or the rollback of one.
 
-Nothing that is derived from the log changes by it, so nothing follows from its events: they say
-who did it, why, and what was found.
+Its events have no consequences: they record the operator, the reason and the findings.
 """
 
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 from uuid import UUID
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from daybook.domain.command import Needs, UnitOfWork
-from daybook.domain.event import Decider, Event, EventWithReason, events_of
+from daybook.domain.event import Decider, Event, EventWithReason, State, events_of
 
 CUT_OFF = "It was cut off before its end."
 
@@ -22,7 +20,7 @@ CUT_OFF = "It was cut off before its end."
 class RebuildAction(StrEnum):
     REBUILD = "rebuild"
     ROLLBACK = "rollback"
-    """What a rebuild replaced is put back into its place."""
+    """Puts the replaced tables back."""
 
 
 class RebuildStatus(StrEnum):
@@ -32,23 +30,21 @@ class RebuildStatus(StrEnum):
 
 
 class TableFinding(Struct, frozen=True, kw_only=True, gc=False):
-    """What one projection was like, compared with the log at one position."""
+    """Comparison of one projection with the log at one position."""
 
     projection: str
     position: int
     rows_count: int
-    """By the log."""
+    """In the log's version of the table."""
 
     digest: str
-    """Of those rows, in whichever order: the number of rows and the sum of their hashes."""
+    """Of those rows, in any order: their count and the sum of their hashes."""
 
     differences_count: int
-    """Rows that were not so in the table that was replaced."""
+    """Rows of the replaced table that differed."""
 
 
-class Rebuild(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Rebuild(State, frozen=True, kw_only=True, gc=False):
     action: RebuildAction
     projections: tuple[str, ...]
     status: RebuildStatus
@@ -64,14 +60,11 @@ class Rebuild(Struct, frozen=True, kw_only=True, gc=False):
     class Completed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "rebuild.completed"
         found: tuple[TableFinding, ...]
-        """Empty when it put back what was replaced, which is not compared."""
+        """Empty for a rollback, which compares nothing."""
 
     class Failed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "rebuild.failed"
         error: str
-
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
 
 
 def evolve(rebuild: Rebuild | None, event: Event) -> Rebuild:
@@ -91,7 +84,7 @@ def evolve(rebuild: Rebuild | None, event: Event) -> Rebuild:
             return rebuild.after(event, status=RebuildStatus.COMPLETED)
         case Rebuild.Failed():
             return rebuild.after(event, status=RebuildStatus.FAILED)
-    raise AssertionError(f"a rebuild does not know {event}")
+    raise AssertionError(f"unknown rebuild event {event}")
 
 
 REBUILD: Decider[Rebuild] = Decider(
@@ -104,7 +97,7 @@ REBUILD: Decider[Rebuild] = Decider(
 
 
 class BeginRebuild(Struct, frozen=True, kw_only=True, gc=False):
-    """There is one at a time, so one that never ended was cut off."""
+    """Only one rebuild runs at a time: an unfinished one was interrupted and is marked failed."""
 
     rebuild_id: UUID
     action: RebuildAction
@@ -129,7 +122,7 @@ class BeginRebuild(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class EndRebuild(Struct, frozen=True, kw_only=True, gc=False):
-    """It found this; or it could not be done, because of an error."""
+    """Completed with findings, or failed with an error."""
 
     rebuild_id: UUID
     found: Sequence[TableFinding] = ()

@@ -1,19 +1,20 @@
-"""Checks whether an event, or the state it folds to, can be worked with: an older version may have
-written values that no type allows today."""
+"""Checks that an event or state holds usable values: older versions may have stored values that no
+type allows today."""
 
 from datetime import UTC, datetime
 from math import isfinite
 
 from msgspec import Struct
 
-# Three thousand years in seconds: a number beyond it overflows every clock it is added to.
+# 3,000 years in seconds: a larger number overflows any clock it is added to.
 NUMBER_MAX = 1e11
 INTEGER_MAX = 2**63 - 1
 
 
 def fault_in(value: object) -> str | None:
-    """Describes the first value that no version can work with: an instant outside the years 1 to
-    9999 in UTC, a float that is not finite or beyond 1e11, an integer of more than 64 bits."""
+    """Describes the first unusable value, or returns None. Unusable are: an instant outside the
+    years 1 to 9999 in UTC, a float that is not finite or beyond 1e11, an integer of more than 64
+    bits."""
     match value:
         case Struct():
             for name in value.__struct_fields__:

@@ -1,8 +1,7 @@
-"""The values that a command may carry: their types, their bounds, and the one error beyond them.
+"""Types and bounds of all values that commands carry.
 
-The log keeps every event for ever, so a value that cannot be read, computed with or shown again
-would stay there for ever too. Every way in (HTTP, push, `daybook.enqueue`, schedules, follow-ups,
-upstreams, import and the command line) takes these types and no others.
+The log keeps events for ever, so an invalid value would stay for ever. Every entry point (HTTP,
+push, `daybook.enqueue`, schedules, follow-ups, upstreams, import, command line) uses these types.
 """
 
 from collections.abc import Iterator
@@ -14,8 +13,8 @@ from msgspec import DecodeError, Meta, Raw, ValidationError, convert, json
 from daybook.domain.errors import BadValueError
 from daybook.domain.patterns import whole
 
-# A year of room at both ends of the calendar: an instant within these bounds has a wall clock in
-# every time zone, and survives every lease, backoff and grace period that is added to it.
+# One year of margin at both ends of the calendar: an instant within these bounds has a local time
+# in every time zone and survives every lease, backoff and grace period added to it.
 YEAR_FIRST, YEAR_LAST = 1970, 9998
 INSTANT_FIRST = datetime(YEAR_FIRST, 1, 1, tzinfo=UTC)
 INSTANT_LAST = datetime(YEAR_LAST, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
@@ -37,16 +36,16 @@ PAYLOAD_DEPTH_MAX = 512
 NAME_PATTERN = whole(f"[A-Za-z0-9._:@-]{{1,{NAME_CHARACTERS_MAX}}}")
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=NAME_PATTERN)]
-"""Of a queue, a type of job, a schedule or an upstream."""
+"""Of a queue, job type, schedule or upstream."""
 
 ActorName = Annotated[
     str,
     Meta(min_length=1, max_length=NAME_CHARACTERS_MAX, pattern=whole("[A-Za-z0-9._@-]{1,100}")),
 ]
-"""Of a program that enqueues. The log writes the scope of a key before a colon, so it has none."""
+"""Of a program that enqueues. No colon: in the log, a colon separates scope and key name."""
 
 Text = Annotated[str, Meta(min_length=1, max_length=KEY_CHARACTERS_MAX)]
-"""A subject, a unique key, a partition, the id of a worker."""
+"""A subject, unique key, partition or worker id."""
 
 Error = Annotated[str, Meta(max_length=ERROR_CHARACTERS_MAX)]
 Priority = Annotated[int, Meta(ge=1, le=PRIORITY_LOWEST)]
@@ -67,21 +66,21 @@ Instant = Annotated[
     datetime,
     Meta(tz=True, description=f"In the years {YEAR_FIRST} to {YEAR_LAST}, in UTC."),
 ]
-"""A struct that has one calls `check_instant` for it in `__post_init__`: the type alone says only
-that it has a time zone."""
+"""The type checks only the time zone: a struct with an Instant must call `check_instant` in
+`__post_init__`."""
 
 
 def check_instant(at: datetime | None) -> None:
     if at is None:
         return
     if at.tzinfo is None:
-        raise BadValueError("An instant has a time zone, such as 2026-03-01T12:00:00Z")
+        raise BadValueError("An instant needs a time zone, such as 2026-03-01T12:00:00Z")
     if not INSTANT_FIRST <= at <= INSTANT_LAST:
         raise BadValueError(f"An instant lies in the years {YEAR_FIRST} to {YEAR_LAST}, in UTC")
 
 
 def check_text(text: str | None) -> None:
-    """Raises BadValueError for a text that PostgreSQL or UTF-8 cannot hold."""
+    """Raises BadValueError for text that PostgreSQL or UTF-8 cannot store."""
     if text is None:
         return
     if "\0" in text:
@@ -93,15 +92,14 @@ def check_text(text: str | None) -> None:
 
 
 def read_instant(text: str) -> datetime:
-    """Raises BadValueError."""
     instant: datetime = checked(text, Instant)
     check_instant(instant)
     return instant
 
 
 def check_payload(payload: Raw) -> None:
-    """For payloads that do not come in a request's body, which is checked when it is read. Raises
-    BadValueError for content that is too large, is not JSON, or cannot be stored or read again."""
+    """For payloads from outside a request body, which the request reader checks. Raises
+    BadValueError if the payload is too large, not JSON, nested too deeply, or not storable."""
     size = memoryview(payload).nbytes
     if size > PAYLOAD_BYTES_MAX:
         raise BadValueError(
@@ -116,7 +114,7 @@ def check_payload(payload: Raw) -> None:
 
 
 def checked(value: Any, kind: Any) -> Any:
-    """The value as that type, if it is within its bounds. Raises BadValueError."""
+    """Converts the value to the type; raises BadValueError if it is out of bounds."""
     try:
         return convert(value, kind)
     except ValidationError as error:
@@ -124,7 +122,7 @@ def checked(value: Any, kind: Any) -> Any:
 
 
 def texts_in(content: Any) -> Iterator[str]:
-    """Every text in decoded JSON, the names of members too."""
+    """Every string in decoded JSON, member names included."""
     if isinstance(content, str):
         yield content
     elif isinstance(content, dict):

@@ -1,5 +1,5 @@
-"""Preconditions of commands. A command about one thing is refused if that is no longer at a version
-that the caller named; one about many things, if there are more of them than the caller counted."""
+"""Optimistic preconditions: an expected version for commands on one aggregate, an expected count
+for commands on many."""
 
 from collections.abc import Collection
 from typing import Generic, TypeVar
@@ -14,7 +14,7 @@ A = TypeVar("A")
 
 
 class ExpectVersion(Struct, Generic[A], frozen=True, gc=False):
-    """A command about one thing, and the versions of it that whoever decides has in mind."""
+    """Refuses the command unless the aggregate is at one of the expected versions."""
 
     command: Command[A]
     aggregate_id: UUID
@@ -29,25 +29,24 @@ class ExpectVersion(Struct, Generic[A], frozen=True, gc=False):
             if aggregate_id != self.aggregate_id:
                 continue
             state = work.get(decider, aggregate_id)
-            # That there is none is for the command to say.
+            # The command itself refuses a missing aggregate.
             if state is not None and state.version not in self.versions:
                 raise VersionConflictError(decider.name, aggregate_id, state.version)
         return self.command.decide(work)
 
 
 class AsCounted(Struct, Generic[A], frozen=True, gc=False, kw_only=True):
-    """A command about all things that fit a filter, and how many of them the caller has seen.
+    """Refuses the command if its filter matches more aggregates than the caller counted.
 
-    The things are counted before the command is decided. The decision itself refuses, so that a
-    request sent again under its idempotency key gets its first answer, even if more things fit the
-    filter by then.
+    The refusal is part of the decision, so that a retry under the same idempotency key gets the
+    first answer even if the count has changed.
     """
 
     command: Command[A]
     expected: int
     counted: int
     is_more: bool = False
-    """Whether there are more than were counted."""
+    """More matches exist than were counted."""
 
     @property
     def needs(self) -> Needs:

@@ -1,9 +1,8 @@
-"""The bounds of a key: an aggregate outside of them does not exist for its holder.
+"""Visibility of an API key: aggregates outside of it do not exist for the key's holder.
 
-A command under a bound key decides on a desk that shows only aggregates within the bounds. So it
-finds another's order exactly as it finds one that never was, and answers with the same words. It
-neither takes jobs from a queue outside the bounds nor puts any into it: routes refuse that early,
-and the desk refuses it if a route has forgotten the check.
+A restricted command decides on a unit of work that hides them, so that another owner's order is
+indistinguishable from a missing one. It also refuses to claim from or enqueue into other queues: a
+second barrier if a route forgets its own check.
 """
 
 from collections.abc import Hashable, Sequence
@@ -29,25 +28,27 @@ A = TypeVar("A")
 
 
 class Visibility(Struct, frozen=True, kw_only=True):
-    """Nothing given: everything is seen."""
+    """By default unrestricted."""
 
     owners: frozenset[str] | None = None
-    """Only orders of these; None for all."""
+    """Owners whose orders are visible; None for all."""
 
     bot_id: UUID | None = None
-    """Beside them, orders that this bot holds or has completed."""
+    """Orders held or completed by this bot are visible too."""
 
     sees_all_bots: bool = True
     queues: frozenset[str] | None = None
-    """Only these queues and their jobs; None for all."""
+    """Visible queues; None for all."""
 
     restaurant: str | None = None
-    """Only this restaurant and its tickets; None for all."""
+    """The visible restaurant and its tickets; None for all."""
 
     @property
     def is_none(self) -> bool:
-        is_bound = self.owners is not None or self.queues is not None or self.restaurant is not None
-        return self.sees_all_bots and not is_bound
+        is_restricted = (
+            self.owners is not None or self.queues is not None or self.restaurant is not None
+        )
+        return self.sees_all_bots and not is_restricted
 
     def can_see(self, state: object) -> bool:
         match state:
@@ -67,7 +68,7 @@ class Visibility(Struct, frozen=True, kw_only=True):
                 return self.restaurant is None or state.restaurant_id == restaurant_id(
                     self.restaurant
                 )
-        # A new kind of thing is hidden from bound keys until somebody says here whose it is.
+        # A new kind of aggregate is hidden from restricted keys until it has a case here.
         return self.is_none
 
     def can_use_queue(self, queue: str) -> bool:
@@ -82,67 +83,67 @@ UNBOUND = Visibility()
 
 
 class Restricted(Struct, Generic[A], frozen=True, gc=False):
-    """A command that is decided within bounds."""
+    """A command that decides with restricted visibility."""
 
     command: Command[A]
-    bounds: Visibility
+    visibility: Visibility
 
     @property
     def needs(self) -> Needs:
         return self.command.needs
 
     def decide(self, work: UnitOfWork) -> A:
-        return self.command.decide(RestrictedUnitOfWork(work, self.bounds))
+        return self.command.decide(RestrictedUnitOfWork(work, self.visibility))
 
 
 class RestrictedUnitOfWork:
     def __init__(self, work: UnitOfWork, visibility: Visibility) -> None:
-        self._desk = work
-        self._bounds = visibility
+        self._work = work
+        self._visibility = visibility
 
     @property
     def now(self) -> datetime:
-        return self._desk.now
+        return self._work.now
 
     def get(self, decider: Decider[S], aggregate_id: UUID) -> S | None:
-        state = self._desk.get(decider, aggregate_id)
-        return state if self._bounds.can_see(state) else None
+        state = self._work.get(decider, aggregate_id)
+        return state if self._visibility.can_see(state) else None
 
     def count_related(self, decider: Decider[Any], to: UUID) -> int:
-        """Whoever may push into a lane may know how much is accepted before it."""
-        return self._desk.count_related(decider, to)
+        """Not restricted: a key that may push into a lane may know its backlog."""
+        return self._work.count_related(decider, to)
 
     def all(self, decider: Decider[S]) -> Sequence[S]:
-        return [state for state in self._desk.all(decider) if self._bounds.can_see(state)]
+        return [state for state in self._work.all(decider) if self._visibility.can_see(state)]
 
-    def pick_one(self, decider: Decider[S], among: Hashable = None) -> S | None:
-        """Orders of all owners, since bots cook for all; jobs only of queues the key reaches."""
-        self._must_select(among)
-        return self._desk.pick_one(decider, among)
+    def pick_one(self, decider: Decider[S], selector: Hashable = None) -> S | None:
+        """Orders of all owners, since bots cook for all; jobs of usable queues only."""
+        self._check_selector(selector)
+        return self._work.pick_one(decider, selector)
 
-    def pick(self, decider: Decider[S], among: Hashable, *, limit: int) -> list[S]:
-        self._must_select(among)
-        return self._desk.pick(decider, among, limit=limit)
+    def pick(self, decider: Decider[S], selector: Hashable, *, limit: int) -> list[S]:
+        self._check_selector(selector)
+        return self._work.pick(decider, selector, limit=limit)
 
     def next_number(self, sequence: str) -> int:
-        return self._desk.next_number(sequence)
+        return self._work.next_number(sequence)
 
     def record(self, decider: Decider[S], aggregate_id: UUID, event: Event) -> S:
         match event:
             case Job.Created():
-                self._must_reach(event.queue)
+                self._check_queue(event.queue)
             case Operation.Created():
                 for item in event.items:
-                    self._must_reach(item.queue)
-        return self._desk.record(decider, aggregate_id, event)
+                    self._check_queue(item.queue)
+        return self._work.record(decider, aggregate_id, event)
 
-    def _must_select(self, among: Hashable) -> None:
-        if isinstance(among, JobSelector):
-            for queue in among.queues:
-                self._must_reach(queue)
+    def _check_selector(self, selector: Hashable) -> None:
+        if isinstance(selector, JobSelector):
+            for queue in selector.queues:
+                self._check_queue(queue)
 
-    def _must_reach(self, queue: str) -> None:
-        if not self._bounds.can_use_queue(queue):
+    def _check_queue(self, queue: str) -> None:
+        if not self._visibility.can_use_queue(queue):
             raise QueueOutOfReachError(queue)
 
 

@@ -62,7 +62,7 @@ from daybook.eventlog.writing.idempotency import IdempotencyKey
 KEYED_COMMANDS = UUID("6f0f4a1e-8c0b-5d0e-9d5a-3b7c1f2e4d60")
 
 RawHeaders = list[tuple[bytes, bytes]]
-RawResponse = tuple[StoredResponse, RawHeaders]
+Reply = tuple[StoredResponse, RawHeaders]
 JSON_TYPE = (b"content-type", b"application/json")
 PROBLEM_TYPE = (b"content-type", b"application/problem+json")
 CORRELATION = b"daybook-correlation-id"
@@ -233,11 +233,11 @@ class WriteEndpoint(ABC, Generic[B]):
         await send(start)
         await send({"type": "http.response.body", "body": answer.body})
 
-    def reject_early(self, scope: Scope) -> RawResponse | None:  # noqa: ARG002 (few do)
+    def reject_early(self, scope: Scope) -> Reply | None:  # noqa: ARG002 (few do)
         """A response that is sent before the request is read, such as a load-shedding 429."""
         return None
 
-    async def _answer(self, scope: Scope, receive: Receive) -> RawResponse:
+    async def _answer(self, scope: Scope, receive: Receive) -> Reply:
         context = RequestContext(scope, receive, self.parameters)
         bytes_max = self.body_bytes_max(context.settings)
         body = await read_bytes(context.headers, receive, bytes_max)
@@ -267,7 +267,7 @@ class WriteEndpoint(ABC, Generic[B]):
         return read_json(context.headers, body, decoder, context.settings)
 
     @abstractmethod
-    async def answer(self, context: RequestContext, body: bytes) -> RawResponse: ...
+    async def answer(self, context: RequestContext, body: bytes) -> Reply: ...
 
 
 class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
@@ -301,7 +301,7 @@ class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
         self._shape = shape
         self.is_about_one = "{id}" in path
 
-    async def answer(self, context: RequestContext, body: bytes) -> RawResponse:
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
         value = self.read(context, body)
         command = self._command(value, context)
         key = self.key(context, value)
@@ -320,7 +320,7 @@ class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
         command: Command[A],
         origin: Origin,
         key: IdempotencyKey | None,
-    ) -> RawResponse:
+    ) -> Reply:
         try:
             receipt = await context.submit(command, origin, key)
         except KNOWN_ERRORS as error:
@@ -328,7 +328,7 @@ class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
             return self.refused(error, headers)
         return receipt.replayed_response or self.render(receipt.result), receipt_headers(receipt)
 
-    def refused(self, error: Exception, headers: RawHeaders) -> RawResponse:
+    def refused(self, error: Exception, headers: RawHeaders) -> Reply:
         if isinstance(error, Refusal):
             return self.render(error), headers
         problem = problem_of(error)

@@ -19,6 +19,7 @@ from daybook.api.http.query_parameters import NoParameters, Parameters, read_par
 from daybook.api.http.read_position import AT_LEAST, PositionNotReachedError, read_at_least
 from daybook.api.http.request_reader import Position, bad_request
 from daybook.api.keys.access import caller_of
+from daybook.api.runtime.service import Service
 from daybook.domain.api_keys.scope import Scope as KeyScope
 from daybook.eventlog.errors import UnavailableError
 from daybook.projections.snapshot import ListBehindError
@@ -114,3 +115,8 @@ class DatabaseQueryEndpoint(QueryEndpoint):
             return unavailable_response(str(error))
         except (psycopg.OperationalError, OSError):
             return unavailable_response(AWAY)
+
+
+def service_of(request: Request) -> Service:
+    service: Service = request.app.service
+    return service

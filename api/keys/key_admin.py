@@ -30,7 +30,7 @@ class ApiKeyAdmin:
         self._conninfo = conninfo
         self._actor = actor
         self._committer = Committer(
-            conninfo, tables=LIVE_TABLES, mapper=EventMapper(DECIDERS), lanes=1
+            conninfo, tables=LIVE_TABLES, mapper=EventMapper(DECIDERS), writers=1
         )
         self._open = AsyncExitStack()
 

@@ -14,13 +14,13 @@ from msgspec import Struct
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.api.endpoints.command import A, B, CommandEndpoint, RawResponse, RequestContext
+from daybook.api.endpoints.command import A, B, CommandEndpoint, Reply, RequestContext
 from daybook.api.http.problems import RETRY_AFTER, BadInputError
 from daybook.api.telemetry import counters
 from daybook.domain.jobs.create import NewJob
 from daybook.eventlog.origin import Origin
 from daybook.eventlog.writing.idempotency import IdempotencyKey, find_key
-from daybook.projections.jobs.queue_stats import QueueStats, read_standings
+from daybook.projections.jobs.queue_stats import QueueStats, read_queue_stats
 
 # A count is cached for this time, less the jobs admitted since, because counting is slow.
 CACHE_SECONDS = 0.5
@@ -37,7 +37,7 @@ class EnqueueEndpoint(CommandEndpoint[B, A], Generic[B, A]):
 
     async def submit(
         self, context: RequestContext, command: Any, origin: Origin, key: IdempotencyKey | None
-    ) -> RawResponse:
+    ) -> Reply:
         try:
             await context.scope["app"].queue_depth_limit.reserve(command.new)
         except BadInputError:
@@ -95,7 +95,7 @@ class QueueDepthLimit:
 
     async def _count_free(self, queue: str, depth_max: int) -> int:
         stats = await self._read(
-            lambda reader: read_standings(reader, name=queue, count_max=depth_max)
+            lambda reader: read_queue_stats(reader, name=queue, count_max=depth_max)
         )
         return depth_max - sum(one.pending + one.scheduled + one.behind for one in stats)
 

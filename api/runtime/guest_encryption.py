@@ -28,7 +28,7 @@ from daybook.eventlog.side_tables.guest_keys import (
     GuestKey,
     find_guest_keys,
     find_guest_subject,
-    keep_guest_key,
+    store_guest_key,
 )
 
 NAME_CHARACTERS_MAX = 80
@@ -118,7 +118,7 @@ class GuestVault:
         subject_id = uuid7()
         new = GuestKey(subject_id, _encrypt(self._key.wrapping, secret, WRAPPED, subject_id))
         pseudonym = self.pseudonym(restaurant_id, guest.mobile_number)
-        store = partial(keep_guest_key, new=new, restaurant_id=restaurant_id, pseudonym=pseudonym)
+        store = partial(store_guest_key, new=new, restaurant_id=restaurant_id, pseudonym=pseudonym)
         stored = await self._write_unlogged(store)
         if stored.subject_id != subject_id:
             secret = self._unwrap(stored.subject_id, stored.wrapped)

@@ -19,7 +19,7 @@ from msgspec import Struct
 from daybook.api.settings.settings import Settings
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.postgres.connections import connect_in_thread, reader_conninfo
-from daybook.eventlog.side_tables.guest_keys import find_service_key, keep_service_key
+from daybook.eventlog.side_tables.guest_keys import find_service_key, store_service_key
 
 KEY_BYTES = 32
 FILE_NAME = "guest.key"
@@ -60,7 +60,7 @@ def guest_key(settings: Settings, conninfo: str) -> ServiceKey | None:
         if path is None:
             return None
         key = ServiceKey.of(_read(path, known))
-        stored_id = keep_service_key(connection, key.id)
+        stored_id = store_service_key(connection, key.id)
     if stored_id != key.id:
         raise SetupError(
             f"Guests in this database are encrypted with the key {stored_id}, and {path} contains "

@@ -21,7 +21,7 @@ from daybook.domain.messages.operation import ATTEMPTS_MAX
 from daybook.eventlog.async_tasks import cancel_and_wait
 from daybook.eventlog.reading.tail import Readers
 from daybook.eventlog.writing.committer import Committer
-from daybook.projections.messages.operations import Numbers, read_numbers
+from daybook.projections.messages.operations import BacklogNumbers, read_backlog
 
 _log = logging.getLogger("daybook")
 
@@ -76,7 +76,7 @@ class LoadShedder:
         self._readers = readers
         self._thresholds = thresholds
         self._busy: set[float] = set()
-        self._numbers = Numbers(None, 0, None, None)
+        self._numbers = BacklogNumbers(None, 0, None, None)
         self._refreshed_at: float | None = None
         self._queued_since = 0
         self.pushes = AdaptiveConcurrencyLimit(
@@ -109,7 +109,7 @@ class LoadShedder:
         return self._numbers.depth + self._queued_since
 
     @property
-    def numbers(self) -> Numbers:
+    def numbers(self) -> BacklogNumbers:
         return self._numbers
 
     @property
@@ -209,7 +209,7 @@ class LoadShedder:
         while True:
             try:
                 async with self._readers.connection() as reader:
-                    self._update(await read_numbers(reader))
+                    self._update(await read_backlog(reader))
             except (psycopg.Error, OSError):
                 pass
             except Exception:
@@ -222,7 +222,7 @@ class LoadShedder:
             return max(rate, self.per_second)
         return RATE_WEIGHT * rate + (1 - RATE_WEIGHT) * self.per_second
 
-    def _update(self, numbers: Numbers) -> None:
+    def _update(self, numbers: BacklogNumbers) -> None:
         loop_time = asyncio.get_running_loop().time()
         before = self._numbers
         if before.oldest is not None and self._refreshed_at is not None:

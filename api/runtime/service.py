@@ -39,10 +39,10 @@ from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import StorageFullError, UnavailableError
 from daybook.eventlog.notifier import Notifier
 from daybook.eventlog.postgres.connections import (
+    check_connection,
     configure,
-    noting_conninfo,
     reader_conninfo,
-    still_there,
+    relaxed_writer_conninfo,
 )
 from daybook.eventlog.reading.follower import FIND_AHEAD, Follower, Projection
 from daybook.eventlog.reading.horizon import READ_NEWEST_POSITION
@@ -50,7 +50,14 @@ from daybook.eventlog.reading.tail import Readers
 from daybook.eventlog.writing.committer import Committer
 from daybook.eventlog.writing.unreadable_rows import is_unloadable
 from daybook.processors.leader import LeaderRunner
-from daybook.processors.processor import STANDARD_KITCHEN, OrderRules, Processor, Runtime
+from daybook.processors.processor import (
+    STANDARD_ORDER_RULES,
+    STANDARD_RETENTION_RULES,
+    OrderRules,
+    Processor,
+    RetentionRules,
+    Runtime,
+)
 from daybook.processors.qstash.client import QStash
 from daybook.processors.qstash.publisher import GRACE_SECONDS
 from daybook.processors.registry import all_processors
@@ -113,7 +120,8 @@ class Service:
         self,
         conninfo: str,
         *,
-        kitchen: OrderRules = STANDARD_KITCHEN,
+        order_rules: OrderRules = STANDARD_ORDER_RULES,
+        retention_rules: RetentionRules = STANDARD_RETENTION_RULES,
         qstash: QStash | None = None,
         upstreams: Upstreams | None = None,
         guest_key: ServiceKey | None = None,
@@ -127,7 +135,6 @@ class Service:
         """Takes ownership of `qstash`; `processors` defaults to all. Without a `guest_key` no guest
         can join a waitlist."""
         mapper = EventMapper(DECIDERS)
-        self.kitchen = kitchen
         self.notifier = Notifier(conninfo)
         self.committer = Committer(
             conninfo, tables=LIVE_TABLES, mapper=mapper, on_commit=self.notifier.notify
@@ -137,7 +144,7 @@ class Service:
         self.readers = _pool("readers", reader_conninfo(conninfo), size_max=READERS_MAX + 1)
         self._reading = asyncio.Semaphore(READERS_MAX)
         self._relaxed_writers = _pool(
-            "relaxed writers", noting_conninfo(conninfo), size_max=RELAXED_WRITERS_MAX
+            "relaxed writers", relaxed_writer_conninfo(conninfo), size_max=RELAXED_WRITERS_MAX
         )
         self._relaxed_writing = asyncio.Semaphore(RELAXED_WRITERS_MAX)
         self.guests = GuestVault(guest_key, self.write_unlogged)
@@ -153,7 +160,8 @@ class Service:
             conninfo=conninfo,
             committer=self.committer,
             notifier=self.notifier,
-            kitchen=kitchen,
+            order_rules=order_rules,
+            retention_rules=retention_rules,
         )
         deliveries = Deliveries(webhook, self.guests.decrypt_each) if webhook else None
         chosen = processors
@@ -195,7 +203,7 @@ class Service:
             return await self._read(query)
         except psycopg.DataError as error:
             # A row that no version can load: quarantine it and read again.
-            if not is_unloadable(error) or not await self.committer.unreadable_rows.take():
+            if not is_unloadable(error) or not await self.committer.unreadable_rows.quarantine():
                 raise
             return await self._read(query)
 
@@ -265,7 +273,7 @@ class Service:
     async def _find_write_trouble(self) -> str | None:
         """The reason why the last write failed, until a probe succeeds. A load balancer sends no
         requests to a service that is not ready, so only a probe can detect the recovery."""
-        trouble = self.committer.write_trouble
+        trouble = self.committer.write_error
         if trouble is None:
             return None
         try:
@@ -273,7 +281,7 @@ class Service:
         except UnavailableError:
             is_full = isinstance(trouble, StorageFullError)
             return DISK_FULL if is_full else "The database is not accepting writes."
-        self.committer.write_trouble = None
+        self.committer.write_error = None
         return None
 
     async def _follow(self, name: str, follower: Follower) -> None:
@@ -340,6 +348,6 @@ def _pool(name: str, conninfo: str, *, size_max: int) -> Readers:
         timeout=READER_WAIT_SECONDS,
         reconnect_timeout=RECONNECT_SECONDS,
         configure=configure,
-        check=still_there,
+        check=check_connection,
         open=False,
     )

@@ -35,7 +35,7 @@ from daybook.eventlog.transfer.import_log import refuse_unfinished_import
 from daybook.eventlog.writing.committer import DEADLINE_SECONDS
 from daybook.processors.outbound.http import Outbound
 from daybook.processors.outbound.ssrf_guard import read_private
-from daybook.processors.processor import OrderRules
+from daybook.processors.processor import OrderRules, RetentionRules
 from daybook.processors.qstash.client import QStash
 from daybook.processors.upstreams.feeds import read_feeds
 from daybook.processors.upstreams.poller import Upstreams
@@ -120,11 +120,12 @@ def thresholds_of(settings: Settings) -> Thresholds:
 
 def order_rules_of(settings: Settings) -> OrderRules:
     return OrderRules(
-        delay_seconds=settings.processing_delay_seconds,
-        aging_seconds=settings.vip_aging_seconds,
-        attempts_max=settings.attempts_max,
-        idempotency_keep_days=settings.idempotency_keep_days,
+        delay_seconds=settings.processing_delay_seconds, aging_seconds=settings.vip_aging_seconds
     )
+
+
+def retention_rules_of(settings: Settings) -> RetentionRules:
+    return RetentionRules(idempotency_keep_days=settings.idempotency_keep_days)
 
 
 def outbound_of(settings: Settings) -> Outbound:
@@ -180,7 +181,8 @@ async def _serve(
     outbound = outbound_of(settings)
     service = Service(
         conninfo,
-        kitchen=order_rules_of(settings),
+        order_rules=order_rules_of(settings),
+        retention_rules=retention_rules_of(settings),
         qstash=_qstash(settings, outbound),
         callback_grace_seconds=settings.qstash_grace_seconds,
         upstreams=_upstreams(settings, outbound),

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.types import Message, Scope, Send
 
 from daybook.api.telemetry.request_context import request_id
-from daybook.eventlog.writing.histogram import Meter
+from daybook.eventlog.writing.histogram import Histogram
 
 SECONDS_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 # One label for all unknown paths, so that clients cannot create metric labels.
@@ -27,7 +27,7 @@ ALWAYS_NAMES = frozenset(name for name, _ in ALWAYS)
 class RequestMetrics:
     def __init__(self) -> None:
         self.answers: Counter[tuple[str, int]] = Counter()
-        self.seconds: dict[str, Meter] = {}
+        self.seconds: dict[str, Histogram] = {}
         self._routes: dict[tuple[str, int], str] = {}
 
     def observe(self, method: str, endpoint: Any, status: int, seconds: float) -> None:
@@ -36,7 +36,7 @@ class RequestMetrics:
         if route is None:
             path = getattr(endpoint, "path", None)
             route = self._routes[route_key] = NO_ROUTE if path is None else f"{method} {path}"
-            self.seconds.setdefault(route, Meter(SECONDS_BOUNDS))
+            self.seconds.setdefault(route, Histogram(SECONDS_BOUNDS))
         self.answers[route, status] += 1
         self.seconds[route].observe(seconds)
 

@@ -17,7 +17,11 @@ from daybook.domain.deciders import DECIDERS
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.postgres.connections import connect, connect_in_thread, owner_conninfo
-from daybook.eventlog.transfer.import_log import Import, ImportProgress, privileges_sentence
+from daybook.eventlog.transfer.import_log import (
+    Import,
+    ImportProgress,
+    insufficient_privilege_error,
+)
 from daybook.eventlog.transfer.import_reader import BadLineError, Checker, open_lines
 from daybook.projections.rebuild.errors import RebuildError
 from daybook.projections.rebuild.refill import DERIVED_TABLES, refill
@@ -60,7 +64,7 @@ def discard_import(context: "CliContext") -> None:
 def _import_lines(importing: Import, path: Path) -> ImportProgress:
     with open_lines(path) as file:
         progress = importing.begin()
-        importing.find_place(file, progress, path)
+        importing.skip_imported(file, progress, path)
         checker = Checker(_MAPPER, number=progress.lines_count, position=progress.position)
         with bar("importing", "bytes", path.stat().st_size) as shown:
             shown.reach(file.place)
@@ -83,7 +87,7 @@ def _database(context: "CliContext") -> Iterator[str]:
             prepare(conninfo)
             yield conninfo
     except psycopg.errors.InsufficientPrivilege as error:
-        raise privileges_sentence(error) from error
+        raise insufficient_privilege_error(error) from error
     except psycopg.errors.LockNotAvailable as error:
         raise SetupError(
             "Somebody is writing to the log: stop the service, then import."

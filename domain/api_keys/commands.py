@@ -1,4 +1,4 @@
-"""The commands of the keyring: what can be done with keys."""
+"""Commands that issue, rotate and revoke API keys."""
 
 from datetime import datetime
 
@@ -21,7 +21,7 @@ class IssueKey(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return _reads(self.name)
+        return _needs(self.name)
 
     def decide(self, work: UnitOfWork) -> Key:
         if work.get(KEY, key_id(self.name)) is not None:
@@ -40,18 +40,18 @@ class IssueKey(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RotateKey(Struct, frozen=True, kw_only=True, gc=False):
-    """Another secret; the one before is good for `overlap_seconds` more."""
+    """Replaces the secret; the previous one stays valid for `overlap_seconds`."""
 
     name: str
     digest: str
     reason: str | None = None
     overlap_seconds: float
     expires_at: datetime | UnsetType | None = UNSET
-    """As it is when not set."""
+    """Unchanged if unset."""
 
     @property
     def needs(self) -> Needs:
-        return _reads(self.name)
+        return _needs(self.name)
 
     def decide(self, work: UnitOfWork) -> Key:
         key = _key(work, self.name)
@@ -68,14 +68,12 @@ class RotateKey(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RevokeKey(Struct, frozen=True, kw_only=True, gc=False):
-    """From now on it opens nothing. What it did stays done."""
-
     name: str
     reason: str
 
     @property
     def needs(self) -> Needs:
-        return _reads(self.name)
+        return _needs(self.name)
 
     def decide(self, work: UnitOfWork) -> Key:
         key = _key(work, self.name)
@@ -84,7 +82,7 @@ class RevokeKey(Struct, frozen=True, kw_only=True, gc=False):
         return key
 
 
-def _reads(name: str) -> Needs:
+def _needs(name: str) -> Needs:
     return Needs(lock=((KEY, key_id(name)),))
 
 

@@ -1,22 +1,21 @@
-"""A key: who holds it may do what its scopes allow, with what it is bound to, until it ends.
+"""An API key: its scopes, its binding to a bot, queues or a restaurant, and its expiry.
 
-The log knows the digest of a key's secret and never the secret. A secret can be replaced: the one
-before is then good for a while longer, so that nobody is locked out while it is handed around.
-The key stays the same key, and with it whatever it owns.
+The log stores the digest of the secret, never the secret. A rotated secret stays valid for an
+overlap, so that clients can switch without an outage. The key keeps its identity and the orders it
+owns.
 """
 
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 from uuid import UUID, uuid5
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from daybook.domain.api_keys.scope import BROAD, SCOPES, Scope, names_of, scope_of
 from daybook.domain.errors import InvalidApiKeyError, KeyRevokedError
-from daybook.domain.event import Decider, Event, add_seconds, events_of
+from daybook.domain.event import Decider, Event, State, add_seconds, events_of
 from daybook.domain.values import (
     KEY_CHARACTERS_MAX,
     NAME_PATTERN,
@@ -27,7 +26,7 @@ from daybook.domain.values import (
 from daybook.domain.visibility import Visibility
 
 KEY_PREFIX = "dbk_"
-"""The first characters of every key, by which scanners and redaction find it."""
+"""Prefix of every key, for secret scanners and redaction."""
 
 EVERY_QUEUE = "*"
 DAY_SECONDS = 24 * 3600
@@ -35,25 +34,23 @@ OVERLAP_SECONDS_MAX = 366 * DAY_SECONDS
 
 _KEYS = UUID("5b8d4a70-1c3e-5f29-9d64-e2a7c0b81f35")
 _NAME = re.compile(NAME_PATTERN)
-_FREE = Scope.AUDITOR | Scope.ADMIN | Scope.CRON
+_UNBINDABLE = Scope.AUDITOR | Scope.ADMIN | Scope.CRON
 
 
 class Binding(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
-    """What a key is for, beside its scopes."""
+    """The restaurant, bot and queues that a key is limited to."""
 
     restaurant: str | None = None
     bot_id: UUID | None = None
     queues: tuple[str, ...] = ()
 
 
-class Key(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Key(State, frozen=True, kw_only=True, gc=False):
     name: str
-    """Twelve characters that stand in the key itself: its public part, and the principal."""
+    """The 12 public characters of the key; also its principal in the log."""
 
     holder: str
-    """Whom it was given to, in words."""
+    """A description of the holder."""
 
     scopes: tuple[str, ...]
     binding: Binding
@@ -88,16 +85,13 @@ class Key(Struct, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "key.revoked"
         reason: str
 
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
-
     @property
     def scope(self) -> Scope:
         return scope_of(self.scopes)
 
     @property
     def owner(self) -> str | None:
-        """Whose the orders are that it creates: those of a restaurant belong together."""
+        """Owner of the orders that the key creates: its restaurant, or the client key itself."""
         if self.binding.restaurant is not None:
             return self.binding.restaurant
         return self.name if Scope.CLIENT in self.scope else None
@@ -133,7 +127,7 @@ def issue(
     now: datetime,
 ) -> Key.Issued:
     _check(scopes, binding)
-    _check_words(holder=holder, reason=reason, restaurant=binding.restaurant)
+    _check_texts(holder=holder, reason=reason, restaurant=binding.restaurant)
     _check_expiry(expires_at, now)
     return Key.Issued(
         at=now,
@@ -156,10 +150,10 @@ def rotate(
     reason: str | None,
     now: datetime,
 ) -> Key.Rotated:
-    """Of three secrets the oldest ends at once: two are good at any time, and no more."""
+    """At most two secrets are valid at a time: a third rotation ends the oldest at once."""
     if key.revoked_at is not None:
         raise KeyRevokedError(key.name)
-    _check_words(reason=reason)
+    _check_texts(reason=reason)
     _check_expiry(expires_at, now)
     return Key.Rotated(
         at=now, digest=digest, earlier_until=earlier_until, expires_at=expires_at, reason=reason
@@ -167,15 +161,15 @@ def rotate(
 
 
 def revoke(key: Key, *, reason: str, now: datetime) -> list[Event]:
-    _check_words(reason=reason)
+    _check_texts(reason=reason)
     return [] if key.revoked_at is not None else [Key.Revoked(at=now, reason=reason)]
 
 
 def earlier_until(now: datetime, overlap_seconds: float) -> datetime:
-    """For how long the secret before is good."""
+    """The end of the overlap in which the previous secret stays valid."""
     if not 0 <= overlap_seconds <= OVERLAP_SECONDS_MAX:
         days = OVERLAP_SECONDS_MAX // DAY_SECONDS
-        raise InvalidApiKeyError(f"the secret before is good for 0 to {days} days more")
+        raise InvalidApiKeyError(f"the previous secret stays valid for 0 to {days} days")
     return add_seconds(now, overlap_seconds)
 
 
@@ -184,41 +178,39 @@ def _check(scopes: Sequence[str], binding: Binding) -> None:
         raise InvalidApiKeyError(f"name one or more of the scopes {', '.join(SCOPES)}")
     scope = scope_of(scopes)
     if (Scope.BOT in scope) != (binding.bot_id is not None):
-        raise InvalidApiKeyError("the scope bot goes with one bot, and one bot with the scope bot")
+        raise InvalidApiKeyError("the scope bot requires a bot, and a bot requires the scope bot")
     if Scope.WORKER in scope and not binding.queues:
-        raise InvalidApiKeyError(
-            f"the scope worker goes with queues, or with {EVERY_QUEUE} for all"
-        )
+        raise InvalidApiKeyError(f"the scope worker requires queues, or {EVERY_QUEUE} for all")
     for queue in binding.queues:
         if queue != EVERY_QUEUE and not _NAME.match(queue):
-            raise InvalidApiKeyError(f"{queue!r} is no name of a queue")
-    if scope & _FREE and binding != Binding():
+            raise InvalidApiKeyError(f"{queue!r} is not a queue name")
+    if scope & _UNBINDABLE and binding != Binding():
         raise InvalidApiKeyError("the scopes auditor, admin and cron cannot be bound to anything")
 
 
-def _check_words(
+def _check_texts(
     *, reason: str | None, holder: str | None = None, restaurant: str | None = None
 ) -> None:
-    """Checks the free texts of a key, which the log keeps as they were given."""
+    """Checks the free texts, which the log keeps verbatim."""
     for text in (reason, holder, restaurant):
         check_text(text)
     if holder == "" or len(holder or "") > KEY_CHARACTERS_MAX:
-        raise InvalidApiKeyError(f"whom it is for is said in 1 to {KEY_CHARACTERS_MAX} characters")
+        raise InvalidApiKeyError(f"a holder has 1 to {KEY_CHARACTERS_MAX} characters")
     if len(restaurant or "") > KEY_CHARACTERS_MAX:
-        raise InvalidApiKeyError(f"a restaurant has {KEY_CHARACTERS_MAX} characters at most")
+        raise InvalidApiKeyError(f"a restaurant has at most {KEY_CHARACTERS_MAX} characters")
     if len(reason or "") > REASON_CHARACTERS_MAX:
-        raise InvalidApiKeyError(f"a reason has {REASON_CHARACTERS_MAX} characters at most")
+        raise InvalidApiKeyError(f"a reason has at most {REASON_CHARACTERS_MAX} characters")
 
 
 def _check_expiry(expires_at: datetime | None, now: datetime) -> None:
     check_instant(expires_at)
     if expires_at is not None and expires_at <= now:
-        raise InvalidApiKeyError("it would have expired already")
+        raise InvalidApiKeyError("the expiry is in the past")
 
 
 def evolve(key: Key | None, event: Event) -> Key:
     if isinstance(event, Key.Issued):
-        return _issued(event)
+        return _apply_issued(event)
     assert key is not None, f"{event} is the first event of a key"
     match event:
         case Key.Rotated():
@@ -231,10 +223,10 @@ def evolve(key: Key | None, event: Event) -> Key:
             )
         case Key.Revoked():
             return key.after(event, revoked_at=event.at)
-    raise AssertionError(f"a key does not know {event}")
+    raise AssertionError(f"unknown key event {event}")
 
 
-def _issued(event: Key.Issued) -> Key:
+def _apply_issued(event: Key.Issued) -> Key:
     return Key(
         id=key_id(event.name),
         version=1,
@@ -254,6 +246,6 @@ KEY: Decider[Key] = Decider(
     state=Key,
     events=events_of(Key),
     evolve=evolve,
-    # One that is revoked stays in the list: who looks at it wants to see that it is.
+    # Revoked keys stay in the list, to show that they are revoked.
     finished=lambda _key: False,
 )

@@ -1,4 +1,4 @@
-"""Scopes: what a key lets its holder do, and whom a route is for."""
+"""Scopes of API keys and routes."""
 
 from collections.abc import Iterable
 from enum import Flag, auto
@@ -9,34 +9,34 @@ class Scope(Flag):
     """Creates orders and jobs, and sees its own."""
 
     VIP = auto()
-    """May create VIP orders too; a client, of course."""
+    """A client that may also create VIP orders."""
 
     BOT = auto()
-    """Claims, completes and fails orders, as one bot."""
+    """Claims, completes and fails orders as one bot."""
 
     WORKER = auto()
-    """Does the jobs of its queues."""
+    """Claims and finishes jobs of its queues."""
 
     STAFF = auto()
-    """Stands at the counter and in front of the board."""
+    """Runs the board and the waitlist."""
 
     AUDITOR = auto()
-    """Reads everything and changes nothing."""
+    """Reads everything, changes nothing."""
 
     ADMIN = auto()
-    """May do everything."""
+    """Full access."""
 
     CRON = auto()
-    """Has jobs run by a call, and nothing else."""
+    """Runs jobs by a call, and nothing else."""
 
     PUBLIC = auto()
-    """No scope of a key: what a route says that is for everybody."""
+    """For routes only: no key needed."""
 
     SIGNED = auto()
-    """No scope of a key: what a route says that looks at a signature or a secret of its own."""
+    """For routes only: checks a signature or secret of its own."""
 
 
-# As keys, events and people write them. These never change.
+# As stored in keys and events; these names never change.
 NAMES: dict[Scope, str] = {
     Scope.CLIENT: "client",
     Scope.VIP: "client:vip",
@@ -50,15 +50,15 @@ NAMES: dict[Scope, str] = {
 SCOPES = {name: scope for scope, name in NAMES.items()}
 NOBODY = Scope(0)
 EVERY_KEY = Scope.CLIENT | Scope.BOT | Scope.WORKER | Scope.STAFF | Scope.AUDITOR | Scope.CRON
-# Who answers for the house, and so sees all of it unless a restaurant is named.
+# Scopes that see all restaurants, unless the key is bound to one.
 BROAD = Scope.STAFF | Scope.AUDITOR | Scope.ADMIN
 
 
 def scope_of(names: Iterable[str]) -> Scope:
-    together = NOBODY
+    scope = NOBODY
     for name in names:
-        together |= SCOPES[name]
-    return together | Scope.CLIENT if Scope.VIP in together else together
+        scope |= SCOPES[name]
+    return scope | Scope.CLIENT if Scope.VIP in scope else scope
 
 
 def names_of(scope: Scope) -> tuple[str, ...]:

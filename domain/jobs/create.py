@@ -1,4 +1,4 @@
-"""How jobs come into being: one by one or by the thousand, once for each unique key."""
+"""Creation of jobs, one or many, at most once for each unique key."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -36,7 +36,7 @@ _FOLLOW_UPS = UUID("5d9e1b7a-3c44-5f0a-b6c8-91e2f7a0d356")
 class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     job_id: UUID
     queue: str
-    """Empty in a follow-up that goes into the queue of the job before it."""
+    """Empty in a follow-up that inherits the queue of its predecessor."""
 
     type: str
     payload: Raw = NULL
@@ -50,15 +50,15 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     on_dead: OnDead = OnDead.RETURN
     partition: str | None = None
     is_fresh: bool = False
-    """Whether nobody else can have used its unique key, so that nobody needs to look."""
+    """The unique key cannot exist yet, so the lookup is skipped."""
 
     operation_id: UUID | None = None
-    """What brings it in, if that was accepted before: then it has that one's place in its lane."""
+    """The deferred push that creates the job; the job takes its position in the lane."""
 
 
 class JobValues(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The values that callers may give a new job, each within its bounds. `convert` raises a
-    ValidationError for anything else."""
+    """A new job as callers describe it, within bounds. `convert` raises a ValidationError
+    otherwise."""
 
     queue: Name
     type: Name
@@ -80,7 +80,7 @@ class JobValues(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             check_text(text)
 
     def new_job(self, job_id: UUID) -> NewJob:
-        """Of that id, unless its unique key gives it another."""
+        """The new job; a unique key replaces the given id by a derived one."""
         key = self.unique_key
         return NewJob(
             job_id=job_id if key is None else unique_id(self.queue, self.type, key),
@@ -102,17 +102,17 @@ class JobValues(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class CreatedJob(Struct, frozen=True, gc=False):
     job: Job
     is_new: bool
-    """False when the unique key stands for a job already."""
+    """False if a job with the unique key existed."""
 
 
 def unique_id(queue: str, type_: str, key: str) -> UUID:
-    """A unique key stands for one job, so the job's id follows from it: the log itself, in which
-    an id begins once, keeps a second from being made."""
+    """Derives the job id from its unique key. The log accepts one first event for an id, so a
+    duplicate cannot be created."""
     return uuid5(_UNIQUE_KEYS, json.encode((queue, type_, key)).decode())
 
 
-def follow_up_id(job: Job, place: int) -> UUID:
-    return uuid5(_FOLLOW_UPS, f"{job.effect_key}-{place}")
+def follow_up_id(job: Job, index: int) -> UUID:
+    return uuid5(_FOLLOW_UPS, f"{job.effect_key}-{index}")
 
 
 class CreateJobs(Struct, frozen=True, gc=False):
@@ -121,22 +121,22 @@ class CreateJobs(Struct, frozen=True, gc=False):
     @property
     def needs(self) -> Needs:
         keyed = tuple((JOB, one.job_id) for one in self.new if needs_lookup(one))
-        seen = lane_queues(self.new)
+        queues = lane_queues(self.new)
         numbers = ((JOB_NUMBERS, len(self.new)),)
-        return Needs(lock=keyed, peek=seen, next_numbers=numbers, priority=CommandPriority.NORMAL)
+        return Needs(lock=keyed, peek=queues, next_numbers=numbers, priority=CommandPriority.NORMAL)
 
     def decide(self, work: UnitOfWork) -> list[CreatedJob]:
         return [create_job(work, one) for one in self.new]
 
 
 def create_job(work: UnitOfWork, new: NewJob) -> CreatedJob:
-    """Unless its unique key stands for one already."""
+    """Creates the job unless its unique key exists; restarts a dead one if `on_dead` says so."""
     if needs_lookup(new):
         existing = work.get(JOB, new.job_id)
-        if existing is not None and _is_restarted(existing, new):
+        if existing is not None and _is_restart(existing, new):
             event = requeue(existing, run_at=new.run_at, because=RESTARTED_BECAUSE, now=work.now)
             return CreatedJob(work.record(JOB, existing.id, event), is_new=False)
-        if existing is not None and not _may_begin_anew(existing, new):
+        if existing is not None and not _is_key_free(existing, new):
             return CreatedJob(existing, is_new=False)
     return CreatedJob(record_creation(work, new, new.job_id, new.queue), is_new=True)
 
@@ -145,16 +145,16 @@ def needs_lookup(new: NewJob) -> bool:
     return new.unique_key is not None and not new.is_fresh
 
 
-def _is_restarted(existing: Job, new: NewJob) -> bool:
+def _is_restart(existing: Job, new: NewJob) -> bool:
     return new.on_dead is OnDead.RESTART and existing.status is JobStatus.DEAD
 
 
-def _may_begin_anew(existing: Job, new: NewJob) -> bool:
+def _is_key_free(existing: Job, new: NewJob) -> bool:
     return new.unique_scope is UniqueScope.UNFINISHED and existing.is_over
 
 
 def lane_queues(new: Sequence[NewJob]) -> tuple[tuple[Decider[Queue], UUID], ...]:
-    """The queues that are named, and of which it matters what they say of their lanes."""
+    """The queues whose dead-job policy matters for the new jobs: those with a lane."""
     names = {one.queue for one in new if one.partition is not None and one.queue}
     return tuple([(QUEUE, queue_id(name)) for name in names])
 

@@ -1,20 +1,19 @@
-"""A job: work that somebody asks for and a worker does, under one claim at a time.
+"""A job: a unit of work that a worker processes under one claim at a time.
 
-An attempt is counted when a worker takes the job, so a job that kills its workers comes to an end
-like one that fails. What ends an attempt without being the job's doing (a worker that shuts down,
-a job that asks to be looked at later) gives it back.
+An attempt counts from the claim, so a job that kills its workers runs out of attempts like one that
+fails. A release (worker shutdown) or a snooze gives the attempt back.
 """
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 from uuid import UUID
 
 from msgspec import Raw, Struct, to_builtins
 from msgspec.structs import replace
 
 from daybook.domain.errors import ClaimLostError, JobNotDeadError, JobOverError
-from daybook.domain.event import Decider, Event, EventWithReason, add_seconds, events_of
+from daybook.domain.event import Decider, Event, EventWithReason, State, add_seconds, events_of
 
 NULL = Raw(b"null")
 
@@ -27,61 +26,60 @@ class JobStatus(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-# Python looks a member of an enumeration up anew each time: five times as long as a name.
+# Module constants: an enum member lookup takes five times as long as a global.
 _PENDING, _PROCESSING = JobStatus.PENDING, JobStatus.PROCESSING
 _COMPLETED, _CANCELLED = JobStatus.COMPLETED, JobStatus.CANCELLED
 
 
 class UniqueScope(StrEnum):
-    """For how long a unique key stands for one job."""
+    """How long a unique key identifies one job."""
 
     FOREVER = "forever"
     UNFINISHED = "unfinished"
 
 
 class OnDead(StrEnum):
-    """The policy for a dead job whose unique key is used again."""
+    """Policy for a dead job whose unique key is enqueued again."""
 
     RETURN = "return"
-    """It stays dead, and is the answer."""
+    """Returns the dead job unchanged."""
 
     RESTART = "restart"
-    """It begins a new life, as if it had been retried."""
+    """Restarts the job, as a retry does."""
 
 
 class FailureReason(StrEnum):
     ERROR = "error"
-    """The worker said so."""
+    """Reported by the worker."""
 
     LEASE_EXPIRED = "lease_expired"
-    """The worker said nothing until its lease was over: it crashed, or as good as."""
+    """The worker did not report before the lease expired: it crashed or hangs."""
 
 
 class Backoff(Struct, frozen=True, gc=False):
-    """How long a job rests after its nth failure: any time up to base · 2ⁿ⁻¹, at most the cap.
-    The whole range is used, so that jobs which failed together do not come back together."""
+    """Exponential backoff with full jitter: up to base · 2ⁿ⁻¹ seconds after the nth failure,
+    capped. Full jitter keeps jobs that failed together from retrying together."""
 
     base_seconds: float = 0.2
     cap_seconds: float = 300.0
 
     def seconds(self, failures_count: int, jitter: float) -> float:
-        # A job that fails often enough would take 2ⁿ out of what a number can hold.
+        # The cap on the exponent keeps 2ⁿ within the range of a float.
         doublings = min(failures_count - 1, 32)
         return jitter * min(self.base_seconds * 2.0**doublings, self.cap_seconds)
 
 
 class Lease(Struct, frozen=True, gc=False):
-    """A worker's hold on a job. Its id is the fence: what names an older one is stale."""
+    """Deadline of a worker's claim. The claim id is the fencing token: a report with an older one
+    is stale."""
 
-    id: UUID
+    claim_id: UUID
     worker: str
     started_at: datetime
     until: datetime
 
 
-class Job(Struct, frozen=True, gc=False):
-    id: UUID
-    version: int
+class Job(State, frozen=True, gc=False):
     number: int
     queue: str
     type: str
@@ -94,29 +92,29 @@ class Job(Struct, frozen=True, gc=False):
     created_at: datetime
     updated_at: datetime
     life: int = 1
-    """Starts at 1; every time it is started over by hand is a new one."""
+    """Restart counter: 1, plus one for each retry by hand."""
 
     failures: int = 0
     crashes: int = 0
     interruptions: int = 0
     run_at: datetime | None = None
-    """Not to be taken before; None when it can be taken at once."""
+    """Not claimable before; None if claimable at once."""
 
     lease: Lease | None = None
     subject: str | None = None
     unique_key: str | None = None
     unique_scope: UniqueScope | None = None
     partition: str | None = None
-    """Its lane in the queue: what is in one lane is done one after another."""
+    """The lane within the queue: its jobs run one after another."""
 
     skips: bool = False
-    """What its death means to the lane: the next one's turn, or that all wait."""
+    """Dead-job policy of its lane: true lets the lane continue, false blocks it."""
 
     entered: int | None = None
-    """The version with which it took its place in the lane; None while it is in none."""
+    """The version at which the job entered its lane; None outside."""
 
     operation_id: UUID | None = None
-    """Whose place in the lane it has, if it was brought in by what had been accepted before."""
+    """The deferred push whose lane position the job has."""
 
     error: str | None = None
     result: Raw = NULL
@@ -152,7 +150,7 @@ class Job(Struct, frozen=True, gc=False):
         claim_id: UUID
         result: Raw = NULL
         follow_ups_count: int = 0
-        """How many jobs it created."""
+        """Number of jobs that it created."""
 
     class Failed(Event, frozen=True, kw_only=True, gc=False, omit_defaults=True):
         topic: ClassVar[str] = "job.failed"
@@ -161,11 +159,11 @@ class Job(Struct, frozen=True, gc=False):
         reason: FailureReason
         retryable: bool
         retry_at: datetime | None
-        """When it may be tried again; None when it is not."""
+        """Time of the next attempt; None if there is none."""
 
         lease_seconds: float | None = None
-        """The length of the lease that expired, from when it was given or last extended; None when
-        it did not expire, or was not measured."""
+        """Length of the expired lease since its claim or last heartbeat; None if it did not expire
+        or was not measured."""
 
     class Released(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.released"
@@ -177,7 +175,7 @@ class Job(Struct, frozen=True, gc=False):
         until: datetime
 
     class Rescheduled(Event, frozen=True, kw_only=True, gc=False):
-        """Its rest was measured by a clock that has gone back since."""
+        """Restarts the backoff after the clock went back."""
 
         topic: ClassVar[str] = "job.rescheduled"
         run_at: datetime
@@ -193,14 +191,10 @@ class Job(Struct, frozen=True, gc=False):
     class Cancelled(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.cancelled"
 
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
-
     @property
     def effect_key(self) -> str:
-        """What handlers send along with their effects: all attempts of one life share it, so
-        that whoever gets it twice can tell."""
-        # Ten times as fast as `str` of a UUID, which is written in Python.
+        """Idempotency key for a handler's side effects: the same for all attempts of one life."""
+        # Ten times as fast as `str(UUID)`.
         return f"{to_builtins(self.id)}-{self.life}"
 
     @property
@@ -245,24 +239,24 @@ def fail(
     lease_seconds: float | None = None,
     now: datetime,
 ) -> list[Event]:
-    """Back for another attempt after a rest; among the dead when it may not or can no longer."""
+    """Retries after a backoff, or moves to the dead letters if not retryable or out of attempts."""
     require_claim(job, claim_id)
-    again = retryable and job.attempts < job.attempts_max
+    has_retry = retryable and job.attempts < job.attempts_max
     failed = Job.Failed(
         at=now,
         claim_id=claim_id,
         error=error,
         reason=reason,
         retryable=retryable,
-        retry_at=add_seconds(now, rest_seconds) if again else None,
+        retry_at=add_seconds(now, rest_seconds) if has_retry else None,
         lease_seconds=lease_seconds,
     )
-    if again:
+    if has_retry:
         return [failed]
-    return [failed, Job.MovedToDLQ(at=now, reason=_verdict(job, reason, retryable))]
+    return [failed, Job.MovedToDLQ(at=now, reason=_dead_reason(job, reason, retryable))]
 
 
-def _verdict(job: Job, reason: FailureReason, retryable: bool) -> str:
+def _dead_reason(job: Job, reason: FailureReason, retryable: bool) -> str:
     if not retryable:
         return "not retryable"
     crashes = job.crashes + (reason is FailureReason.LEASE_EXPIRED)
@@ -290,7 +284,7 @@ def requeue(
 
 
 def cancel(job: Job, *, because: str | None = None, now: datetime) -> Job.Cancelled:
-    """Also while a worker has it: whatever that one says later is refused."""
+    """Allowed during a claim as well: later reports of that worker are refused."""
     if job.is_over:
         raise JobOverError(job.id, job.status)
     return Job.Cancelled(at=now, because=because)
@@ -298,33 +292,54 @@ def cancel(job: Job, *, because: str | None = None, now: datetime) -> Job.Cancel
 
 def require_claim(job: Job, claim_id: UUID) -> Lease:
     lease = job.lease
-    # UUIDs themselves are compared by a function written in Python.
-    if lease is None or lease.id.int != claim_id.int:
+    # `UUID.__eq__` is written in Python; comparing integers is faster.
+    if lease is None or lease.claim_id.int != claim_id.int:
         raise ClaimLostError("job", job.id, claim_id)
     return lease
 
 
-def _created(job: Job | None, event: Job.Created) -> Job:
-    """A unique key stands for one job: when it is used again, that job begins a new life."""
+def _apply_created(job: Job | None, event: Job.Created) -> Job:
+    """A unique key that is used again starts a new life of the same job."""
     version = 1 if job is None else job.version + 1
-    # By their places: by their names, of which there are so many, takes twice as long.
-    # fmt: off
+    # Positional arguments: keywords take twice as long for this many fields.
     return Job(
-        event.job_id, version, event.number, event.queue, event.type, event.priority,
-        event.payload, _PENDING, 0, event.attempts_max, event.lease_seconds, event.at, event.at,
-        1 if job is None else job.life + 1, 0, 0, 0, event.run_at, None, event.subject,
-        event.unique_key, event.unique_scope, event.partition, event.skips,
-        None if event.partition is None else version, event.operation_id,
+        event.job_id,
+        version,
+        event.number,
+        event.queue,
+        event.type,
+        event.priority,
+        event.payload,
+        _PENDING,
+        0,
+        event.attempts_max,
+        event.lease_seconds,
+        event.at,
+        event.at,
+        1 if job is None else job.life + 1,
+        0,
+        0,
+        0,
+        event.run_at,
+        None,
+        event.subject,
+        event.unique_key,
+        event.unique_scope,
+        event.partition,
+        event.skips,
+        None if event.partition is None else version,
+        event.operation_id,
     )
     # fmt: on
 
 
 def evolve(job: Job | None, event: Event) -> Job:  # noqa: C901 (one case for each event)
     if isinstance(event, Job.Created):
-        return _created(job, event)
+        return _apply_created(job, event)
     assert job is not None, f"{event} is the first event of a job"
     match event:
-        # These happen to every job; `after`, which packs its arguments, takes twice as long.
+        # Frequent events use `replace` directly: `after`, which packs keywords, takes twice as
+        # long.
         case Job.Claimed():
             return replace(
                 job,
@@ -349,11 +364,11 @@ def evolve(job: Job | None, event: Event) -> Job:  # noqa: C901 (one case for ea
                 operation_id=None,
             )
         case Job.Failed():
-            return _failed(job, event)
+            return _apply_failed(job, event)
         case Job.Released():
-            return _given_back(job, event, interruptions=job.interruptions + 1)
+            return _return_attempt(job, event, interruptions=job.interruptions + 1)
         case Job.Snoozed():
-            return _given_back(job, event, run_at=event.until)
+            return _return_attempt(job, event, run_at=event.until)
         case Job.Rescheduled():
             return job.after(event, run_at=event.run_at)
         case Job.MovedToDLQ():
@@ -366,7 +381,7 @@ def evolve(job: Job | None, event: Event) -> Job:  # noqa: C901 (one case for ea
                 operation_id=None if job.skips else job.operation_id,
             )
         case Job.Requeued():
-            return _requeued(job, event)
+            return _apply_requeued(job, event)
         case Job.Cancelled():
             return job.after(
                 event,
@@ -377,10 +392,10 @@ def evolve(job: Job | None, event: Event) -> Job:  # noqa: C901 (one case for ea
                 entered=None,
                 operation_id=None,
             )
-    raise AssertionError(f"a job does not know {event}")
+    raise AssertionError(f"unknown job event {event}")
 
 
-def _failed(job: Job, event: Job.Failed) -> Job:
+def _apply_failed(job: Job, event: Job.Failed) -> Job:
     crashed = event.reason is FailureReason.LEASE_EXPIRED
     return job.after(
         event,
@@ -393,15 +408,15 @@ def _failed(job: Job, event: Job.Failed) -> Job:
     )
 
 
-def _given_back(job: Job, event: Event, **changes: Any) -> Job:
-    """The attempt did not count."""
+def _return_attempt(job: Job, event: Event, **changes: Any) -> Job:
+    """Back to pending without counting the attempt."""
     return job.after(
         event, status=JobStatus.PENDING, lease=None, attempts=job.attempts - 1, **changes
     )
 
 
-def _requeued(job: Job, event: Job.Requeued) -> Job:
-    """One that had left its lane goes to the end of it; one that held it up keeps its place."""
+def _apply_requeued(job: Job, event: Job.Requeued) -> Job:
+    """A job outside its lane re-enters at the end; one that blocked the lane keeps its position."""
     is_outside = job.partition is not None and job.entered is None
     return job.after(
         event,

@@ -1,7 +1,5 @@
-"""A lane: the jobs of one partition in one queue, which are done one after another.
-
-It has no events of its own: what is in it, and in which order, are the jobs' own.
-"""
+"""A lane: the jobs of one partition of a queue, processed one after another. It has no events of
+its own; its content and order follow from its jobs."""
 
 from functools import lru_cache
 from uuid import UUID, uuid5

@@ -1,4 +1,4 @@
-"""The commands of whoever looks after the workshop: jobs tried again or called off, queues set."""
+"""Commands of operators: retry and cancel jobs, one or many, and configure queues."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,7 +8,8 @@ from uuid import UUID
 from msgspec import UNSET, Struct, UnsetType
 
 from daybook.domain.command import Needs, UnitOfWork
-from daybook.domain.errors import JobNotDeadError, Refusal
+from daybook.domain.errors import JobStatusChangedError, Refusal
+from daybook.domain.event import Event
 from daybook.domain.jobs import job as jobs
 from daybook.domain.jobs.job import JOB, Job, JobStatus
 from daybook.domain.jobs.queue import QUEUE, DeadJobPolicy, Limits, Queue, Rate, queue_id
@@ -17,17 +18,15 @@ from daybook.domain.jobs.work import JobOutcome, job_on
 T = TypeVar("T")
 
 
-class RetryJobs(Struct, frozen=True, kw_only=True, gc=False):
-    """Dead jobs begin a new life; each refusal is its own answer.
+class ChangeJobs(Struct, frozen=True, kw_only=True, gc=False):
+    """Decides each job by itself: a refusal is the outcome of one job and stops no other.
 
-    Whoever looked for them saw them dead. One that was cancelled since is not wanted any more, and
-    stays as it is.
+    A job whose status is no longer the one that the caller listed is left as it is, so that a
+    pending job is not cancelled under the worker that has claimed it since.
     """
 
     job_ids: Sequence[UUID]
-    run_at: Sequence[datetime] = ()
-    """When each of them may be taken; at once if there are none."""
-
+    expected_status: JobStatus
     because: str | None = None
 
     @property
@@ -35,21 +34,36 @@ class RetryJobs(Struct, frozen=True, kw_only=True, gc=False):
         return Needs(lock=tuple([(JOB, job_id) for job_id in self.job_ids]))
 
     def decide(self, work: UnitOfWork) -> list[JobOutcome]:
-        times: Sequence[datetime | None] = self.run_at or [None] * len(self.job_ids)
-        settled: list[JobOutcome] = []
-        for job_id, run_at in zip(self.job_ids, times, strict=True):
+        outcomes: list[JobOutcome] = []
+        for index, job_id in enumerate(self.job_ids):
             try:
-                settled.append(JobOutcome(job_id, self._retry(work, job_id, run_at)))
+                outcomes.append(JobOutcome(job_id, self._change(work, job_id, index)))
             except Refusal as refusal:
-                settled.append(JobOutcome(job_id, refusal))
-        return settled
+                outcomes.append(JobOutcome(job_id, refusal))
+        return outcomes
 
-    def _retry(self, work: UnitOfWork, job_id: UUID, run_at: datetime | None) -> Job:
+    def _change(self, work: UnitOfWork, job_id: UUID, index: int) -> Job:
         job = job_on(work, job_id)
-        if job.status is not JobStatus.DEAD:
-            raise JobNotDeadError(job.id, job.status)
-        requeued = jobs.requeue(job, run_at=run_at, because=self.because, now=work.now)
-        return work.record(JOB, job_id, requeued)
+        if job.status is not self.expected_status:
+            raise JobStatusChangedError(job_id, self.expected_status, job.status)
+        return work.record(JOB, job_id, self.event(job, index, work.now))
+
+    def event(self, job: Job, index: int, now: datetime) -> Event:
+        raise NotImplementedError
+
+
+class RetryJobs(ChangeJobs, frozen=True, kw_only=True, gc=False):
+    run_at: Sequence[datetime] = ()
+    """The time from which each job may be claimed, by index; all at once if empty."""
+
+    def event(self, job: Job, index: int, now: datetime) -> Job.Requeued:
+        run_at = self.run_at[index] if self.run_at else None
+        return jobs.requeue(job, run_at=run_at, because=self.because, now=now)
+
+
+class CancelJobs(ChangeJobs, frozen=True, kw_only=True, gc=False):
+    def event(self, job: Job, _index: int, now: datetime) -> Job.Cancelled:
+        return jobs.cancel(job, because=self.because, now=now)
 
 
 class RetryJob(Struct, frozen=True, gc=False):
@@ -81,7 +95,7 @@ class CancelJob(Struct, frozen=True, gc=False):
 
 
 class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
-    """What is not set stays as it is."""
+    """Fields left unset do not change."""
 
     name: str
     paused: bool | UnsetType = UNSET
@@ -103,16 +117,16 @@ class ConfigureQueue(Struct, frozen=True, kw_only=True, gc=False):
         configured = Queue.Configured(
             at=work.now,
             name=self.name,
-            paused=_chosen(self.paused, paused),
+            paused=_value_or(self.paused, paused),
             limits=Limits(
-                _chosen(self.concurrency, limits.concurrency), _chosen(self.rate, limits.rate)
+                _value_or(self.concurrency, limits.concurrency), _value_or(self.rate, limits.rate)
             ),
-            per_subject=_chosen(self.per_subject, per_subject),
-            lanes=_chosen(self.lanes, lanes),
+            per_subject=_value_or(self.per_subject, per_subject),
+            lanes=_value_or(self.lanes, lanes),
             because=self.because,
         )
         return work.record(QUEUE, queue_id(self.name), configured)
 
 
-def _chosen(given: T | UnsetType, otherwise: T) -> T:
+def _value_or(given: T | UnsetType, otherwise: T) -> T:
     return otherwise if isinstance(given, UnsetType) else given

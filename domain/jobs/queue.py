@@ -1,8 +1,6 @@
-"""A queue of jobs: its name, whether it is paused, how much of it may run at once, and what a dead
-job means to those behind it in its lane.
+"""A queue: paused or not, its limits and its dead-job policy.
 
-A queue need not be set up: jobs may be put into any. It is written down here only once somebody
-decides something about it.
+A queue exists by being used; it has events only once an operator configures it.
 """
 
 from datetime import datetime
@@ -13,38 +11,36 @@ from uuid import UUID, uuid5
 
 from msgspec import Struct
 
-from daybook.domain.event import Decider, Event, EventWithReason, events_of
+from daybook.domain.event import Decider, Event, EventWithReason, State, events_of
 
 _QUEUES = UUID("0c6a3f1e-52b5-5a56-9a44-6a7f0d3c9b11")
 
 
 class Rate(Struct, frozen=True, gc=False):
-    """At most so many starts in so many seconds, evenly spread after a first burst."""
+    """At most `count` starts in `seconds`, evenly spaced after an initial burst."""
 
     count: int
     seconds: float
 
 
 class Limits(Struct, frozen=True, gc=False, omit_defaults=True):
-    """None means that there is no such limit."""
+    """None means unlimited."""
 
     concurrency: int | None = None
     rate: Rate | None = None
 
 
 class DeadJobPolicy(StrEnum):
-    """What becomes of a lane whose first job is dead."""
+    """Effect of a dead job on the jobs behind it in its lane."""
 
     BLOCK = "block"
-    """It waits until somebody retries or cancels that job."""
+    """The lane waits until an operator retries or cancels the job."""
 
     SKIP = "skip"
-    """It goes on with the next."""
+    """The lane continues with the next job."""
 
 
-class Queue(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Queue(State, frozen=True, kw_only=True, gc=False):
     name: str
     paused: bool
     limits: Limits
@@ -62,14 +58,14 @@ class Queue(Struct, frozen=True, kw_only=True, gc=False):
         lanes: DeadJobPolicy = DeadJobPolicy.BLOCK
 
 
-# Asked for with every message.
+# Cached: computed for every message.
 @lru_cache(maxsize=1024)
 def queue_id(name: str) -> UUID:
     return uuid5(_QUEUES, name)
 
 
 def evolve(queue: Queue | None, event: Event) -> Queue:
-    assert isinstance(event, Queue.Configured), f"a queue does not know {event}"
+    assert isinstance(event, Queue.Configured), f"unknown queue event {event}"
     return Queue(
         id=queue_id(event.name),
         version=1 if queue is None else queue.version + 1,

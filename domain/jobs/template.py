@@ -1,4 +1,4 @@
-"""What is settled beforehand about jobs that are created later."""
+"""Settings of jobs that a schedule creates later."""
 
 from uuid import UUID
 
@@ -8,7 +8,7 @@ from daybook.domain.jobs.create import NewJob
 
 
 class JobTemplate(Struct, frozen=True, kw_only=True, gc=False):
-    """Stored in events as it was decided, so nothing here has a default."""
+    """Stored in events as decided, so no field has a default."""
 
     queue: str
     type: str

@@ -1,7 +1,6 @@
-"""The commands of the workshop: jobs are taken, and what became of them is told.
+"""Commands of workers: claim jobs and report their results.
 
-Jobs come and go by the thousand, so a command is about many at once. Each of them is decided by
-itself: what is refused for one stops no other.
+Commands are bulk: each job is decided by itself, and a refusal of one stops no other.
 """
 
 from collections.abc import Sequence
@@ -30,12 +29,12 @@ BACKOFF = Backoff()
 
 
 class JobSelector(Struct, frozen=True, gc=False):
-    """Which jobs a worker takes: of these queues, of these types; of any type when None."""
+    """Jobs that a worker claims: of these queues and these types (None for any type)."""
 
     queues: tuple[str, ...]
     types: tuple[str, ...] | None = None
     partition: str | None = None
-    """Only of this lane; of all, and of none, when None."""
+    """Only this lane; None for jobs of any lane or none."""
 
 
 class Outcome(StrEnum):
@@ -47,7 +46,7 @@ class Outcome(StrEnum):
 
 
 class JobResult(Struct, frozen=True, kw_only=True, gc=False):
-    """What became of one claim, in the worker's words."""
+    """A worker's report on one claim."""
 
     job_id: UUID
     claim_id: UUID
@@ -55,31 +54,31 @@ class JobResult(Struct, frozen=True, kw_only=True, gc=False):
     result: Raw = NULL
     error: str = ""
     rest_seconds: float | None = None
-    """Before the next attempt; None for the usual backoff."""
+    """Delay of the next attempt; None for the default backoff."""
 
     until: datetime | None = None
     then: tuple[NewJob, ...] = ()
-    """Jobs that its completion creates. Their ids follow from it."""
+    """Follow-up jobs; their ids are derived from the completion."""
 
     worker: str | None = None
-    """Who is to hold the claim; whoever it is when None."""
+    """The worker that must hold the claim; None for any."""
 
 
 class JobOutcome(Struct, frozen=True, gc=False):
-    """What one of many was told."""
+    """Outcome of one job of a bulk command."""
 
     job_id: UUID
     answer: Job | Refusal
 
 
 class ClaimJobs(Struct, frozen=True, kw_only=True, gc=False):
-    """A worker takes the most urgent jobs it can do."""
+    """Claims the most urgent jobs that match the selector."""
 
     selector: JobSelector
     worker: str
     limit: int
     claim_id: UUID
-    """Of the first; the others count on from it."""
+    """Of the first job; further claim ids count up from it."""
 
     lease_seconds: float | None = None
 
@@ -90,10 +89,10 @@ class ClaimJobs(Struct, frozen=True, kw_only=True, gc=False):
     def decide(self, work: UnitOfWork) -> list[Job]:
         claimed: list[Job] = []
         first, now = self.claim_id.int, work.now
-        for place, job in enumerate(work.pick(JOB, self.selector, limit=self.limit)):
+        for index, job in enumerate(work.pick(JOB, self.selector, limit=self.limit)):
             event = jobs.claim(
                 job,
-                claim_id=id_of(first + place),
+                claim_id=id_of(first + index),
                 worker=self.worker,
                 lease_seconds=self.lease_seconds,
                 now=now,
@@ -105,7 +104,7 @@ class ClaimJobs(Struct, frozen=True, kw_only=True, gc=False):
 class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
     results: Sequence[JobResult]
     jitter: float
-    """Which part of the backoff is rested, from 0 to 1."""
+    """Fraction of the backoff to wait, from 0 to 1."""
 
     backoff: Backoff = BACKOFF
 
@@ -115,7 +114,8 @@ class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
         follow_ups = [new for one in self.results for new in one.then]
         if not follow_ups:
             return Needs(lock=names, may_use_cache=True)
-        # Which queue it is that is not named shows only once the job before it is there.
+        # A follow-up without a queue inherits its predecessor's, which is not loaded yet: peek at
+        # all queues.
         unnamed = any(new.partition is not None and not new.queue for new in follow_ups)
         return Needs(
             lock=names,
@@ -126,13 +126,13 @@ class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
         )
 
     def decide(self, work: UnitOfWork) -> list[JobOutcome]:
-        settled: list[JobOutcome] = []
+        outcomes: list[JobOutcome] = []
         for result in self.results:
             try:
-                settled.append(JobOutcome(result.job_id, self._finish(work, result)))
+                outcomes.append(JobOutcome(result.job_id, self._finish(work, result)))
             except Refusal as refusal:
-                settled.append(JobOutcome(result.job_id, refusal))
-        return settled
+                outcomes.append(JobOutcome(result.job_id, refusal))
+        return outcomes
 
     def _finish(self, work: UnitOfWork, result: JobResult) -> Job:
         job = job_on(work, result.job_id)
@@ -147,12 +147,12 @@ class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
                 now=work.now,
             )
             job = work.record(JOB, job.id, event)
-            for place, new in enumerate(result.then):
-                record_creation(work, new, follow_up_id(job, place), new.queue or job.queue)
+            for index, new in enumerate(result.then):
+                record_creation(work, new, follow_up_id(job, index), new.queue or job.queue)
             return job
-        return _record(work, job, self._not_done(work, job, result))
+        return _record(work, job, self._unfinished_events(work, job, result))
 
-    def _not_done(self, work: UnitOfWork, job: Job, result: JobResult) -> Sequence[Event]:
+    def _unfinished_events(self, work: UnitOfWork, job: Job, result: JobResult) -> Sequence[Event]:
         claim_id, now = result.claim_id, work.now
         if result.outcome is Outcome.RELEASE:
             return [jobs.release(job, claim_id=claim_id, now=now)]
@@ -173,7 +173,7 @@ class FinishJobs(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class FinishJob(Struct, frozen=True, gc=False):
-    """A single one, whose refusal is the answer."""
+    """Finishes a single job and raises its refusal."""
 
     finish: FinishJobs
 
@@ -182,25 +182,24 @@ class FinishJob(Struct, frozen=True, gc=False):
         return self.finish.needs
 
     def decide(self, work: UnitOfWork) -> Job:
-        (settled,) = self.finish.decide(work)
-        if isinstance(settled.answer, Refusal):
-            raise settled.answer
-        return settled.answer
+        (outcome,) = self.finish.decide(work)
+        if isinstance(outcome.answer, Refusal):
+            raise outcome.answer
+        return outcome.answer
 
 
 class ExpireLease(Struct, frozen=True, kw_only=True, gc=False):
-    """The worker has not been heard of until its lease was over."""
+    """Ends a claim whose lease expired without a heartbeat."""
 
     job_id: UUID
     claim_id: UUID
     jitter: float
     backoff: Backoff = BACKOFF
     lease_until: datetime | None = None
-    """The end of the lease whose time has elapsed, as the caller measured it; a lease with another
-    end was extended since. None to compare its end with the clock."""
+    """End of the expired lease, as the caller measured elapsed time; a lease with another end was
+    extended since. None compares the end with the clock."""
 
     lease_seconds: float | None = None
-    """The length of that lease."""
 
     @property
     def needs(self) -> Needs:
@@ -228,12 +227,11 @@ class ExpireLease(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RescheduleRetry(Struct, frozen=True, kw_only=True, gc=False):
-    """The clock went back: a job that rests after a failure rests as long from now, and not until
-    the time that the clock before it had set."""
+    """Restarts a backoff after the clock went back: the job rests `rest_seconds` from now."""
 
     job_id: UUID
     version: int
-    """That the caller has seen; nothing is done to a job that has gone on since."""
+    """The version that the caller read; a job that has changed since is left alone."""
 
     rest_seconds: float
 

@@ -1,4 +1,4 @@
-"""The commands of pushes: carried out at once, or accepted and carried out later."""
+"""Commands of pushes: executed at once, or deferred as an operation and executed later."""
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
@@ -34,27 +34,27 @@ class DeferReason(StrEnum):
 
 
 class Backlog(Struct, frozen=True, gc=False):
-    """How the accepted operations stand, as far as this process knows."""
+    """Pending operations, as far as this process knows."""
 
     oldest: int | None = None
-    """The smallest number that is still to be carried out."""
+    """The lowest pending number."""
 
     per_second: float = 1.0
-    """How many are carried out, as measured."""
+    """Measured execution rate."""
 
 
 class PushDeferred(Struct, frozen=True, gc=False):
     operation: Operation
     position: int
-    """How many are to be carried out before it, at most."""
+    """Upper bound of the operations ahead of it."""
 
     wait_seconds: float
     because: DeferReason
 
 
 class Push(Struct, frozen=True, kw_only=True, gc=False):
-    """Messages go into their lanes: at once, unless the service is busy or others that were
-    accepted before them wait for the same lanes."""
+    """Adds messages to their lanes. Deferred if the service is busy, or if earlier deferred pushes
+    wait for the same lanes."""
 
     new: Sequence[NewJob]
     operation_id: UUID
@@ -62,18 +62,18 @@ class Push(Struct, frozen=True, kw_only=True, gc=False):
     standing: Backlog
     attempts_max: int = ATTEMPTS_MAX
     lane_depth_max: int = LANE_DEPTH_MAX
-    """With so many accepted for a lane, further ones are turned away."""
+    """Pushes are refused once this many are deferred for a lane."""
 
     @property
     def needs(self) -> Needs:
-        tied = tuple([(OPERATION, lane) for lane in self._lanes])
+        backlogs = tuple([(OPERATION, lane) for lane in self._lanes])
         number = (OPERATION_NUMBERS, 1)
         if self.is_busy:
             return Needs(
-                next_numbers=(number,), count_related=tied, priority=CommandPriority.NORMAL
+                next_numbers=(number,), count_related=backlogs, priority=CommandPriority.NORMAL
             )
         create = CreateJobs(self.new).needs
-        return replace(create, draws=(*create.next_numbers, number), seen_tied=tied)
+        return replace(create, next_numbers=(*create.next_numbers, number), count_related=backlogs)
 
     @property
     def _lanes(self) -> dict[UUID, tuple[str, str]]:
@@ -81,13 +81,13 @@ class Push(Struct, frozen=True, kw_only=True, gc=False):
         return {lane_id(*lane): lane for lane in lanes}
 
     def decide(self, work: UnitOfWork) -> list[CreatedJob] | PushDeferred:
-        """Turned away first: else a busy lane would grow for ever."""
+        """Refuses before it defers: otherwise a busy lane would grow without limit."""
         depths = {lane: work.count_related(OPERATION, one) for one, lane in self._lanes.items()}
         self._refuse_full(depths)
         if self.is_busy:
-            return self._queue(work, DeferReason.SYSTEM_BUSY)
+            return self._defer(work, DeferReason.SYSTEM_BUSY)
         if any(depths.values()):
-            return self._queue(work, DeferReason.MAINTAINING_ORDER)
+            return self._defer(work, DeferReason.MAINTAINING_ORDER)
         return CreateJobs(self.new).decide(work)
 
     def _refuse_full(self, depths: Mapping[tuple[str, str], int]) -> None:
@@ -96,7 +96,7 @@ class Push(Struct, frozen=True, kw_only=True, gc=False):
                 wait_seconds = depth / self.standing.per_second
                 raise LaneFullError(*lane, depth=depth, wait_seconds=wait_seconds)
 
-    def _queue(self, work: UnitOfWork, because: DeferReason) -> PushDeferred:
+    def _defer(self, work: UnitOfWork, because: DeferReason) -> PushDeferred:
         created = Operation.Created(
             at=work.now,
             operation_id=self.operation_id,
@@ -113,31 +113,31 @@ class Push(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ExecuteOperation(Struct, frozen=True, kw_only=True, gc=False):
-    """What an operation asks for is done, and that is its end: in one transaction, so that whoever
-    dies over it leaves nothing behind."""
+    """Creates the jobs of an operation and completes it in one transaction: a crash leaves nothing
+    behind."""
 
     operation_id: UUID
     items: Sequence[Message]
-    """The operation's own, which never change."""
+    """The operation's items, which never change."""
 
     @property
     def needs(self) -> Needs:
-        # Nobody waits for it but whoever waits for the messages: all else goes before it.
+        # Lowest priority: no caller waits for it directly.
         create = CreateJobs([_new_job(item, None) for item in self.items]).needs
         names = ((OPERATION, self.operation_id), *create.lock)
-        return replace(create, names=names, haste=CommandPriority.LOW)
+        return replace(create, lock=names, priority=CommandPriority.LOW)
 
     def decide(self, work: UnitOfWork) -> Operation:
         operation = _operation(work, self.operation_id)
-        operations.refuse_not_pending(operation)
-        enqueued = [create_job(work, _of_operation(item, operation)) for item in self.items]
-        duplicates = tuple([place for place, one in enumerate(enqueued) if not one.is_new])
+        operations.require_pending(operation)
+        created = [create_job(work, _of_operation(item, operation)) for item in self.items]
+        duplicates = tuple([index for index, one in enumerate(created) if not one.is_new])
         completed = operations.complete(operation, duplicates=duplicates, now=work.now)
         return work.record(OPERATION, operation.id, completed)
 
 
 class FailOperation(Struct, frozen=True, kw_only=True, gc=False):
-    """It could not be carried out: it is tried again later, or given up."""
+    """Retries the operation later, or gives it up."""
 
     operation_id: UUID
     queues: Collection[str]
@@ -179,7 +179,7 @@ class RetryOperation(Struct, frozen=True, gc=False):
 
 
 class CancelOperation(Struct, frozen=True, gc=False):
-    """What it asked for is not wanted any more, and what stands behind it goes on."""
+    """Drops the operation; its lanes continue."""
 
     operation_id: UUID
     because: str | None = None
@@ -229,7 +229,7 @@ def _message(new: NewJob) -> Message:
 
 
 def _of_operation(item: Message, operation: Operation) -> NewJob:
-    """Where the lane went on without the operation, it comes in last."""
+    """In a lane that skipped the operation, the message joins at the end."""
     is_skipped = item.queue in operation.skipped
     return _new_job(item, None if is_skipped else operation.id)
 

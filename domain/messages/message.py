@@ -1,8 +1,7 @@
-"""Messages: jobs of a lane under the names that publishers and consumers of messages know.
+"""Messages: jobs of a lane, in the terms of publishers and consumers.
 
-A message is a job of one type in the lane of its queue and partition. Its transaction id, together
-with the lane's, makes the job's id: the same message pushed twice is one job, and whoever
-acknowledges it names it by these two.
+A message is a job of type `message`. Its id is derived from its lane and transaction id, so that
+pushing it twice creates one job and an acknowledgement can name it by these two.
 """
 
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from daybook.domain.jobs.work import FinishJobs
 
 MESSAGE_TYPE = "message"
 PARTITION_USUAL = "Default"
-"""Where messages go whose pusher names no partition: into one lane of their queue."""
+"""Partition of messages pushed without one."""
 
 
 def message_id(partition_id: UUID, transaction_id: str) -> UUID:
@@ -27,7 +26,7 @@ def message_id(partition_id: UUID, transaction_id: str) -> UUID:
 
 
 def message_key(partition: str, transaction_id: str) -> str:
-    """The unique key of the job; a transaction id stands for one message of one partition."""
+    """Unique key of the job: a transaction id is unique within its partition."""
     return f"{partition}/{transaction_id}"
 
 
@@ -43,7 +42,7 @@ def partition_id(job: Job) -> UUID:
 
 
 class AcknowledgeAll(Struct, frozen=True, gc=False):
-    """All of them or none: the first refusal is the answer."""
+    """Acknowledges all or none; raises the first refusal."""
 
     finish: FinishJobs
 
@@ -52,8 +51,8 @@ class AcknowledgeAll(Struct, frozen=True, gc=False):
         return self.finish.needs
 
     def decide(self, work: UnitOfWork) -> Sequence[Job]:
-        settled = self.finish.decide(work)
-        for one in settled:
+        outcomes = self.finish.decide(work)
+        for one in outcomes:
             if isinstance(one.answer, Refusal):
                 raise one.answer
-        return [one.answer for one in settled if isinstance(one.answer, Job)]
+        return [one.answer for one in outcomes if isinstance(one.answer, Job)]

@@ -1,19 +1,18 @@
-"""An operation: a request that was accepted while the service was busy, and is carried out later.
+"""An operation: a push that was accepted under load and is executed later.
 
-It is one event for the whole request, whatever that asks for. Its place in the lanes it touches is
-that of this event: what it brings in later stands there, before everything that came after it.
+One event stores the whole request. The operation keeps its position in its lanes: messages it
+creates later precede all messages that arrived after it.
 """
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 from uuid import UUID
 
 from msgspec import Raw, Struct
-from msgspec.structs import replace
 
 from daybook.domain.errors import OperationNotFailedError, OperationOverError
-from daybook.domain.event import Decider, Event, add_seconds, events_of
+from daybook.domain.event import Decider, Event, State, add_seconds, events_of
 from daybook.domain.jobs.job import Backoff, OnDead
 from daybook.domain.jobs.lane import lane_id
 
@@ -25,7 +24,7 @@ class OperationKind(StrEnum):
 
 
 class OperationStatus(StrEnum):
-    """Nobody ever sees one that is being carried out: that is one transaction."""
+    """Execution is one transaction, so there is no "running"."""
 
     PENDING = "pending"
     COMPLETED = "completed"
@@ -34,7 +33,7 @@ class OperationStatus(StrEnum):
 
 
 class Message(Struct, frozen=True, kw_only=True, gc=False):
-    """Stored in events as it was decided, so only fields that came later have a default."""
+    """Stored in events as decided: only later fields have a default."""
 
     job_id: UUID
     queue: str
@@ -49,9 +48,7 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
     on_dead: OnDead = OnDead.RETURN
 
 
-class Operation(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Operation(State, frozen=True, kw_only=True, gc=False):
     number: int
     kind: OperationKind
     items: tuple[Message, ...]
@@ -62,16 +59,16 @@ class Operation(Struct, frozen=True, kw_only=True, gc=False):
     failures: int = 0
     error: str | None = None
     failed_at: datetime | None = None
-    """When it failed last."""
+    """Time of the last failure."""
 
     run_at: datetime | None = None
-    """Not to be tried before, after a failure."""
+    """Time of the next attempt after a failure."""
 
     duplicates: tuple[int, ...] = ()
-    """Places of the items that were there already."""
+    """Indexes of items that existed already."""
 
     skipped: tuple[str, ...] = ()
-    """Queues whose lanes went on without it: there it has lost its place."""
+    """Queues whose lanes continued without it: its position there is lost."""
 
     class Created(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "operation.created"
@@ -88,7 +85,7 @@ class Operation(Struct, frozen=True, kw_only=True, gc=False):
         attempt: int | None = None
 
     class GivenUp(Event, frozen=True, kw_only=True, gc=False):
-        """It failed for the last time, and waits for somebody to look at it."""
+        """Failed for the last time; an operator retries or cancels it."""
 
         topic: ClassVar[str] = "operation.given_up"
         error: str
@@ -108,9 +105,6 @@ class Operation(Struct, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "operation.completed"
         duplicates: tuple[int, ...] = ()
 
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
-
     @property
     def is_over(self) -> bool:
         return self.status in (OperationStatus.COMPLETED, OperationStatus.CANCELLED)
@@ -121,7 +115,7 @@ class Operation(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def lanes(self) -> set[tuple[str, str]]:
-        """In which it holds a place."""
+        """Lanes in which it has a position."""
         if self.is_over:
             return set()
         return {
@@ -132,7 +126,7 @@ class Operation(Struct, frozen=True, kw_only=True, gc=False):
 def complete(
     operation: Operation, *, duplicates: tuple[int, ...], now: datetime
 ) -> Operation.Completed:
-    refuse_not_pending(operation)
+    require_pending(operation)
     return Operation.Completed(at=now, duplicates=duplicates)
 
 
@@ -145,10 +139,9 @@ def fail(
     backoff: Backoff,
     now: datetime,
 ) -> Operation.Failed | Operation.GivenUp:
-    """It is tried again after a rest, or given up. `skipped` are its queues whose lanes go on
-    without it then; in all others, what stands behind it waits until somebody retries or cancels
-    it."""
-    refuse_not_pending(operation)
+    """Retries after a backoff, or gives up. On giving up, the lanes of `skipped` queues continue;
+    the others wait until an operator retries or cancels the operation."""
+    require_pending(operation)
     attempt = operation.failures + 1
     if attempt >= operation.attempts_max:
         return Operation.GivenUp(at=now, error=error, attempt=attempt, skipped=skipped)
@@ -159,7 +152,7 @@ def fail(
 def retry(
     operation: Operation, *, number: int, because: str | None, now: datetime
 ) -> Operation.Requeued:
-    """It begins anew, with another number: numbers say how many are still to be carried out."""
+    """Restarts with a new number: numbers measure the backlog."""
     if operation.status is not OperationStatus.FAILED:
         raise OperationNotFailedError(operation.id, operation.status)
     return Operation.Requeued(at=now, number=number, because=because)
@@ -171,7 +164,7 @@ def cancel(operation: Operation, *, because: str | None, now: datetime) -> Opera
     return Operation.Cancelled(at=now, because=because)
 
 
-def refuse_not_pending(operation: Operation) -> None:
+def require_pending(operation: Operation) -> None:
     if operation.status is not OperationStatus.PENDING:
         raise OperationOverError(operation.id, operation.status)
 
@@ -224,7 +217,7 @@ def evolve(operation: Operation | None, event: Event) -> Operation:
                 error=None,
                 failed_at=None,
             )
-    raise AssertionError(f"an operation does not know {event}")
+    raise AssertionError(f"unknown operation event {event}")
 
 
 OPERATION: Decider[Operation] = Decider(

@@ -1,49 +1,46 @@
-"""A bot cooks one order at a time: its order and claim are the order's claim, seen from its side.
+"""A bot, which cooks one order at a time: the bot's side of an order's claim.
 
-A bot whose claims fail too often in a row is a dead letter: it is out of service, and holds
-nothing, until an operator restores it.
+A bot with too many consecutive failed claims is a dead letter: out of service until an operator
+restores it.
 """
 
 from datetime import datetime
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 from uuid import UUID
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from daybook.domain.errors import BotBusyError, BotDeadError, BotDeletedError, BotNotDeadError
-from daybook.domain.event import Decider, Event, EventWithReason, events_of
+from daybook.domain.event import Decider, Event, EventWithReason, State, events_of
 from daybook.domain.orders.claim import CompletionMode, ReleaseReason
 
 FAILURES_MAX = 5
-# How many errors in a row are kept, and how much of each: enough to see a common cause.
+# Recent errors kept, and characters of each: enough to recognise a common cause.
 ERRORS_MAX = 10
 ERROR_CHARACTERS_MAX = 500
 NOT_REPORTED = "no report before the claim was due"
 
 
-class Bot(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Bot(State, frozen=True, kw_only=True, gc=False):
     created_at: datetime
     updated_at: datetime
     auto_claim: bool
-    """Whether the server gives it the next order by itself."""
+    """The server assigns the next order without a request."""
 
     completion: CompletionMode
     order_id: UUID | None = None
     claim_id: UUID | None = None
     failures_max: int = 0
-    """After how many failed claims in a row it is taken out of service; 0 for never."""
+    """Consecutive failed claims that take the bot out of service; 0 for no limit."""
 
     failures: int = 0
-    """How many claims in a row have failed; not counted where there is no limit."""
+    """Consecutive failed claims; not counted without a limit."""
 
     errors: tuple[str, ...] = ()
-    """Of these, the last ones."""
+    """The latest errors of those."""
 
     dead_at: datetime | None = None
-    """Since when it is out of service."""
+    """Out of service since."""
 
     deleted_at: datetime | None = None
 
@@ -53,10 +50,10 @@ class Bot(Struct, frozen=True, kw_only=True, gc=False):
         auto_claim: bool
         completion: CompletionMode
         failures_max: int = 0
-        """Bots of before it was asked for stay without a limit."""
+        """0 for bots created before the limit existed."""
 
     class Configured(EventWithReason, frozen=True, kw_only=True, gc=False):
-        """The new limit begins a new count."""
+        """A new limit resets the count."""
 
         topic: ClassVar[str] = "bot.configured"
         failures_max: int
@@ -95,102 +92,82 @@ class Bot(Struct, frozen=True, kw_only=True, gc=False):
     class Deleted(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "bot.deleted"
 
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
-
-
-def create(
-    *,
-    bot_id: UUID,
-    auto_claim: bool,
-    completion: CompletionMode,
-    failures_max: int,
-    now: datetime,
-) -> Bot.Created:
-    return Bot.Created(
-        at=now,
-        bot_id=bot_id,
-        auto_claim=auto_claim,
-        completion=completion,
-        failures_max=failures_max,
-    )
-
 
 def configure(
     bot: Bot, *, failures_max: int, because: str | None = None, now: datetime
 ) -> Bot.Configured:
-    must_be_there(bot)
+    require_not_deleted(bot)
     return Bot.Configured(at=now, failures_max=failures_max, because=because)
 
 
 def claim(bot: Bot, *, claim_id: UUID, order_id: UUID, now: datetime) -> Bot.Claimed:
-    must_be_idle(bot)
+    require_idle(bot)
     return Bot.Claimed(at=now, claim_id=claim_id, order_id=order_id)
 
 
-def must_be_idle(bot: Bot) -> None:
-    must_be_there(bot)
+def require_idle(bot: Bot) -> None:
+    require_not_deleted(bot)
     if bot.dead_at is not None:
         raise BotDeadError(bot.id, bot.failures, bot.errors[-1] if bot.errors else None)
     if bot.order_id is not None:
         raise BotBusyError(bot.id, bot.order_id)
 
 
-def must_be_there(bot: Bot) -> None:
+def require_not_deleted(bot: Bot) -> None:
     if bot.deleted_at is not None:
         raise BotDeletedError(bot.id)
 
 
 def complete(bot: Bot, *, now: datetime) -> Bot.Completed:
-    order_id, claim_id = _held(bot)
+    order_id, claim_id = _current_claim(bot)
     return Bot.Completed(at=now, claim_id=claim_id, order_id=order_id)
 
 
 def fail(bot: Bot, *, error: str, now: datetime) -> list[Event]:
-    """Idle again, or out of service when it was one failure too many in a row."""
-    order_id, claim_id = _held(bot)
+    """Frees the bot, or takes it out of service at the failure limit."""
+    order_id, claim_id = _current_claim(bot)
     failed = Bot.Failed(at=now, claim_id=claim_id, order_id=order_id, error=error)
-    return [failed, *_moved_to_dlq(bot, error, now)]
+    return [failed, *_move_to_dlq(bot, error, now)]
 
 
 def release(
     bot: Bot, *, reason: ReleaseReason, because: str | None = None, now: datetime
 ) -> list[Event]:
-    order_id, claim_id = _held(bot)
+    order_id, claim_id = _current_claim(bot)
     released = Bot.Released(
         at=now, claim_id=claim_id, order_id=order_id, reason=reason, because=because
     )
-    return [released, *_moved_to_dlq(bot, NOT_REPORTED, now)] if reason.counts else [released]
+    return [released, *_move_to_dlq(bot, NOT_REPORTED, now)] if reason.counts else [released]
 
 
-def _moved_to_dlq(bot: Bot, error: str, now: datetime) -> list[Event]:
+def _move_to_dlq(bot: Bot, error: str, now: datetime) -> list[Event]:
     failures = bot.failures + 1
     if not 0 < bot.failures_max <= failures:
         return []
     claims = "1 claim has" if failures == 1 else f"{failures} claims in a row have"
-    reason, errors = f"{claims} failed", _with(bot.errors, error)
+    reason, errors = f"{claims} failed", _append_error(bot.errors, error)
     return [Bot.MovedToDLQ(at=now, reason=reason, failures=failures, errors=errors)]
 
 
 def restore(bot: Bot, *, because: str | None = None, now: datetime) -> Bot.Restored:
-    must_be_there(bot)
+    require_not_deleted(bot)
     if bot.dead_at is None:
         raise BotNotDeadError(bot.id)
     return Bot.Restored(at=now, because=because)
 
 
 def delete(bot: Bot, *, because: str | None = None, now: datetime) -> Bot.Deleted:
-    must_be_there(bot)
+    require_not_deleted(bot)
     return Bot.Deleted(at=now, because=because)
 
 
-def _held(bot: Bot) -> tuple[UUID, UUID]:
-    assert bot.order_id is not None, f"bot {bot.id} holds nothing"
+def _current_claim(bot: Bot) -> tuple[UUID, UUID]:
+    assert bot.order_id is not None, f"bot {bot.id} has no claim"
     assert bot.claim_id is not None
     return bot.order_id, bot.claim_id
 
 
-def _with(errors: tuple[str, ...], error: str) -> tuple[str, ...]:
+def _append_error(errors: tuple[str, ...], error: str) -> tuple[str, ...]:
     return (*errors, error[:ERROR_CHARACTERS_MAX])[-ERRORS_MAX:]
 
 
@@ -201,7 +178,7 @@ def _after_failure(bot: Bot, event: Event, error: str) -> Bot:
         order_id=None,
         claim_id=None,
         failures=bot.failures + 1 if is_counted else 0,
-        errors=_with(bot.errors, error) if is_counted else (),
+        errors=_append_error(bot.errors, error) if is_counted else (),
     )
 
 
@@ -218,7 +195,8 @@ def evolve(bot: Bot | None, event: Event) -> Bot:
         )
     assert bot is not None, f"{event} is the first event of a bot"
     match event:
-        # These happen with every order; `after`, which packs its arguments, takes twice as long.
+        # Frequent events use `replace` directly: `after`, which packs keywords, takes twice as
+        # long.
         case Bot.Claimed():
             return replace(
                 bot,
@@ -249,17 +227,16 @@ def evolve(bot: Bot | None, event: Event) -> Bot:
 
 
 def _evolve_service(bot: Bot, event: Event) -> Bot:
-    """Events of few bots: they are configured, taken out of service and restored."""
     match event:
         case Bot.MovedToDLQ():
             return bot.after(event, dead_at=event.at, failures=event.failures, errors=event.errors)
         case Bot.Restored():
             return bot.after(event, dead_at=None, failures=0, errors=())
         case Bot.Configured():
-            # A dead bot keeps the failures and errors that took it out of service.
+            # A dead bot keeps the failures that took it out of service.
             count = {} if bot.dead_at is not None else {"failures": 0, "errors": ()}
             return bot.after(event, failures_max=event.failures_max, **count)
-    raise AssertionError(f"a bot does not know {event}")
+    raise AssertionError(f"unknown bot event {event}")
 
 
 BOT: Decider[Bot] = Decider(

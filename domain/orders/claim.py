@@ -1,4 +1,5 @@
-"""A claim: one bot's hold on one order. Its id is the fence: what names an older one is stale."""
+"""A claim: the exclusive grant of one order to one bot. Its id is the fencing token: a report with
+an older one is stale."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -9,14 +10,14 @@ from msgspec import Struct
 
 class CompletionMode(StrEnum):
     TIMER = "timer"
-    """The server completes the order when it is due."""
+    """The server completes the order at the due time."""
 
     ACK = "ack"
-    """The bot must report; when it has not until then, the claim is taken from it."""
+    """The bot must report by the due time, or the claim expires."""
 
 
 class ReleaseReason(StrEnum):
-    """Why a claim ended without a result. Only what is the order's doing counts as an attempt."""
+    """Why a claim ended without a result. Only an expiry counts as an attempt."""
 
     STOPPED = "stopped"
     BOT_DELETED = "bot_deleted"
@@ -30,13 +31,13 @@ class ReleaseReason(StrEnum):
 
 class CompletedVia(StrEnum):
     TIMER = "timer"
-    """The server's own timer, at the due time or, after a fault, as soon as it could."""
+    """The server's timer, at the due time or, after an outage, as soon as possible."""
 
     CALLBACK = "callback"
-    """A signed call from a scheduler outside."""
+    """A signed callback of an external scheduler."""
 
     REPORT = "report"
-    """The bot, or an operator for it."""
+    """The bot, or an operator on its behalf."""
 
 
 class OrderClaim(Struct, frozen=True, gc=False):

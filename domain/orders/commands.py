@@ -1,7 +1,7 @@
-"""The commands of the kitchen: what orders and bots decide together.
+"""Commands on orders and bots.
 
-"Bot B works on order O" is one fact: the events on both sides carry the same claim id and are
-recorded by one command, so that neither side can ever say otherwise.
+A claim is one fact with two sides: the events of order and bot carry the same claim id and are
+recorded by one command, so that the sides cannot disagree.
 """
 
 from collections.abc import Iterable, Sequence
@@ -42,14 +42,14 @@ class CreateOrder(Struct, frozen=True, kw_only=True, gc=False):
         return Needs(next_numbers=((ORDER_NUMBERS, 1),), priority=CommandPriority.NORMAL)
 
     def decide(self, work: UnitOfWork) -> Order:
-        created = orders.create(
+        created = Order.Created(
+            at=work.now,
             order_id=self.order_id,
             number=work.next_number(ORDER_NUMBERS),
             kind=self.kind,
             attempts_max=self.attempts_max,
             user_id=self.user_id,
             owner=self.owner,
-            now=work.now,
         )
         return work.record(ORDER, self.order_id, created)
 
@@ -65,19 +65,19 @@ class CreateBot(Struct, frozen=True, kw_only=True, gc=False):
         return Needs()
 
     def decide(self, work: UnitOfWork) -> Bot:
-        created = bots.create(
+        created = Bot.Created(
+            at=work.now,
             bot_id=self.bot_id,
             auto_claim=self.auto_claim,
             completion=self.completion,
             failures_max=self.failures_max,
-            now=work.now,
         )
         return work.record(BOT, self.bot_id, created)
 
 
 class ConfigureBot(Struct, frozen=True, kw_only=True, gc=False):
-    """Changes a bot's limit of failures. A limit that it has already is not recorded again: the
-    event would begin a new count."""
+    """Changes a bot's failure limit. An unchanged limit is not recorded, because the event would
+    reset the count."""
 
     bot_id: UUID
     failures_max: int
@@ -98,8 +98,6 @@ class ConfigureBot(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RestoreBot(Struct, frozen=True, kw_only=True, gc=False):
-    """Back into service, after its failures."""
-
     bot_id: UUID
     because: str | None = None
 
@@ -113,14 +111,14 @@ class RestoreBot(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ClaimResult(Struct, frozen=True, gc=False):
-    """The answer to a claim: both sides of it, or no order when nothing is pending."""
+    """Both sides of the claim; `order` is None if nothing is pending."""
 
     order: Order | None
     bot: Bot
 
 
 class ClaimOrder(Struct, frozen=True, kw_only=True, gc=False):
-    """The bot takes the most urgent pending order."""
+    """Claims the most urgent pending order."""
 
     bot_id: UUID
     claim_id: UUID
@@ -138,7 +136,7 @@ class ClaimOrder(Struct, frozen=True, kw_only=True, gc=False):
 
     def decide(self, work: UnitOfWork) -> ClaimResult:
         bot = _bot(work, self.bot_id)
-        bots.must_be_idle(bot)
+        bots.require_idle(bot)
         order = work.pick_one(ORDER, self.aging_seconds)
         if order is None:
             return ClaimResult(None, bot)
@@ -152,7 +150,7 @@ class ClaimOrder(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class AssignOrder(Struct, frozen=True, kw_only=True, gc=False):
-    """An operator gives this order to this bot; if it is that bot's already, nothing changes."""
+    """Gives an order to a bot, on an operator's request. Idempotent."""
 
     order_id: UUID
     bot_id: UUID
@@ -169,12 +167,12 @@ class AssignOrder(Struct, frozen=True, kw_only=True, gc=False):
             return ClaimResult(order, bot)
         if order.claim is not None:
             raise OrderTakenError(order.id, order.claim.bot_id)
-        bots.must_be_idle(bot)
+        bots.require_idle(bot)
         return _claim(work, order, bot, self.claim_id, self.seconds, assigned=True)
 
 
 class CompleteOrder(Struct, frozen=True, kw_only=True, gc=False):
-    """Without a claim id, whichever claim holds the order is meant: an operator's word."""
+    """Without a claim id, completes the order under its current claim, on an operator's request."""
 
     order_id: UUID
     via: CompletedVia
@@ -182,15 +180,15 @@ class CompleteOrder(Struct, frozen=True, kw_only=True, gc=False):
     if_due: bool = False
     """Refuse before the due time, whatever the caller's clock says."""
     bot_id: UUID | None = None
-    """The bot that holds it, when the caller knows: saves looking for it."""
+    """The bot with the claim, if known: saves a lookup."""
 
     @property
     def needs(self) -> Needs:
-        return _reads_held(self.order_id, self.bot_id)
+        return _needs_with_bot(self.order_id, self.bot_id)
 
     def decide(self, work: UnitOfWork) -> Order:
         order = _order(work, self.order_id)
-        claim = _held(order, self.claim_id, self.bot_id)
+        claim = _require_claim(order, self.claim_id, self.bot_id)
         if self.if_due and work.now < claim.due_at:
             raise NotYetDueError(order.id)
         bot = _bot(work, claim.bot_id)
@@ -205,11 +203,11 @@ class FailOrder(Struct, frozen=True, kw_only=True, gc=False):
     error: str
     retryable: bool
     bot_id: UUID | None = None
-    """The bot that holds it, when the caller knows: saves looking for it."""
+    """The bot with the claim, if known: saves a lookup."""
 
     @property
     def needs(self) -> Needs:
-        return _reads_held(self.order_id, self.bot_id)
+        return _needs_with_bot(self.order_id, self.bot_id)
 
     def decide(self, work: UnitOfWork) -> Order:
         order = _order(work, self.order_id)
@@ -220,13 +218,14 @@ class FailOrder(Struct, frozen=True, kw_only=True, gc=False):
             retryable=self.retryable,
             now=work.now,
         )
-        bot = _bot(work, _held(order, self.claim_id, self.bot_id).bot_id)
+        bot = _bot(work, _require_claim(order, self.claim_id, self.bot_id).bot_id)
         _record_bot(work, bot, bots.fail(bot, error=self.error, now=work.now))
         return _record(work, order, failed)
 
 
 class ReleaseOrder(Struct, frozen=True, kw_only=True, gc=False):
-    """Back to its place in the queue. Without a claim id, whichever claim holds it is ended."""
+    """Returns the order to its position in the queue. Without a claim id, ends the current
+    claim."""
 
     order_id: UUID
     claim_id: UUID | None = None
@@ -234,16 +233,16 @@ class ReleaseOrder(Struct, frozen=True, kw_only=True, gc=False):
     bot_id: UUID | None = None
     because: str | None = None
     is_due: bool = False
-    """Whether the caller has measured that the time of the claim has elapsed; the clock, which may
-    jump, is asked otherwise."""
+    """The caller has measured that the claim's time has elapsed. Otherwise the clock decides, which
+    may jump."""
 
     @property
     def needs(self) -> Needs:
-        return _reads_held(self.order_id, self.bot_id)
+        return _needs_with_bot(self.order_id, self.bot_id)
 
     def decide(self, work: UnitOfWork) -> Order:
         order = _order(work, self.order_id)
-        claim = _held(order, self.claim_id, self.bot_id)
+        claim = _require_claim(order, self.claim_id, self.bot_id)
         is_due = self.is_due or work.now >= claim.due_at
         if self.reason is ReleaseReason.EXPIRED and not is_due:
             raise NotYetDueError(order.id)
@@ -251,7 +250,7 @@ class ReleaseOrder(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ReleaseBot(Struct, frozen=True, kw_only=True, gc=False):
-    """The bot stops what it does; an idle one is left as it is."""
+    """Ends the bot's claim; an idle bot is left alone."""
 
     bot_id: UUID
     because: str | None = None
@@ -309,19 +308,16 @@ class RequeueOrder(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Cleared(Struct, frozen=True, gc=False):
-    """How many orders were open, and how many complete."""
-
     open_count: int
     complete_count: int
 
 
 class ClearOrders(Struct, frozen=True, kw_only=True, gc=False):
-    """Deletes every order that is not finished and those complete ones that are named, and frees
-    every bot."""
+    """Deletes every unfinished order and the given complete ones, and frees all bots."""
 
     complete: Sequence[UUID] = ()
     further_count: int = 0
-    """Of complete orders that are cleared by commands that follow this one."""
+    """Complete orders that later commands will clear."""
 
     because: str | None = None
 
@@ -338,7 +334,7 @@ class ClearOrders(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ClearCompleteOrders(Struct, frozen=True, kw_only=True, gc=False):
-    """Takes complete orders out of the lists; history, audit and earlier positions keep them."""
+    """Removes complete orders from the lists; history and audit keep them."""
 
     complete: Sequence[UUID]
     because: str | None = None
@@ -352,7 +348,7 @@ class ClearCompleteOrders(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class DeleteBot(Struct, frozen=True, kw_only=True, gc=False):
-    """Its order goes back to its old place, in the same breath."""
+    """Deletes the bot and returns its order to its position, in one transaction."""
 
     bot_id: UUID
     only_if_idle: bool = False
@@ -373,8 +369,8 @@ class DeleteBot(Struct, frozen=True, kw_only=True, gc=False):
         return work.record(BOT, bot.id, deleted)
 
 
-def _reads_held(order_id: UUID, bot_id: UUID | None) -> Needs:
-    """The order, and the bot that has it."""
+def _needs_with_bot(order_id: UUID, bot_id: UUID | None) -> Needs:
+    """The order, and the bot that claims it."""
     if bot_id is None:
         return Needs(lock=((ORDER, order_id),), lock_related=((BOT, order_id),))
     return Needs(lock=((ORDER, order_id), (BOT, bot_id)))
@@ -394,9 +390,9 @@ def _bot(work: UnitOfWork, bot_id: UUID) -> Bot:
     return bot
 
 
-def _held(order: Order, claim_id: UUID | None, bot_id: UUID | None) -> OrderClaim:
-    """The claim that holds the order, if it is the one that the caller means."""
-    claim = orders.held_by(order, claim_id or _current_claim(order))
+def _require_claim(order: Order, claim_id: UUID | None, bot_id: UUID | None) -> OrderClaim:
+    """Returns the order's claim if it is the one that the caller means."""
+    claim = orders.require_claim(order, claim_id or _current_claim(order))
     if bot_id is not None and claim.bot_id != bot_id:
         raise ClaimLostError("order", order.id, claim.id)
     return claim

@@ -1,15 +1,14 @@
 """A guest's order: pending, cooked under one claim at a time, complete once.
 
-An order that fails too often is dead: it waits for somebody to look at it. One that is deleted
-can be restored, with its number and so its place.
+An order that fails too often is dead until an operator requeues it. A deleted order can be restored
+with its number, and so with its position.
 """
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 from uuid import UUID
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from daybook.domain.errors import (
@@ -19,7 +18,7 @@ from daybook.domain.errors import (
     OrderNotDeletedError,
     OrderNotPendingError,
 )
-from daybook.domain.event import Decider, Event, EventWithReason, add_seconds, events_of
+from daybook.domain.event import Decider, Event, EventWithReason, State, add_seconds, events_of
 from daybook.domain.orders.claim import CompletedVia, CompletionMode, OrderClaim, ReleaseReason
 
 
@@ -35,14 +34,12 @@ class OrderStatus(StrEnum):
     DEAD = "DEAD"
 
 
-# Python looks a member of an enumeration up anew each time: five times as long as a name.
+# Module constants: an enum member lookup takes five times as long as a global.
 _PENDING, _PROCESSING = OrderStatus.PENDING, OrderStatus.PROCESSING
 _COMPLETE = OrderStatus.COMPLETE
 
 
-class Order(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Order(State, frozen=True, kw_only=True, gc=False):
     number: int
     kind: OrderKind
     status: OrderStatus
@@ -52,16 +49,16 @@ class Order(Struct, frozen=True, kw_only=True, gc=False):
     updated_at: datetime
     user_id: str | None = None
     claim: OrderClaim | None = None
-    """The claim that holds it. A complete order is held by nobody."""
+    """The current claim; None once complete."""
 
     completed_at: datetime | None = None
     completed_under: OrderClaim | None = None
-    """The claim under which it was completed, for whoever asks later which bot that was."""
+    """The claim that completed the order, to show which bot cooked it."""
 
     deleted_at: datetime | None = None
     error: str | None = None
     owner: str | None = None
-    """The restaurant or the key that it was created for; nobody's, as long as the house is open."""
+    """The restaurant or API key that created it; None in open mode."""
 
     class Created(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.created"
@@ -80,10 +77,10 @@ class Order(Struct, frozen=True, kw_only=True, gc=False):
         mode: CompletionMode
         attempt: int
         aged: bool = False
-        """Whether it was taken before a VIP because it had waited long enough."""
+        """Claimed before a VIP order, because it had waited for the aging time."""
 
         assigned: bool = False
-        """Whether an operator gave it to this bot, whatever else was waiting."""
+        """Given to this bot by an operator, regardless of urgency."""
 
     class Completed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.completed"
@@ -114,33 +111,9 @@ class Order(Struct, frozen=True, kw_only=True, gc=False):
     class Restored(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.restored"
 
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
-
     @property
     def is_ready(self) -> bool:
         return self.status is _PENDING and self.deleted_at is None
-
-
-def create(
-    *,
-    order_id: UUID,
-    number: int,
-    kind: OrderKind,
-    attempts_max: int,
-    user_id: str | None,
-    owner: str | None,
-    now: datetime,
-) -> Order.Created:
-    return Order.Created(
-        at=now,
-        order_id=order_id,
-        number=number,
-        kind=kind,
-        attempts_max=attempts_max,
-        user_id=user_id,
-        owner=owner,
-    )
 
 
 def claim(
@@ -155,7 +128,7 @@ def claim(
     now: datetime,
 ) -> Order.Claimed:
     if not order.is_ready:
-        raise OrderNotPendingError(order.id, _standing(order))
+        raise OrderNotPendingError(order.id, _status_text(order))
     return Order.Claimed(
         at=now,
         claim_id=claim_id,
@@ -169,16 +142,16 @@ def claim(
 
 
 def complete(order: Order, *, claim_id: UUID, via: CompletedVia, now: datetime) -> Order.Completed:
-    """Only the claim that holds the order completes it: a late callback changes nothing."""
-    held_by(order, claim_id)
+    """Only the current claim completes the order: a late callback changes nothing."""
+    require_claim(order, claim_id)
     return Order.Completed(at=now, claim_id=claim_id, via=via)
 
 
 def fail(
     order: Order, *, claim_id: UUID, error: str, retryable: bool, now: datetime
 ) -> list[Event]:
-    """Back to its place, or among the dead when it may not or can no longer be tried again."""
-    held_by(order, claim_id)
+    """Back to its position, or to the dead letters if not retryable or out of attempts."""
+    require_claim(order, claim_id)
     failed = Order.Failed(at=now, claim_id=claim_id, error=error, retryable=retryable)
     if retryable and order.attempts < order.attempts_max:
         return [failed]
@@ -194,7 +167,7 @@ def release(
     because: str | None = None,
     now: datetime,
 ) -> list[Event]:
-    held_by(order, claim_id)
+    require_claim(order, claim_id)
     released = Order.Released(at=now, claim_id=claim_id, reason=reason, because=because)
     if reason.counts and order.attempts >= order.attempts_max:
         return [released, Order.MovedToDLQ(at=now, reason="attempts exhausted")]
@@ -203,7 +176,7 @@ def release(
 
 def requeue(order: Order, *, because: str | None = None, now: datetime) -> Order.Requeued:
     if order.status is not OrderStatus.DEAD or order.deleted_at is not None:
-        raise OrderNotDeadError(order.id, _standing(order))
+        raise OrderNotDeadError(order.id, _status_text(order))
     return Order.Requeued(at=now, because=because)
 
 
@@ -219,17 +192,17 @@ def restore(order: Order, *, because: str | None = None, now: datetime) -> Order
     return Order.Restored(at=now, because=because)
 
 
-def held_by(order: Order, claim_id: UUID) -> OrderClaim:
+def require_claim(order: Order, claim_id: UUID) -> OrderClaim:
     if order.claim is None or order.claim.id != claim_id:
         raise ClaimLostError("order", order.id, claim_id)
     return order.claim
 
 
-def _standing(order: Order) -> str:
+def _status_text(order: Order) -> str:
     return "deleted" if order.deleted_at is not None else order.status.value
 
 
-def _created(event: Order.Created) -> Order:
+def _apply_created(event: Order.Created) -> Order:
     return Order(
         id=event.order_id,
         version=1,
@@ -247,10 +220,11 @@ def _created(event: Order.Created) -> Order:
 
 def evolve(order: Order | None, event: Event) -> Order:
     if isinstance(event, Order.Created):
-        return _created(event)
+        return _apply_created(event)
     assert order is not None, f"{event} is the first event of an order"
     match event:
-        # These happen to every order; `after`, which packs its arguments, takes twice as long.
+        # Frequent events use `replace` directly: `after`, which packs keywords, takes twice as
+        # long.
         case Order.Claimed():
             return replace(
                 order,
@@ -284,7 +258,7 @@ def evolve(order: Order | None, event: Event) -> Order:
             return order.after(event, deleted_at=event.at)
         case Order.Restored():
             return order.after(event, deleted_at=None)
-    raise AssertionError(f"an order does not know {event}")
+    raise AssertionError(f"unknown order event {event}")
 
 
 ORDER: Decider[Order] = Decider(

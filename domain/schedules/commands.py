@@ -1,4 +1,4 @@
-"""The commands of the timetable: what can be done with schedules."""
+"""Commands that create, change, delete and fire schedules."""
 
 from uuid import UUID
 
@@ -13,7 +13,7 @@ from daybook.domain.jobs.template import JobTemplate
 from daybook.domain.schedules import schedule as schedules
 from daybook.domain.schedules.schedule import SCHEDULE, MissedRuns, Plan, Schedule, schedule_id
 
-# How many runs one command makes up for.
+# Runs that one command catches up on.
 RUNS_MAX = 100
 
 
@@ -23,24 +23,24 @@ class PutResult(Struct, frozen=True, gc=False):
 
 
 class PutSchedule(Struct, frozen=True, kw_only=True, gc=False):
-    """There is a schedule of that name and it is so, whatever was before."""
+    """Creates the schedule or replaces its plan."""
 
     name: str
     plan: Plan
     paused: bool | UnsetType = UNSET
-    """As it is, or not paused if it is new."""
+    """If unset: unchanged, or not paused if new."""
 
     because: str | None = None
 
     @property
     def needs(self) -> Needs:
-        return _reads(self.name)
+        return _needs(self.name)
 
     def decide(self, work: UnitOfWork) -> PutResult:
         before = work.get(SCHEDULE, schedule_id(self.name))
         if before is not None and not before.deleted:
-            after = _changed(work, before, self.plan, self.because)
-            return PutResult(_paused(work, after, self.paused, self.because), is_new=False)
+            after = _change(work, before, self.plan, self.because)
+            return PutResult(_set_paused(work, after, self.paused, self.because), is_new=False)
         created = schedules.create(
             before, name=self.name, plan=self.plan, paused=self.paused is True, now=work.now
         )
@@ -48,7 +48,7 @@ class PutSchedule(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ChangeSchedule(Struct, frozen=True, kw_only=True, gc=False):
-    """What is not set stays as it is."""
+    """Fields left unset do not change."""
 
     name: str
     cron: str | UnsetType = UNSET
@@ -61,7 +61,7 @@ class ChangeSchedule(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return _reads(self.name)
+        return _needs(self.name)
 
     def decide(self, work: UnitOfWork) -> Schedule:
         schedule = _schedule(work, self.name)
@@ -73,8 +73,8 @@ class ChangeSchedule(Struct, frozen=True, kw_only=True, gc=False):
             "job": self.job,
         }
         changes = {name: value for name, value in given.items() if value is not UNSET}
-        after = _changed(work, schedule, replace(schedule.plan, **changes), self.because)
-        return _paused(work, after, self.paused, self.because)
+        after = _change(work, schedule, replace(schedule.plan, **changes), self.because)
+        return _set_paused(work, after, self.paused, self.because)
 
 
 class DeleteSchedule(Struct, frozen=True, gc=False):
@@ -83,24 +83,24 @@ class DeleteSchedule(Struct, frozen=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return _reads(self.name)
+        return _needs(self.name)
 
     def decide(self, work: UnitOfWork) -> Schedule:
         schedule = _schedule(work, self.name)
-        deleted = schedules.delete(because=self.because, now=work.now)
+        deleted = Schedule.Deleted(at=work.now, because=self.because)
         return _record(work, schedule.id, deleted)
 
 
 class FireSchedule(Struct, frozen=True, kw_only=True, gc=False):
-    """A schedule that is due creates its jobs: both are decided as one, or not at all."""
+    """Fires a due schedule and creates its jobs in one transaction."""
 
     name: str
     runs_max: int = 1
 
     @property
     def needs(self) -> Needs:
-        named = _reads(self.name).lock
-        return Needs(lock=named, next_numbers=((JOB_NUMBERS, self.runs_max),))
+        lock = _needs(self.name).lock
+        return Needs(lock=lock, next_numbers=((JOB_NUMBERS, self.runs_max),))
 
     def decide(self, work: UnitOfWork) -> Schedule:
         schedule = _schedule(work, self.name)
@@ -112,7 +112,7 @@ class FireSchedule(Struct, frozen=True, kw_only=True, gc=False):
         return schedule
 
 
-def _reads(name: str) -> Needs:
+def _needs(name: str) -> Needs:
     return Needs(lock=((SCHEDULE, schedule_id(name)),))
 
 
@@ -123,13 +123,13 @@ def _schedule(work: UnitOfWork, name: str) -> Schedule:
     return schedule
 
 
-def _changed(work: UnitOfWork, schedule: Schedule, plan: Plan, because: str | None) -> Schedule:
+def _change(work: UnitOfWork, schedule: Schedule, plan: Plan, because: str | None) -> Schedule:
     for event in schedules.change(schedule, plan=plan, because=because, now=work.now):
         schedule = _record(work, schedule.id, event)
     return schedule
 
 
-def _paused(
+def _set_paused(
     work: UnitOfWork, schedule: Schedule, paused: bool | UnsetType, because: str | None
 ) -> Schedule:
     if isinstance(paused, UnsetType):

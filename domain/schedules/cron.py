@@ -1,8 +1,8 @@
-"""When a cron expression is due in a time zone, around changes of the clock as everywhere else.
+"""Due times of cron expressions in a time zone, by the rules of Debian's cron.
 
-The rules are those of Debian's cron, to which the library keeps. A time of day that the clocks
-jump over is due at the first moment after the jump; one that they pass twice is due the first time
-only. A minute or hour that begins with * means an interval, which no change of the clock disturbs.
+A time skipped by a clock change is due right after it; a time that occurs twice is due the first
+time only. A minute or hour field that begins with * is an interval, which clock changes do not
+affect.
 """
 
 from collections.abc import Iterator
@@ -22,15 +22,15 @@ _SECOND = timedelta(seconds=1)
 
 
 class Cron(Struct, frozen=True, gc=False):
-    """An expression of five fields, and the time zone whose clocks it looks at."""
+    """A cron expression of five fields and its time zone."""
 
     expression: str
     time_zone: str
 
     def check(self, now: datetime) -> None:
-        """Refuses what cannot be read, and what is never due."""
+        """Refuses expressions that are invalid or never due."""
         check_time_zone(self.time_zone)
-        # With six the library would read seconds: nothing here runs more often than every minute.
+        # With six fields the library would read seconds; the minimum interval here is one minute.
         if len(self.expression.split()) != FIELDS_COUNT:
             raise BadCronError(self.expression, f"it must have {FIELDS_COUNT} fields")
         try:
@@ -41,10 +41,10 @@ class Cron(Struct, frozen=True, gc=False):
             raise NeverDueError(self.expression)
 
     def slots(self, *, since: datetime) -> Iterator[datetime]:
-        """Every moment at which it is due, from `since` on, in UTC."""
+        """Due times from `since` on, in UTC."""
         before = (since - _SECOND).astimezone(ZoneInfo(self.time_zone))
         for slot in CronSim(self.expression, before):
-            # In an hour that comes twice it may begin with one that is over.
+            # In a repeated hour the first result may lie before `since`.
             if (moment := slot.astimezone(UTC)) >= since:
                 yield moment
 
@@ -53,17 +53,17 @@ class Cron(Struct, frozen=True, gc=False):
         return next((slot for slot in slots if slot > after), None)
 
     def latest(self, *, since: datetime, upto: datetime) -> datetime:
-        """The last one of those between; `since` is one of them."""
+        """The last due time up to `upto`; `since` is itself a due time."""
         last = since
         for slot in takewhile(lambda slot: slot <= upto, self.slots(since=self._before(upto))):
             last = max(last, slot)
         return last
 
     def _before(self, moment: datetime) -> datetime:
-        """One that is due near that moment and not after it. In an hour that comes twice the
-        library's way back may miss the last ones."""
-        way_back = CronSim(self.expression, self._local(moment + _SECOND), reverse=True)
-        return next(way_back).astimezone(UTC)
+        """A due time at or shortly before the moment. In a repeated hour the library's reverse
+        search may miss the last ones."""
+        reverse = CronSim(self.expression, self._local(moment + _SECOND), reverse=True)
+        return next(reverse).astimezone(UTC)
 
     def _local(self, moment: datetime) -> datetime:
         return moment.replace(microsecond=0).astimezone(ZoneInfo(self.time_zone))
@@ -76,5 +76,5 @@ def check_time_zone(name: str) -> None:
 
 @cache
 def _time_zones() -> frozenset[str]:
-    """The names that IANA gives: a system's own directory has others beside them."""
+    """IANA names only: a system's zone directory holds other files too."""
     return frozenset(files("tzdata").joinpath("zones").read_text().split())

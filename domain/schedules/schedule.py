@@ -1,25 +1,24 @@
-"""A schedule: a job that is created again and again, whenever a cron expression is due.
+"""A schedule: creates a job at each due time (slot) of a cron expression.
 
-A moment at which it is due is a slot. Slots are fired in their order and none twice: each moves
-`next_run_at` on, and the job's id follows from the slot.
+Slots fire in order and at most once: each advances `next_run_at`, and the job id is derived from
+the slot.
 """
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import chain, islice, takewhile
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 from uuid import UUID, uuid5
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from daybook.domain.errors import ScheduleNotDueError
-from daybook.domain.event import Decider, Event, EventWithReason, events_of
+from daybook.domain.event import Decider, Event, EventWithReason, State, events_of
 from daybook.domain.jobs.template import JobTemplate
 from daybook.domain.schedules.cron import Cron
 
-# A slot that is fired no later than this is late, but not missed.
+# A slot fired within this delay is late, not missed.
 LATE_SECONDS_MAX = 60.0
 
 _MOMENT = timedelta(microseconds=1)
@@ -27,20 +26,18 @@ _SCHEDULES = UUID("7a0c0e52-94b1-5d0f-8a55-31c6f0b8d9e4")
 
 
 class MissedRuns(StrEnum):
-    """What becomes of slots at which nobody was there to fire them."""
+    """Policy for slots that were not fired in time."""
 
     SKIP = "skip"
-    """Nothing."""
-
     ONCE = "once"
-    """One run for all of them together, that of the last."""
+    """One run for all, at the last slot."""
 
     ALL = "all"
-    """Each has its run, as far back as `catch_up_seconds`."""
+    """One run for each, back to `catch_up_seconds`."""
 
 
 class Plan(Struct, frozen=True, kw_only=True, gc=False):
-    """What is decided about a schedule, as a whole."""
+    """The settings of a schedule."""
 
     cron: str
     time_zone: str
@@ -53,19 +50,17 @@ class Plan(Struct, frozen=True, kw_only=True, gc=False):
         return Cron(self.cron, self.time_zone)
 
 
-class Schedule(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Schedule(State, frozen=True, kw_only=True, gc=False):
     name: str
     plan: Plan
     paused: bool
     created_at: datetime
     updated_at: datetime
     next_run_at: datetime | None
-    """None while it is paused, and when it is never due again."""
+    """None while paused, or if never due again."""
 
     last_run_at: datetime | None = None
-    """The last slot that was fired."""
+    """The last fired slot."""
 
     deleted: bool = False
 
@@ -95,7 +90,7 @@ class Schedule(Struct, frozen=True, kw_only=True, gc=False):
         next_run_at: datetime | None
 
     class Missed(Event, frozen=True, kw_only=True, gc=False):
-        """Slots that are not made up for: from `since` on, and before `until`."""
+        """Slots from `since` up to, not including, `until` that will not run."""
 
         topic: ClassVar[str] = "schedule.missed"
         since: datetime
@@ -105,24 +100,21 @@ class Schedule(Struct, frozen=True, kw_only=True, gc=False):
     class Deleted(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "schedule.deleted"
 
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
-
 
 def schedule_id(name: str) -> UUID:
     return uuid5(_SCHEDULES, name)
 
 
 def run_id(schedule_id: UUID, slot_at: datetime) -> UUID:
-    """Of the job of that slot: the log, in which an id begins once, keeps a second from being
-    made."""
+    """Id of the slot's job. The log accepts one first event for an id, so a slot cannot run
+    twice."""
     return uuid5(schedule_id, slot_at.astimezone(UTC).isoformat())
 
 
 def create(
     before: Schedule | None, *, name: str, plan: Plan, paused: bool, now: datetime
 ) -> Schedule.Created:
-    """Also after it was deleted: then it goes on behind the last slot that was fired."""
+    """A deleted schedule resumes after its last fired slot."""
     plan.times.check(now)
     next_run_at = None if paused else _next(plan, before, now)
     return Schedule.Created(at=now, name=name, plan=plan, paused=paused, next_run_at=next_run_at)
@@ -135,7 +127,7 @@ def change(
         return []
     plan.times.check(now)
     is_same_time = plan.times == schedule.plan.times
-    # What is due already stays due.
+    # A slot that is due already stays due.
     next_run_at = schedule.next_run_at if is_same_time else _next(plan, schedule, now)
     if schedule.paused:
         next_run_at = None
@@ -147,19 +139,15 @@ def pause(schedule: Schedule, *, because: str | None = None, now: datetime) -> l
 
 
 def resume(schedule: Schedule, *, because: str | None = None, now: datetime) -> list[Event]:
-    """What would have been due in the meantime was not wanted, and is not missed."""
+    """Slots during the pause are neither run nor missed."""
     if not schedule.paused:
         return []
     next_run_at = _next(schedule.plan, schedule, now)
     return [Schedule.Resumed(at=now, next_run_at=next_run_at, because=because)]
 
 
-def delete(*, because: str | None = None, now: datetime) -> Schedule.Deleted:
-    return Schedule.Deleted(at=now, because=because)
-
-
 def fire(schedule: Schedule, *, runs_max: int, now: datetime) -> list[Event]:
-    """The oldest slots that are to be run, up to a limit, and what is left out before them."""
+    """Fires the oldest due slots up to `runs_max`, and records the slots skipped before them."""
     due_at = schedule.next_run_at
     if due_at is None or now < due_at:
         raise ScheduleNotDueError(schedule.name)
@@ -185,7 +173,7 @@ def _slots_to_run(
         return [plan.times.latest(since=due_at, upto=now)]
     is_all = plan.missed_runs is MissedRuns.ALL
     oldest = now - timedelta(seconds=plan.catch_up_seconds if is_all else LATE_SECONDS_MAX)
-    # The first was decided before, by the time zone's rules as they were then.
+    # The first slot was computed earlier, under the time zone rules of then.
     slots = chain([due_at], plan.times.slots(since=max(due_at + _MOMENT, oldest)))
     due = takewhile(lambda slot: slot <= now, slots)
     return [*islice((slot for slot in due if slot >= oldest), runs_max)]
@@ -194,20 +182,20 @@ def _slots_to_run(
 def _after_last(
     schedule: Schedule, slots: Sequence[datetime], *, runs_max: int, now: datetime
 ) -> datetime | None:
-    """When as many were run as may be at once, there may be more of them."""
-    is_cut_off = len(slots) == runs_max and schedule.plan.missed_runs is not MissedRuns.ONCE
-    return schedule.plan.times.next(slots[-1] if is_cut_off else now)
+    """At the limit, further slots may be due: continue after the last one."""
+    is_limited = len(slots) == runs_max and schedule.plan.missed_runs is not MissedRuns.ONCE
+    return schedule.plan.times.next(slots[-1] if is_limited else now)
 
 
 def _next(plan: Plan, before: Schedule | None, now: datetime) -> datetime | None:
-    """Behind the last slot that was fired, even if a clock was set back since."""
+    """The next slot after the last fired one, even if the clock went back since."""
     last_run_at = before.last_run_at if before else None
     return plan.times.next(max(now, last_run_at) if last_run_at else now)
 
 
 def evolve(schedule: Schedule | None, event: Event) -> Schedule:
     if isinstance(event, Schedule.Created):
-        return _created(schedule, event)
+        return _apply_created(schedule, event)
     assert schedule is not None, f"{event} is the first event of a schedule"
     match event:
         case Schedule.Changed():
@@ -222,10 +210,10 @@ def evolve(schedule: Schedule | None, event: Event) -> Schedule:
             return schedule.after(event, next_run_at=event.next_run_at)
         case Schedule.Deleted():
             return schedule.after(event, deleted=True, next_run_at=None)
-    raise AssertionError(f"a schedule does not know {event}")
+    raise AssertionError(f"unknown schedule event {event}")
 
 
-def _created(schedule: Schedule | None, event: Schedule.Created) -> Schedule:
+def _apply_created(schedule: Schedule | None, event: Schedule.Created) -> Schedule:
     return Schedule(
         id=schedule_id(event.name),
         version=1 if schedule is None else schedule.version + 1,

@@ -1,8 +1,7 @@
-"""The commands of the counter: what restaurants and tickets decide together.
+"""Commands on restaurants and their waitlists.
 
-Every command holds the restaurant: its line has one order, and whoever is called is called in it,
-however many desks and processes there are. What a ticket goes through and what that does to the
-line are recorded by one command, so that neither side can ever say otherwise.
+Each command locks the restaurant, which serialises calls across desks and processes. One command
+records both the ticket's event and its effect on the waitlist, so that the two cannot disagree.
 """
 
 from datetime import datetime
@@ -35,14 +34,14 @@ from daybook.domain.tickets.ticket import TICKET, Guest, NoShowVia, Ticket, Tick
 
 
 class TicketResult(Struct, frozen=True, gc=False):
-    """What the counter answers about a ticket."""
+    """The ticket after a command."""
 
     ticket: Ticket
     restaurant: Restaurant
-    """The one whose line it is in."""
+    """The restaurant whose waitlist it is on."""
 
     was: TicketStatus | None = None
-    """The status that it had before; None for a new one."""
+    """Status before the command; None for a new ticket."""
 
 
 class OpenedRestaurant(Struct, frozen=True, gc=False):
@@ -51,14 +50,14 @@ class OpenedRestaurant(Struct, frozen=True, gc=False):
 
 
 class OpenRestaurant(Struct, frozen=True, kw_only=True, gc=False):
-    """Asked for twice, it is opened once; another one under the same slug is refused."""
+    """Idempotent; refuses a different profile under an existing slug."""
 
     slug: str
     profile: Profile
 
     @property
     def needs(self) -> Needs:
-        return _reads(self.slug)
+        return _needs(self.slug)
 
     def decide(self, work: UnitOfWork) -> OpenedRestaurant:
         existing = work.get(RESTAURANT, restaurant_id(self.slug))
@@ -71,7 +70,7 @@ class OpenRestaurant(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ChangeRestaurant(Struct, frozen=True, kw_only=True, gc=False):
-    """What is not set stays as it is."""
+    """Fields left unset do not change."""
 
     slug: str
     name: str | UnsetType = UNSET
@@ -83,7 +82,7 @@ class ChangeRestaurant(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return _reads(self.slug)
+        return _needs(self.slug)
 
     def decide(self, work: UnitOfWork) -> Restaurant:
         restaurant = _restaurant(work, self.slug)
@@ -96,7 +95,7 @@ class ChangeRestaurant(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class JoinLine(Struct, frozen=True, kw_only=True, gc=False):
-    """A guest joins the line, at its end."""
+    """Adds a guest at the end of the waitlist."""
 
     slug: str
     ticket_id: UUID
@@ -107,7 +106,7 @@ class JoinLine(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return _reads(self.slug)
+        return _needs(self.slug)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
         restaurant = _restaurant(work, self.slug)
@@ -134,17 +133,17 @@ class JoinLine(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CallNext(Struct, frozen=True, kw_only=True, gc=False):
-    """Calls whoever is first in the line; the answer is None when nobody waits."""
+    """Calls the first waiting guest; returns None if the waitlist is empty."""
 
     slug: str
     desk: str | None = None
     after_token: str | UnsetType | None = UNSET
-    """Only if this one was the last to be called; None, if nobody was."""
+    """Only if this token was called last; None if no call was made yet."""
 
     @property
     def needs(self) -> Needs:
-        among = restaurant_id(self.slug)
-        return Needs(lock=((RESTAURANT, among),), pick=TICKET, pick_count=1, pick_selector=among)
+        one = restaurant_id(self.slug)
+        return Needs(lock=((RESTAURANT, one),), pick=TICKET, pick_count=1, pick_selector=one)
 
     def decide(self, work: UnitOfWork) -> TicketResult | None:
         restaurant = _restaurant(work, self.slug)
@@ -157,7 +156,7 @@ class CallNext(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class CallTicket(Struct, frozen=True, kw_only=True, gc=False):
-    """The desk chooses whom to call."""
+    """Calls a guest of the desk's choice."""
 
     slug: str
     ticket_id: UUID
@@ -165,10 +164,10 @@ class CallTicket(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return _reads(self.slug, self.ticket_id)
+        return _needs(self.slug, self.ticket_id)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
-        restaurant, ticket = _both(work, self.slug, self.ticket_id)
+        restaurant, ticket = _restaurant_and_ticket(work, self.slug, self.ticket_id)
         return _call(work, restaurant, ticket, self.desk, out_of_turn=True)
 
 
@@ -179,13 +178,13 @@ class RecallTicket(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return _reads(self.slug, self.ticket_id)
+        return _needs(self.slug, self.ticket_id)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
-        restaurant, ticket = _both(work, self.slug, self.ticket_id)
+        restaurant, ticket = _restaurant_and_ticket(work, self.slug, self.ticket_id)
         grace_seconds = restaurant.profile.no_show_seconds
         recalled = tickets.recall(ticket, desk=self.desk, grace_seconds=grace_seconds, now=work.now)
-        return _serve(work, restaurant, ticket, recalled)
+        return _record(work, restaurant, ticket, recalled)
 
 
 class SeatTicket(Struct, frozen=True, kw_only=True, gc=False):
@@ -194,49 +193,47 @@ class SeatTicket(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return _reads(self.slug, self.ticket_id)
+        return _needs(self.slug, self.ticket_id)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
-        restaurant, ticket = _both(work, self.slug, self.ticket_id)
-        return _serve(work, restaurant, ticket, tickets.seat(ticket, now=work.now))
+        restaurant, ticket = _restaurant_and_ticket(work, self.slug, self.ticket_id)
+        return _record(work, restaurant, ticket, tickets.seat(ticket, now=work.now))
 
 
 class MarkNoShow(Struct, frozen=True, kw_only=True, gc=False):
-    """The guest did not show up."""
-
     slug: str
     ticket_id: UUID
     via: NoShowVia = NoShowVia.DESK
     due_at: datetime | None = None
-    """The end of the grace that has elapsed, as the caller measured it; None to ask the clock."""
+    """End of the elapsed grace period, as the caller measured it; None compares with the clock."""
 
     @property
     def needs(self) -> Needs:
-        return _reads(self.slug, self.ticket_id)
+        return _needs(self.slug, self.ticket_id)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
-        restaurant, ticket = _both(work, self.slug, self.ticket_id)
+        restaurant, ticket = _restaurant_and_ticket(work, self.slug, self.ticket_id)
         missed = tickets.miss(ticket, via=self.via, elapsed=self.due_at, now=work.now)
-        return _serve(work, restaurant, ticket, missed)
+        return _record(work, restaurant, ticket, missed)
 
 
 class ReturnTicket(Struct, frozen=True, kw_only=True, gc=False):
-    """Back into the line, to the place that was the guest's: the line's order is its numbers'."""
+    """Returns the guest to their former position: the waitlist is ordered by number."""
 
     slug: str
     ticket_id: UUID
 
     @property
     def needs(self) -> Needs:
-        return _reads(self.slug, self.ticket_id)
+        return _needs(self.slug, self.ticket_id)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
-        restaurant, ticket = _both(work, self.slug, self.ticket_id)
+        restaurant, ticket = _restaurant_and_ticket(work, self.slug, self.ticket_id)
         returned = tickets.return_(ticket, now=work.now)
         place = ticket.token.place
-        told = Restaurant.GuestReturned(at=work.now, ticket_id=ticket.id, place=place)
-        restaurant = work.record(RESTAURANT, restaurant.id, told)
-        return _serve(work, restaurant, ticket, returned)
+        event = Restaurant.GuestReturned(at=work.now, ticket_id=ticket.id, place=place)
+        restaurant = work.record(RESTAURANT, restaurant.id, event)
+        return _record(work, restaurant, ticket, returned)
 
 
 class CancelTicket(Struct, frozen=True, kw_only=True, gc=False):
@@ -246,17 +243,17 @@ class CancelTicket(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return _reads(self.slug, self.ticket_id)
+        return _needs(self.slug, self.ticket_id)
 
     def decide(self, work: UnitOfWork) -> TicketResult:
-        restaurant, ticket = _both(work, self.slug, self.ticket_id)
+        restaurant, ticket = _restaurant_and_ticket(work, self.slug, self.ticket_id)
         cancelled = tickets.cancel(ticket, reason=self.reason, now=work.now)
         restaurant = _leave(work, restaurant, ticket)
-        return _serve(work, restaurant, ticket, cancelled)
+        return _record(work, restaurant, ticket, cancelled)
 
 
 class TransferTicket(Struct, frozen=True, kw_only=True, gc=False):
-    """To the end of another restaurant's line. The guest keeps the ticket and gets a new token."""
+    """Moves the guest to the end of another waitlist. The ticket stays, with a new token."""
 
     slug: str
     ticket_id: UUID
@@ -264,15 +261,18 @@ class TransferTicket(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        lines = (RESTAURANT, restaurant_id(self.slug)), (RESTAURANT, restaurant_id(self.to_slug))
-        return Needs(lock=(*lines, (TICKET, self.ticket_id)))
+        both = (
+            (RESTAURANT, restaurant_id(self.slug)),
+            (RESTAURANT, restaurant_id(self.to_slug)),
+        )
+        return Needs(lock=(*both, (TICKET, self.ticket_id)))
 
     def decide(self, work: UnitOfWork) -> TicketResult:
-        restaurant, ticket = _both(work, self.slug, self.ticket_id)
+        restaurant, ticket = _restaurant_and_ticket(work, self.slug, self.ticket_id)
         target = _restaurant(work, self.to_slug)
         if target.id == restaurant.id:
             raise SameRestaurantError(self.slug)
-        tickets.must_not_be_over(ticket)
+        tickets.require_not_over(ticket)
         _leave(work, restaurant, ticket)
         token, position, estimate = _join(work, target, ticket.id)
         transferred = Ticket.Transferred(
@@ -285,12 +285,12 @@ class TransferTicket(Struct, frozen=True, kw_only=True, gc=False):
             position_at_join=position,
             estimate=estimate,
         )
-        return _serve(work, _restaurant(work, self.to_slug), ticket, transferred)
+        return _record(work, _restaurant(work, self.to_slug), ticket, transferred)
 
 
-def _reads(slug: str, ticket_id: UUID | None = None) -> Needs:
-    line = (RESTAURANT, restaurant_id(slug))
-    return Needs(lock=(line,) if ticket_id is None else (line, (TICKET, ticket_id)))
+def _needs(slug: str, ticket_id: UUID | None = None) -> Needs:
+    lock = (RESTAURANT, restaurant_id(slug))
+    return Needs(lock=(lock,) if ticket_id is None else (lock, (TICKET, ticket_id)))
 
 
 def _restaurant(work: UnitOfWork, slug: str) -> Restaurant:
@@ -300,17 +300,19 @@ def _restaurant(work: UnitOfWork, slug: str) -> Restaurant:
     return restaurant
 
 
-def _both(work: UnitOfWork, slug: str, ticket_id: UUID) -> tuple[Restaurant, Ticket]:
+def _restaurant_and_ticket(
+    work: UnitOfWork, slug: str, ticket_id: UUID
+) -> tuple[Restaurant, Ticket]:
     restaurant = _restaurant(work, slug)
     ticket = work.get(TICKET, ticket_id)
     if ticket is None or ticket.restaurant_id != restaurant.id:
-        # Whoever asks at one restaurant learns nothing of another's guests.
+        # A caller at one restaurant learns nothing about guests of another.
         raise NotFoundError("ticket", ticket_id)
     return restaurant, ticket
 
 
 def _join(work: UnitOfWork, restaurant: Restaurant, ticket_id: UUID) -> tuple[Token, int, Wait]:
-    """A place at the end of the line."""
+    """Draws the next token at the end of the waitlist."""
     token = restaurants.draw(restaurant, now=work.now)
     joined = Restaurant.GuestJoined(
         at=work.now,
@@ -324,15 +326,15 @@ def _join(work: UnitOfWork, restaurant: Restaurant, ticket_id: UUID) -> tuple[To
 
 
 def _first(work: UnitOfWork, restaurant: Restaurant) -> Ticket | None:
-    """Who is first in the line now. What was picked is the line as it was when the batch began;
-    who came back since, in an earlier command of the batch, may stand before that."""
+    """The first waiting ticket. The pick shows the waitlist as of the start of the batch; a guest
+    who returned in an earlier command of the batch may precede it."""
     picked = work.pick_one(TICKET, restaurant.id)
     if picked is None:
         if restaurant.waiting_count == 0:
             return None
-        raise NotLoadedError(f"the first of those who wait at {restaurant.slug}")
-    line = [one for one in work.all(TICKET) if one.restaurant_id == restaurant.id]
-    return min((one for one in line if one.is_waiting), key=lambda one: one.token.place)
+        raise NotLoadedError(f"the first waiting ticket of {restaurant.slug}")
+    loaded = [one for one in work.all(TICKET) if one.restaurant_id == restaurant.id]
+    return min((one for one in loaded if one.is_waiting), key=lambda one: one.token.place)
 
 
 def _call(
@@ -350,18 +352,18 @@ def _call(
         out_of_turn=out_of_turn,
         now=work.now,
     )
-    told = Restaurant.GuestCalled(
+    event = Restaurant.GuestCalled(
         at=work.now,
         ticket_id=ticket.id,
         place=ticket.token.place,
         token_number=ticket.token.number,
         desk=at_desk,
     )
-    return _serve(work, work.record(RESTAURANT, restaurant.id, told), ticket, called)
+    return _record(work, work.record(RESTAURANT, restaurant.id, event), ticket, called)
 
 
 def _leave(work: UnitOfWork, restaurant: Restaurant, ticket: Ticket) -> Restaurant:
-    """Whoever was called has left the line already."""
+    """A called guest has left the waitlist already."""
     if not ticket.is_waiting:
         return restaurant
     place = ticket.token.place
@@ -369,5 +371,5 @@ def _leave(work: UnitOfWork, restaurant: Restaurant, ticket: Ticket) -> Restaura
     return work.record(RESTAURANT, restaurant.id, left)
 
 
-def _serve(work: UnitOfWork, restaurant: Restaurant, ticket: Ticket, event: Event) -> TicketResult:
+def _record(work: UnitOfWork, restaurant: Restaurant, ticket: Ticket, event: Event) -> TicketResult:
     return TicketResult(work.record(TICKET, ticket.id, event), restaurant, ticket.status)

@@ -1,7 +1,7 @@
-"""A subject: a guest, of whom the log knows an id, and at last that they were erased.
+"""A data subject: a guest whose personal data can be erased.
 
-What a guest told about themselves is sealed in the events of their tickets, under a key of their
-own. A subject's only event says that this key was destroyed, on whose word and why.
+Name and number are encrypted in ticket events under a key of the guest's own. The only event of a
+subject records that this key was destroyed, and why.
 """
 
 from datetime import datetime
@@ -12,12 +12,10 @@ from msgspec import Struct
 
 from daybook.domain.command import Needs, UnitOfWork
 from daybook.domain.errors import NotFoundError
-from daybook.domain.event import Decider, Event, events_of
+from daybook.domain.event import Decider, Event, State, events_of
 
 
-class Subject(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Subject(State, frozen=True, kw_only=True, gc=False):
     erased_at: datetime
     reason: str
 
@@ -28,7 +26,7 @@ class Subject(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def evolve(subject: Subject | None, event: Event) -> Subject:
-    assert isinstance(event, Subject.Erased), f"a subject does not know {event}"
+    assert isinstance(event, Subject.Erased), f"unknown subject event {event}"
     return Subject(
         id=event.subject_id,
         version=1 if subject is None else subject.version + 1,
@@ -47,12 +45,12 @@ SUBJECT: Decider[Subject] = Decider(
 
 
 class EraseSubject(Struct, frozen=True, kw_only=True, gc=False):
-    """Destroys what is known of a guest. To ask again is no mistake: it is done, and stays so."""
+    """Destroys the guest's key. Idempotent."""
 
     subject_id: UUID
     reason: str
     has_key: bool
-    """Whether there is a key to destroy, as whoever keeps the keys says."""
+    """Whether the key store has a key of the subject."""
 
     @property
     def needs(self) -> Needs:

@@ -1,41 +1,41 @@
-"""A restaurant: how it runs its line, and the line itself.
+"""A restaurant: its settings and its waitlist.
 
-The line is the restaurant's own stream. Whoever joins it draws the next number there, and who is
-called or leaves is told there as well, in the command that tells the ticket: so numbers have no
-gaps, none is given twice, and how many wait is known without counting them.
+The waitlist is the restaurant's stream: joining draws the next number, and calls and departures are
+recorded by the command that changes the ticket. So numbers are unique and without gaps, and the
+number of waiting guests needs no count.
 """
 
 from datetime import date, datetime
 from enum import StrEnum
 from math import ceil, floor
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 from uuid import UUID, uuid5
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybook.domain.event import Decider, Event, events_of
+from daybook.domain.event import Decider, Event, State, events_of
 from daybook.domain.schedules.cron import check_time_zone
 
-# How many of the last calls the board shows.
+# Calls shown on the board.
 LAST_CALLS_MAX = 5
 DIGITS = 6
-# Parties stay longer or shorter than the average: a wait is told as a range.
+# Parties take more or less time than the average: a wait is estimated as a range.
 WAIT_LOW, WAIT_HIGH = 0.75, 1.25
 
 _RESTAURANTS = UUID("3f9d5c16-7b2e-5a48-9c01-d7e4b8a6f253")
 
 
 class Reset(StrEnum):
-    """When numbers begin anew at 1."""
+    """When token numbers restart at 1."""
 
     NEVER = "never"
     DAILY = "daily"
 
 
 class Profile(Struct, frozen=True, kw_only=True, gc=False):
-    """What is decided about a restaurant, as a whole."""
+    """The settings of a restaurant."""
 
     name: str
     token_prefix: str
@@ -43,7 +43,7 @@ class Profile(Struct, frozen=True, kw_only=True, gc=False):
     reset: Reset
     time_zone: str
     no_show_seconds: float | None
-    """How long a guest who was called has to show up; None for as long as it takes."""
+    """Grace period after a call; None for unlimited."""
 
 
 class Wait(Struct, frozen=True, gc=False):
@@ -52,14 +52,14 @@ class Wait(Struct, frozen=True, gc=False):
 
 
 class Token(Struct, frozen=True, kw_only=True, gc=False):
-    """A place in the line, and the number that stands for it."""
+    """A position on the waitlist and its number."""
 
     place: int
-    """Counts everybody who ever joined here, and orders the line. It never begins anew."""
+    """Counts every guest who ever joined and orders the waitlist. Never reset."""
 
     sequence: int
     service_day: date | None
-    """The day whose numbers these are; None when they go on for ever."""
+    """The day of the number; None without a daily reset."""
 
     number: str
 
@@ -71,28 +71,26 @@ class Call(Struct, frozen=True, gc=False):
     at: datetime
 
 
-class Restaurant(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Restaurant(State, frozen=True, kw_only=True, gc=False):
     slug: str
     profile: Profile
     created_at: datetime
     updated_at: datetime
     issued_count: int = 0
-    """Places that were given: the last one's."""
+    """The last position given."""
 
     sequence: int = 0
-    """The last number that belongs to no day."""
+    """The last number without a day."""
 
     service_day: date | None = None
-    """The last day on which numbers were drawn that belong to one."""
+    """The last day with numbers of its own."""
 
     day_sequence: int = 0
     """The last number of that day."""
 
     waiting_count: int = 0
     last_calls: tuple[Call, ...] = ()
-    """The newest first."""
+    """Newest first."""
 
     class Opened(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "restaurant.opened"
@@ -118,21 +116,18 @@ class Restaurant(Struct, frozen=True, kw_only=True, gc=False):
         desk: str | None
 
     class GuestLeft(Event, frozen=True, kw_only=True, gc=False):
-        """Somebody who waited does so no longer, and was not called."""
+        """A waiting guest left without being called."""
 
         topic: ClassVar[str] = "restaurant.guest_left"
         ticket_id: UUID
         place: int
 
     class GuestReturned(Event, frozen=True, kw_only=True, gc=False):
-        """Somebody waits again, at the place that was theirs."""
+        """A guest waits again, at the former position."""
 
         topic: ClassVar[str] = "restaurant.guest_returned"
         ticket_id: UUID
         place: int
-
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
 
     @property
     def last_called(self) -> str | None:
@@ -140,7 +135,8 @@ class Restaurant(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def restaurant_id(slug: str) -> UUID:
-    """A slug stands for one restaurant: the log, in which an id begins once, sees to it."""
+    """Derives the id from the slug. The log accepts one first event for an id, so slugs are
+    unique."""
     return uuid5(_RESTAURANTS, slug)
 
 
@@ -157,7 +153,7 @@ def change(restaurant: Restaurant, *, profile: Profile, now: datetime) -> list[E
 
 
 def draw(restaurant: Restaurant, *, now: datetime) -> Token:
-    """The next token. A day never comes twice, whatever becomes of clocks and time zones."""
+    """The next token. A day is never repeated, whatever clocks and time zones do."""
     profile, place = restaurant.profile, restaurant.issued_count + 1
     if profile.reset is Reset.NEVER:
         day, sequence = None, restaurant.sequence + 1
@@ -167,13 +163,13 @@ def draw(restaurant: Restaurant, *, now: datetime) -> Token:
         is_same_day = last_day is not None and today <= last_day
         day = last_day if is_same_day else today
         sequence = restaurant.day_sequence + 1 if is_same_day else 1
-    # A number that needs more digits has them: it is never cut, and never given again.
+    # A longer number gets more digits; it is never truncated.
     number = f"R{profile.token_prefix}-{sequence:0{DIGITS}d}"
     return Token(place=place, sequence=sequence, service_day=day, number=number)
 
 
 def wait_at(position: int, minutes_per_party: float) -> Wait:
-    """How long somebody at that position waits, as far as one can tell."""
+    """Estimated wait at a position."""
     return Wait(
         minutes_low=floor((position - 1) * minutes_per_party * WAIT_LOW),
         minutes_high=ceil(position * minutes_per_party * WAIT_HIGH),
@@ -182,14 +178,14 @@ def wait_at(position: int, minutes_per_party: float) -> Wait:
 
 def evolve(restaurant: Restaurant | None, event: Event) -> Restaurant:
     if isinstance(event, Restaurant.Opened):
-        return _opened(event)
+        return _apply_opened(event)
     assert restaurant is not None, f"{event} is the first event of a restaurant"
     waiting = restaurant.waiting_count
     match event:
         case Restaurant.Changed():
             return restaurant.after(event, profile=event.profile)
         case Restaurant.GuestJoined():
-            return _joined(restaurant, event)
+            return _apply_joined(restaurant, event)
         case Restaurant.GuestCalled():
             call = Call(event.ticket_id, event.token_number, event.desk, event.at)
             calls = (call, *restaurant.last_calls[: LAST_CALLS_MAX - 1])
@@ -198,10 +194,10 @@ def evolve(restaurant: Restaurant | None, event: Event) -> Restaurant:
             return restaurant.after(event, waiting_count=waiting - 1)
         case Restaurant.GuestReturned():
             return restaurant.after(event, waiting_count=waiting + 1)
-    raise AssertionError(f"a restaurant does not know {event}")
+    raise AssertionError(f"unknown restaurant event {event}")
 
 
-def _opened(event: Restaurant.Opened) -> Restaurant:
+def _apply_opened(event: Restaurant.Opened) -> Restaurant:
     return Restaurant(
         id=restaurant_id(event.slug),
         version=1,
@@ -212,7 +208,7 @@ def _opened(event: Restaurant.Opened) -> Restaurant:
     )
 
 
-def _joined(restaurant: Restaurant, event: Restaurant.GuestJoined) -> Restaurant:
+def _apply_joined(restaurant: Restaurant, event: Restaurant.GuestJoined) -> Restaurant:
     joined = restaurant.after(
         event, issued_count=event.place, waiting_count=restaurant.waiting_count + 1
     )

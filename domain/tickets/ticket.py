@@ -1,16 +1,15 @@
-"""A ticket: a walk-in guest's place in a restaurant's line, from joining it to the table.
+"""A ticket: a walk-in guest on a restaurant's waitlist, from joining to the table.
 
-It knows no name and no number of a telephone: those are in `sealed`, which only the guest's own
-key opens, and that key can be destroyed.
+It holds no name and no phone number: they are encrypted in `sealed` under the guest's own key,
+which can be destroyed.
 """
 
 from datetime import date, datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 from uuid import UUID
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from daybook.domain.errors import (
     GraceNotOverError,
@@ -19,11 +18,11 @@ from daybook.domain.errors import (
     TicketNotWaitingError,
     TicketOverError,
 )
-from daybook.domain.event import Decider, Event, add_seconds, events_of
+from daybook.domain.event import Decider, Event, State, add_seconds, events_of
 from daybook.domain.tickets.restaurant import Token, Wait
 
-# Tickets have ids drawn by time. One that is derived from a name is something else's, whose history
-# may be as long as that of a restaurant: nobody need look there for a ticket.
+# Ticket ids are time-based UUIDs. An id of another version belongs to another aggregate, whose
+# history may be as long as a restaurant's: lookups skip it.
 ID_VERSION = 7
 
 
@@ -45,19 +44,17 @@ class NoShowVia(StrEnum):
 
 
 class Guest(Struct, frozen=True, kw_only=True, gc=False):
-    """Who it is, as far as the log may know."""
+    """The guest, as far as the log may know."""
 
     subject_id: UUID
     sealed: str
-    """Name and mobile number, encrypted under the subject's own key."""
+    """Name and mobile number, encrypted under the subject's key."""
 
     pseudonym: str
-    """The same for the same mobile number, and of no use to anybody without our key."""
+    """Keyed hash of the mobile number: equal for equal numbers, useless without our key."""
 
 
-class Ticket(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Ticket(State, frozen=True, kw_only=True, gc=False):
     restaurant_id: UUID
     token: Token
     guest: Guest
@@ -65,29 +62,29 @@ class Ticket(Struct, frozen=True, kw_only=True, gc=False):
     seating_type: str | None
     position_at_join: int
     estimate: Wait
-    """As it was told when the guest joined."""
+    """As announced when the guest joined."""
 
     status: TicketStatus
     created_at: datetime
     updated_at: datetime
     calls_count: int = 0
-    """Rounds in which it was called: a recall belongs to its round."""
+    """Rounds of calls; a recall belongs to its round."""
 
     called_at: datetime | None = None
     recalled_at: datetime | None = None
     due_at: datetime | None = None
-    """Until when the guest who was called may show up."""
+    """End of the grace period after a call."""
 
     desk: str | None = None
-    """Where the guest was called to, the last time."""
+    """The desk of the last call."""
 
     returned_at: datetime | None = None
     transferred_at: datetime | None = None
     came_from: UUID | None = None
-    """The restaurant whose line it was in before."""
+    """The previous restaurant, after a transfer."""
 
     ended_at: datetime | None = None
-    """When the guest was seated, did not show up, or cancelled."""
+    """When the guest was seated, missed the call, or cancelled."""
 
     class Created(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "ticket.created"
@@ -105,7 +102,7 @@ class Ticket(Struct, frozen=True, kw_only=True, gc=False):
         position_at_join: int
         estimate: Wait
         hourly_max: int | None = None
-        """How many tickets a mobile number might draw within an hour; None for any number."""
+        """Tickets that one mobile number may draw in an hour; None for no limit."""
 
     class Called(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "ticket.called"
@@ -113,7 +110,7 @@ class Ticket(Struct, frozen=True, kw_only=True, gc=False):
         due_at: datetime | None
         desk: str | None = None
         out_of_turn: bool = False
-        """Whether somebody chose it, and not the line."""
+        """Chosen by the desk instead of the order of the waitlist."""
 
     class Recalled(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "ticket.recalled"
@@ -135,7 +132,7 @@ class Ticket(Struct, frozen=True, kw_only=True, gc=False):
         reason: str | None = None
 
     class Transferred(Event, frozen=True, kw_only=True, gc=False):
-        """Into another restaurant's line, at its end, under a token of that one."""
+        """Moved to the end of another restaurant's waitlist, with a new token."""
 
         topic: ClassVar[str] = "ticket.transferred"
         restaurant_id: UUID
@@ -145,9 +142,6 @@ class Ticket(Struct, frozen=True, kw_only=True, gc=False):
         place: int
         position_at_join: int
         estimate: Wait
-
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
 
     @property
     def is_waiting(self) -> bool:
@@ -176,24 +170,24 @@ def call(
 def recall(
     ticket: Ticket, *, desk: str | None, grace_seconds: float | None, now: datetime
 ) -> Ticket.Recalled:
-    """Calls once more, in the same round; the guest's time begins anew."""
-    _must_be_called(ticket)
+    """Calls again in the same round; the grace period restarts."""
+    _require_called(ticket)
     due_at = _due_at(now, grace_seconds)
     return Ticket.Recalled(at=now, due_at=due_at, desk=desk or ticket.desk)
 
 
 def seat(ticket: Ticket, *, now: datetime) -> Ticket.Seated:
-    _must_be_called(ticket)
+    _require_called(ticket)
     return Ticket.Seated(at=now)
 
 
 def miss(
     ticket: Ticket, *, via: NoShowVia, elapsed: datetime | None = None, now: datetime
 ) -> Ticket.NoShow:
-    """The guest did not show up: the desk may say so at any time, the clock when it is due. A
-    caller that has measured the time names the end of the grace that has `elapsed`: the clock may
-    have jumped, and a recall begins another grace."""
-    _must_be_called(ticket)
+    """Marks a no-show: by the desk at any time, by the clock after the grace period. A caller that
+    measures elapsed time passes the end of the `elapsed` grace period, because the clock may jump
+    and a recall starts another grace period."""
+    _require_called(ticket)
     if via is NoShowVia.GRACE:
         is_over = ticket.due_at is not None and (elapsed or now) >= ticket.due_at
         if not is_over:
@@ -208,16 +202,16 @@ def return_(ticket: Ticket, *, now: datetime) -> Ticket.Returned:
 
 
 def cancel(ticket: Ticket, *, reason: str | None, now: datetime) -> Ticket.Cancelled:
-    must_not_be_over(ticket)
+    require_not_over(ticket)
     return Ticket.Cancelled(at=now, reason=reason)
 
 
-def must_not_be_over(ticket: Ticket) -> None:
+def require_not_over(ticket: Ticket) -> None:
     if ticket.status.is_over:
         raise TicketOverError(ticket.token.number, ticket.status)
 
 
-def _must_be_called(ticket: Ticket) -> None:
+def _require_called(ticket: Ticket) -> None:
     if ticket.status is not TicketStatus.CALLED:
         raise TicketNotCalledError(ticket.token.number, ticket.status)
 
@@ -228,7 +222,7 @@ def _due_at(now: datetime, grace_seconds: float | None) -> datetime | None:
 
 def evolve(ticket: Ticket | None, event: Event) -> Ticket:
     if isinstance(event, Ticket.Created):
-        return _created(event)
+        return _apply_created(event)
     assert ticket is not None, f"{event} is the first event of a ticket"
     match event:
         case Ticket.Called():
@@ -243,11 +237,11 @@ def evolve(ticket: Ticket | None, event: Event) -> Ticket:
         case Ticket.Recalled():
             return ticket.after(event, recalled_at=event.at, due_at=event.due_at, desk=event.desk)
         case Ticket.Seated():
-            return _ended(ticket, event, TicketStatus.SEATED)
+            return _end(ticket, event, TicketStatus.SEATED)
         case Ticket.NoShow():
-            return _ended(ticket, event, TicketStatus.NO_SHOW)
+            return _end(ticket, event, TicketStatus.NO_SHOW)
         case Ticket.Cancelled():
-            return _ended(ticket, event, TicketStatus.CANCELLED)
+            return _end(ticket, event, TicketStatus.CANCELLED)
         case Ticket.Returned():
             return ticket.after(
                 event,
@@ -257,11 +251,11 @@ def evolve(ticket: Ticket | None, event: Event) -> Ticket:
                 ended_at=None,
             )
         case Ticket.Transferred():
-            return _transferred(ticket, event)
-    raise AssertionError(f"a ticket does not know {event}")
+            return _apply_transferred(ticket, event)
+    raise AssertionError(f"unknown ticket event {event}")
 
 
-def _created(event: Ticket.Created) -> Ticket:
+def _apply_created(event: Ticket.Created) -> Ticket:
     return Ticket(
         id=event.ticket_id,
         version=1,
@@ -278,11 +272,11 @@ def _created(event: Ticket.Created) -> Ticket:
     )
 
 
-def _ended(ticket: Ticket, event: Event, status: TicketStatus) -> Ticket:
+def _end(ticket: Ticket, event: Event, status: TicketStatus) -> Ticket:
     return ticket.after(event, status=status, due_at=None, ended_at=event.at)
 
 
-def _transferred(ticket: Ticket, event: Ticket.Transferred) -> Ticket:
+def _apply_transferred(ticket: Ticket, event: Ticket.Transferred) -> Ticket:
     return ticket.after(
         event,
         restaurant_id=event.restaurant_id,

@@ -1,7 +1,7 @@
-"""The commands of the intake: what was read from upstreams is taken in.
+"""Commands that import pages of upstream feeds.
 
-A page is taken in as a whole: how far we are, the records that are news, and the jobs they make are
-one command. Whoever read it alongside another, and comes second, is refused.
+One command records the cursor, the changed records and their jobs. Of two concurrent polls, the
+second is refused.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ _CHANGES: dict[type[Event], str] = {
 
 
 class RecordJob(Struct, frozen=True, kw_only=True, gc=False):
-    """The jobs that news make: what there is to say of the record stands in the payload."""
+    """Settings of the jobs about changed records; the payload describes the record."""
 
     queue: str
     type: str
@@ -35,7 +35,7 @@ class RecordJob(Struct, frozen=True, kw_only=True, gc=False):
     lease_seconds: float
 
     def job(self, record: UpstreamRecord, change: str) -> NewJob:
-        told = ChangedRecord(
+        payload = ChangedRecord(
             stream=record.stream,
             record_id=record.record_id,
             change=change,
@@ -46,23 +46,23 @@ class RecordJob(Struct, frozen=True, kw_only=True, gc=False):
             job_id=uuid5(record.id, str(record.version)),
             queue=self.queue,
             type=self.type,
-            payload=Raw(json.encode(told)),
+            payload=Raw(json.encode(payload)),
             priority=self.priority,
             attempts_max=self.attempts_max,
             lease_seconds=self.lease_seconds,
-            # A queue may have the changes of one record done one after another.
+            # A queue limited per subject processes the changes of one record in order.
             subject=_subject(record),
         )
 
 
 def _subject(record: UpstreamRecord) -> str:
-    """The stream and the record's id; its UUID instead, where they are too long for a subject."""
+    """Stream and record id; the record's UUID if they are too long for a subject."""
     subject = f"{record.stream}:{record.record_id}"
     return subject if len(subject) <= KEY_CHARACTERS_MAX else f"{record.stream[:90]}:{record.id}"
 
 
 class ChangedRecord(Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
-    """The payload of a job about a record."""
+    """Payload of a job about a record."""
 
     stream: str
     record_id: str
@@ -74,25 +74,25 @@ class ChangedRecord(Struct, frozen=True, kw_only=True, gc=False, rename="camel")
 class ImportPage(Struct, frozen=True, kw_only=True, gc=False):
     stream: str
     version: int
-    """Of the upstream, when the page was asked for; 0 if there was none."""
+    """Of the upstream when the page was requested; 0 if it did not exist."""
 
     poll: Poll
-    """As it was then."""
+    """As of that version."""
 
     cursor: str | None
-    """Where the next page begins."""
+    """Start of the next page."""
 
     is_last: bool
     records_count: int
     news: Sequence[FeedRecord]
-    """The records on it, perhaps without those that are certainly known."""
+    """The page's records, possibly without those known to be unchanged."""
 
     job: RecordJob | None = None
 
     @property
     def needs(self) -> Needs:
         ids = {record_uuid(self.stream, found.record_id) for found in self.news}
-        return _reads(self.stream, [*ids], len(self.news) if self.job else 0)
+        return _needs(self.stream, [*ids], len(self.news) if self.job else 0)
 
     def decide(self, work: UnitOfWork) -> Upstream:
         upstream = _upstream(work, self.stream, self.version)
@@ -100,7 +100,7 @@ class ImportPage(Struct, frozen=True, kw_only=True, gc=False):
             record_id = record_uuid(self.stream, found.record_id)
             record = work.get(UPSTREAM_RECORD, record_id)
             event = records.take(record, stream=self.stream, found=found, now=work.now)
-            _tell(work, record_id, event, self.job)
+            _record(work, record_id, event, self.job)
         page_read = upstreams.read_page(
             upstream,
             name=self.stream,
@@ -114,7 +114,7 @@ class ImportPage(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ImportDeletions(Struct, frozen=True, kw_only=True, gc=False):
-    """Records that a full poll has not found."""
+    """Records that a full poll did not find."""
 
     stream: str
     version: int
@@ -124,17 +124,17 @@ class ImportDeletions(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return _reads(self.stream, self.record_ids, len(self.record_ids) if self.job else 0)
+        return _needs(self.stream, self.record_ids, len(self.record_ids) if self.job else 0)
 
     def decide(self, work: UnitOfWork) -> Upstream:
         upstream = _upstream(work, self.stream, self.version)
-        assert upstream is not None, "a poll that found nothing vanished has read pages before"
+        assert upstream is not None, "a poll that reconciles has read pages before"
         vanished_count = 0
         for record_id in self.record_ids:
             record = work.get(UPSTREAM_RECORD, record_id)
             event = records.vanish(record, now=work.now) if record else None
             vanished_count += event is not None
-            _tell(work, record_id, event, self.job)
+            _record(work, record_id, event, self.job)
         reconciled = Upstream.Reconciled(
             at=work.now, vanished_count=vanished_count, is_last=self.is_last
         )
@@ -142,8 +142,6 @@ class ImportDeletions(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class FailPoll(Struct, frozen=True, kw_only=True, gc=False):
-    """The feed could not be read."""
-
     stream: str
     version: int
     error: str
@@ -152,7 +150,7 @@ class FailPoll(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def needs(self) -> Needs:
-        return _reads(self.stream, (), 0)
+        return _needs(self.stream, (), 0)
 
     def decide(self, work: UnitOfWork) -> Upstream | None:
         upstream = _upstream(work, self.stream, self.version)
@@ -169,20 +167,20 @@ class FailPoll(Struct, frozen=True, kw_only=True, gc=False):
         return upstream
 
 
-def _reads(stream: str, record_ids: Sequence[UUID], jobs_count: int) -> Needs:
-    named = [(UPSTREAM_RECORD, record_id) for record_id in record_ids]
+def _needs(stream: str, record_ids: Sequence[UUID], jobs_count: int) -> Needs:
+    locks = [(UPSTREAM_RECORD, record_id) for record_id in record_ids]
     return Needs(
-        lock=((UPSTREAM, upstream_id(stream)), *named),
+        lock=((UPSTREAM, upstream_id(stream)), *locks),
         next_numbers=((JOB_NUMBERS, jobs_count),) if jobs_count else (),
     )
 
 
 def _upstream(work: UnitOfWork, stream: str, version: int) -> Upstream | None:
     found = work.get(UPSTREAM, upstream_id(stream))
-    return upstreams.expected(found, name=stream, version=version)
+    return upstreams.require_version(found, name=stream, version=version)
 
 
-def _tell(work: UnitOfWork, record_id: UUID, event: Event | None, job: RecordJob | None) -> None:
+def _record(work: UnitOfWork, record_id: UUID, event: Event | None, job: RecordJob | None) -> None:
     if event is None:
         return
     record = work.record(UPSTREAM_RECORD, record_id, event)

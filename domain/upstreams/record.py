@@ -1,25 +1,23 @@
-"""A record of an upstream as we know it: seen, changed, deleted, and perhaps seen again.
+"""A record of an upstream feed: seen, changed, deleted, possibly seen again.
 
-Feeds tell the same thing more than once, and not always in order. What a record is now is decided
-by its revision: numbers and timestamps only grow; of any other text all that can be said is whether
-it is the same.
+Feeds repeat records and deliver them out of order, so the revision decides: numbers and timestamps
+only grow; of other revisions only equality is known.
 """
 
 import re
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 from uuid import UUID, uuid5
 
 from msgspec import Raw, Struct
-from msgspec.structs import replace
 
-from daybook.domain.event import Decider, Event, events_of
+from daybook.domain.event import Decider, Event, State, events_of
 from daybook.domain.jobs.job import NULL
 from daybook.domain.upstreams.upstream import upstream_id
 
-# What has an order. A checksum may happen to be all digits, but not two of one record.
+# Ordered revisions. A checksum may be all digits by chance, but not two of one record.
 _ORDERED: dict[re.Pattern[str], Callable[[str], Any]] = {
     re.compile(r"-?[0-9]{1,20}(\.[0-9]{1,20})?"): Decimal,
     re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ].{1,40})?"): datetime.fromisoformat,
@@ -35,9 +33,7 @@ class FeedRecord(Struct, frozen=True, kw_only=True, gc=False):
     data: Raw
 
 
-class UpstreamRecord(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class UpstreamRecord(State, frozen=True, kw_only=True, gc=False):
     stream: str
     record_id: str
     revision: str
@@ -46,7 +42,7 @@ class UpstreamRecord(Struct, frozen=True, kw_only=True, gc=False):
     updated_at: datetime
     deleted: bool = False
     vanished: bool = False
-    """Whether it was deleted without a word: the feed does not have it any more."""
+    """Deleted because a full poll no longer found it."""
 
     class Seen(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "upstream.seen"
@@ -67,28 +63,25 @@ class UpstreamRecord(Struct, frozen=True, kw_only=True, gc=False):
         revision: str
         vanished: bool
 
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
-
 
 def record_uuid(stream: str, record_id: str) -> UUID:
     return uuid5(upstream_id(stream), record_id)
 
 
 def is_news(found: FeedRecord, *, revision: str, deleted: bool, vanished: bool) -> bool:
-    """Whether what was found tells more than that revision, alive or deleted, which we know."""
+    """Whether the found record adds to the known revision, alive or deleted."""
     order = _compare(found.revision, revision)
     if order > 0:
         return True
-    # A deletion need not bring a new revision. And what a full poll did not find, and is there
-    # again, was never deleted or has been restored.
+    # A deletion may keep the revision. A record that a full poll missed and that is back was never
+    # deleted, or was restored.
     return (found.deleted and not deleted and order == 0) or (vanished and not found.deleted)
 
 
 def take(
     record: UpstreamRecord | None, *, stream: str, found: FeedRecord, now: datetime
 ) -> Event | None:
-    """What this means for the record; None when it is no news."""
+    """The event that the found record causes; None if nothing changed."""
     if record is not None and not is_news(
         found, revision=record.revision, deleted=record.deleted, vanished=record.vanished
     ):
@@ -125,13 +118,13 @@ def vanish(record: UpstreamRecord, *, now: datetime) -> Event | None:
 
 
 def _compare(one: str, other: str) -> int:
-    """Negative when `one` is older. Of what has no order, what differs counts as newer."""
+    """Negative if `one` is older. Without an order, a different revision counts as newer."""
     if one == other:
         return 0
-    for form, read in _ORDERED.items():
-        if form.fullmatch(one) and form.fullmatch(other):
+    for pattern, parse in _ORDERED.items():
+        if pattern.fullmatch(one) and pattern.fullmatch(other):
             try:
-                left, right = read(one), read(other)
+                left, right = parse(one), parse(other)
                 return int(left > right) - int(left < right)
             except (ValueError, TypeError):
                 continue
@@ -142,23 +135,23 @@ def evolve(record: UpstreamRecord | None, event: Event) -> UpstreamRecord:
     match event:
         case UpstreamRecord.Seen():
             if record is None:
-                return _first(event, data=event.data)
+                return _new_record(event, data=event.data)
             return record.after(
                 event, revision=event.revision, data=event.data, deleted=False, vanished=False
             )
         case UpstreamRecord.Deleted():
             if record is None:
-                return _first(event, data=NULL, deleted=True)
+                return _new_record(event, data=NULL, deleted=True)
             return record.after(
                 event, revision=event.revision, deleted=True, vanished=event.vanished
             )
         case UpstreamRecord.Changed():
             assert record is not None, f"{event} is the first event of a record"
             return record.after(event, revision=event.revision, data=event.data)
-    raise AssertionError(f"a record does not know {event}")
+    raise AssertionError(f"unknown record event {event}")
 
 
-def _first(
+def _new_record(
     event: UpstreamRecord.Seen | UpstreamRecord.Deleted, *, data: Raw, deleted: bool = False
 ) -> UpstreamRecord:
     return UpstreamRecord(

@@ -1,20 +1,19 @@
-"""A stream of records that somebody else keeps, and how far we have read it.
+"""An upstream feed and the progress of its polls.
 
-The feed gives pages of records behind a cursor. A cursor alone loses what is committed late behind
-it, so every poll begins some way back: at a mark, which is a place where we were earlier. From time
-to time a poll reads everything, and what it does not find any more has vanished.
+A cursor alone would miss records committed late behind it, so each poll restarts at an earlier
+mark. A full poll now and then finds deleted records.
 """
 
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 from uuid import UUID, uuid5
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from daybook.domain.errors import ConcurrentPollError
-from daybook.domain.event import Decider, Event, events_of
+from daybook.domain.event import Decider, Event, State, events_of
 
 MARKS_MAX = 100
 
@@ -22,7 +21,7 @@ _UPSTREAMS = UUID("c2e5a7b4-1f63-5b8e-9d27-60a4e8f3c915")
 
 
 class Mark(Struct, frozen=True, gc=False):
-    """A place in the feed, how many records lie before it, and when we first came there."""
+    """A cursor, the number of records before it, and when it was first reached."""
 
     cursor: str
     ordinal: int
@@ -30,53 +29,52 @@ class Mark(Struct, frozen=True, gc=False):
 
 
 class Overlap(Struct, frozen=True, gc=False):
-    """How far back every poll begins: that many records, and what was read in that many seconds
-    before the last poll."""
+    """How far back each poll restarts: by a number of records, and by the records read within these
+    seconds before the last poll."""
 
     records: int = 100
     seconds: float = 600.0
 
 
 class Poll(Struct, frozen=True, kw_only=True, gc=False):
-    """A poll under way: whoever finds it goes on with it."""
+    """A poll in progress, which any process may continue."""
 
     reconciles: bool
-    """Whether it reads everything, and then tells what has vanished."""
+    """Reads everything and reports the records that are gone."""
 
     began_at: datetime
     cursor: str | None
-    """Where its next page begins; None at the very beginning."""
+    """Start of its next page; None for the beginning."""
 
     again_count: int
-    """About how many records are still to be read again, before there are new ones."""
+    """Estimated records to re-read before new ones."""
 
     pages_count: int = 0
     is_read: bool = False
-    """Whether all pages are read, and only what has vanished is left to be told."""
+    """All pages are read; only deletions remain to be reported."""
 
 
-class Upstream(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Upstream(State, frozen=True, kw_only=True, gc=False):
     name: str
     created_at: datetime
     updated_at: datetime
     ordinal: int = 0
-    """How many records were read, not counting those that were read again."""
+    """Records read, not counting re-reads."""
 
     marks: tuple[Mark, ...] = ()
     poll: Poll | None = None
     polled_at: datetime | None = None
-    """When the last poll that came to its end began."""
+    """Start of the last completed poll."""
 
     reconciled_at: datetime | None = None
-    """The same of the last one that told what had vanished."""
+    """Start of the last completed full poll."""
 
     error: str | None = None
-    """Why it cannot be read at the moment."""
+    """The current polling error."""
 
     class PageRead(Event, frozen=True, kw_only=True, gc=False):
-        """`poll` is how it goes on, `ordinal` how far it came; a mark, if it is one."""
+        """`poll` is the state after the page, `ordinal` the records read so far; `is_mark` adds a
+        mark."""
 
         topic: ClassVar[str] = "upstream.page_read"
         name: str
@@ -98,21 +96,18 @@ class Upstream(Struct, frozen=True, kw_only=True, gc=False):
         name: str
         error: str
         is_over: bool
-        """Whether the poll is given up, and the next begins anew."""
+        """The poll is abandoned; the next starts over."""
 
         forgets_marks: bool
-        """Whether the next begins at the very beginning."""
+        """The next poll starts at the beginning of the feed."""
 
     @property
     def cursor(self) -> str | None:
-        """The furthest place we have been to."""
+        """The furthest cursor reached."""
         return self.marks[-1].cursor if self.marks else None
 
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
 
-
-# Of every record on every page the id is asked for, and there are few upstreams.
+# Cached: needed for every record of every page, for few upstreams.
 @lru_cache(maxsize=100)
 def upstream_id(name: str) -> UUID:
     return uuid5(_UPSTREAMS, name)
@@ -126,10 +121,10 @@ def begin(
     must_reconcile: bool,
     now: datetime,
 ) -> Poll:
-    """One that has to begin at the very beginning anyway reconciles too, if it may."""
+    """Starts a poll at a mark. One that must start at the beginning also reconciles, if allowed."""
     mark = None
     if upstream is not None and not must_reconcile:
-        mark = _begin_at(upstream, overlap)
+        mark = _restart_mark(upstream, overlap)
     ordinal = upstream.ordinal if upstream else 0
     return Poll(
         reconciles=may_reconcile and mark is None,
@@ -139,9 +134,10 @@ def begin(
     )
 
 
-def _begin_at(upstream: Upstream, overlap: Overlap) -> Mark | None:
-    """What is committed no later than `overlap.seconds` after we were past it, is read: the poll
-    before began without it, and we begin where we were so many seconds before that."""
+def _restart_mark(upstream: Upstream, overlap: Overlap) -> Mark | None:
+    """Finds the mark to restart at. A record committed up to `overlap.seconds` after its position
+    was passed is still read: the previous poll started without it, and this one starts where
+    polling was that many seconds before."""
     if upstream.polled_at is None:
         return None
     latest = upstream.polled_at - timedelta(seconds=overlap.seconds)
@@ -162,13 +158,13 @@ def read_page(
     is_last: bool,
     now: datetime,
 ) -> Upstream.PageRead:
-    """`poll` is as it was when the page was asked for, `cursor` where the next page begins."""
+    """`poll` is the state at the request of the page, `cursor` the start of the next page."""
     marks = upstream.marks if upstream else ()
     again_count = min(poll.again_count, records_count)
     new_count = records_count - again_count
     is_new_place = cursor is not None and (not marks or marks[-1].cursor != cursor)
     is_mark = is_new_place and (new_count > 0 or is_last)
-    gone_on = replace(
+    advanced = replace(
         poll,
         cursor=cursor,
         again_count=poll.again_count - again_count,
@@ -178,7 +174,7 @@ def read_page(
     return Upstream.PageRead(
         at=now,
         name=name,
-        poll=gone_on,
+        poll=advanced,
         cursor=cursor,
         ordinal=(upstream.ordinal if upstream else 0) + new_count,
         records_count=records_count,
@@ -197,7 +193,7 @@ def fail(
     forgets_marks: bool = False,
     now: datetime,
 ) -> list[Event]:
-    """Trouble that goes on is told once."""
+    """A repeated error is recorded once."""
     if upstream is not None and upstream.error == error and not is_over:
         return []
     failed = Upstream.PollFailed(
@@ -206,8 +202,8 @@ def fail(
     return [failed]
 
 
-def expected(upstream: Upstream | None, *, name: str, version: int) -> Upstream | None:
-    """What was read may be recorded only by the one who read on from here."""
+def require_version(upstream: Upstream | None, *, name: str, version: int) -> Upstream | None:
+    """Refuses to record a page unless the upstream is still at the version it was read from."""
     if version != (upstream.version if upstream else 0):
         raise ConcurrentPollError(name)
     return upstream
@@ -215,22 +211,22 @@ def expected(upstream: Upstream | None, *, name: str, version: int) -> Upstream 
 
 def evolve(upstream: Upstream | None, event: Event) -> Upstream:
     if isinstance(event, Upstream.PageRead):
-        return _page_read(upstream or _begun(event.name, event.at), event)
+        return _apply_page_read(upstream or _new_upstream(event.name, event.at), event)
     if isinstance(event, Upstream.PollFailed):
-        return _poll_failed(upstream or _begun(event.name, event.at), event)
+        return _apply_poll_failed(upstream or _new_upstream(event.name, event.at), event)
     assert upstream is not None, f"{event} is the first event of an upstream"
-    assert isinstance(event, Upstream.Reconciled), f"an upstream does not know {event}"
+    assert isinstance(event, Upstream.Reconciled), f"unknown upstream event {event}"
     if not event.is_last or upstream.poll is None:
         return upstream.after(event)
     began_at = upstream.poll.began_at
     return upstream.after(event, poll=None, polled_at=began_at, reconciled_at=began_at)
 
 
-def _begun(name: str, at: datetime) -> Upstream:
+def _new_upstream(name: str, at: datetime) -> Upstream:
     return Upstream(id=upstream_id(name), version=0, name=name, created_at=at, updated_at=at)
 
 
-def _page_read(upstream: Upstream, event: Upstream.PageRead) -> Upstream:
+def _apply_page_read(upstream: Upstream, event: Upstream.PageRead) -> Upstream:
     marks = upstream.marks[::2] if event.thins_marks else upstream.marks
     if event.is_mark:
         assert event.cursor is not None
@@ -246,7 +242,7 @@ def _page_read(upstream: Upstream, event: Upstream.PageRead) -> Upstream:
     )
 
 
-def _poll_failed(upstream: Upstream, event: Upstream.PollFailed) -> Upstream:
+def _apply_poll_failed(upstream: Upstream, event: Upstream.PollFailed) -> Upstream:
     if not event.is_over:
         return upstream.after(event, error=event.error)
     return upstream.after(

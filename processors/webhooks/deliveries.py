@@ -127,7 +127,7 @@ class Deliveries(Processor):
 
     async def _deliver(self, runtime: Runtime, job: Job, standing: TicketView | None) -> None:
         assert job.lease is not None, "what was claimed is held"
-        result = JobResult(job_id=job.id, claim_id=job.lease.id, outcome=Outcome.DONE)
+        result = JobResult(job_id=job.id, claim_id=job.lease.claim_id, outcome=Outcome.DONE)
         try:
             assert standing is not None, f"notification {job.id} is about no ticket"
             body = json.encode(await self._message(_notice(job), standing))
@@ -135,14 +135,14 @@ class Deliveries(Processor):
         except DeliveryError as error:
             result = JobResult(
                 job_id=job.id,
-                claim_id=job.lease.id,
+                claim_id=job.lease.claim_id,
                 outcome=Outcome.RETRY if error.retryable else Outcome.FAIL,
                 error=f"The webhook was not taken: {error}.",
                 rest_seconds=error.retry_after_seconds,
             )
         jitter = random.uniform(0.5, 1)  # noqa: S311 (spreads retries)
         finish = FinishJobs(results=[result], jitter=jitter, backoff=self._backoff)
-        await runtime.send([(finish, runtime.origin(ACTOR, job.lease.id, "finish"))])
+        await runtime.send([(finish, runtime.origin(ACTOR, job.lease.claim_id, "finish"))])
 
     async def _message(self, notice: Notice, standing: TicketView) -> WebhookMessage:
         ticket = standing.ticket

@@ -224,7 +224,7 @@ def test_a_heartbeat_moves_a_lease_and_contradicts_nothing(database: str) -> Non
             (held,) = await Workshop(kitchen).claim()
         assert held.lease is not None
         async with await connect(reader_conninfo(database)) as connection:
-            beat = LeaseExtension(held.id, held.lease.id, lease_seconds=5000)
+            beat = LeaseExtension(held.id, held.lease.claim_id, lease_seconds=5000)
             assert await extend_leases(connection, [beat])
 
     anyio.run(happen)

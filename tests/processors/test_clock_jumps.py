@@ -18,7 +18,7 @@ from daybook.processors.job_lease_expiry import JobLeaseExpiry
 from daybook.processors.order_dispatch import Dispatch
 from daybook.processors.order_recovery import Recovery
 from daybook.processors.order_timers import Completions
-from daybook.processors.processor import OrderRules as Rules
+from daybook.processors.processor import OrderRules
 from daybook.projections.jobs.heartbeats import LeaseExtension, extend_leases
 from daybook.projections.registry import MIGRATIONS
 from tests.conftest import empty, fresh_database, reachable_directory
@@ -65,8 +65,10 @@ def database(faked: tuple[str, str, FakeClock]) -> Iterator[str]:
 @pytest.fixture
 async def service(database: str) -> AsyncIterator[Service]:
     processors = (ClockJumps(), JobLeaseExpiry(), Completions(), Recovery(), Dispatch())
-    rules = Rules(delay_seconds=1)
-    async with Service(database, kitchen=rules, read_models=(), processors=processors) as running:
+    rules = OrderRules(delay_seconds=1)
+    async with Service(
+        database, order_rules=rules, read_models=(), processors=processors
+    ) as running:
         # The leader has looked at the clock before it jumps.
         await asyncio.sleep(1.2)
         yield running
@@ -92,7 +94,7 @@ async def test_a_jump_ends_no_lease_that_lasts(
     clock.set(seconds)
     await asyncio.sleep(2.5)
     assert failures(database) == 0
-    beats = [LeaseExtension(job.id, job.lease.id, 4) for job in held if job.lease]
+    beats = [LeaseExtension(job.id, job.lease.claim_id, 4) for job in held if job.lease]
     assert len(await service.read(lambda reader: extend_leases(reader, beats))) == 20
     await asyncio.sleep(2.5)
     assert failures(database) == 0
@@ -124,7 +126,7 @@ async def test_three_jumps_make_no_dead_letter_of_a_healthy_job(
     await workshop.job(attempts_max=3)
     (job,) = await workshop.claim(lease_seconds=4)
     assert job.lease is not None
-    beat = LeaseExtension(job.id, job.lease.id, 4)
+    beat = LeaseExtension(job.id, job.lease.claim_id, 4)
     for count in (1, 2, 3):
         clock.set(count * HOUR)
         await asyncio.sleep(1.5)

@@ -48,7 +48,7 @@ ORDER BY originator_id, originator_version
 # Wrappers, and commands that have tests of their own: an operation fails by a defect, a clock jumps
 # by itself, hundreds of complete orders are needed to clear them in parts, and a log that was
 # written by these ways holds no unreadable event.
-WRAPPERS = {"Command", "Within", "Together", "AsSeen", "AsCounted", "ChangeJobs"}
+WRAPPERS = {"Command", "Restricted", "AllOrNothing", "ExpectVersion", "AsCounted", "ChangeJobs"}
 NOT_DRIVEN = {
     *("FailOperation", "RecordJump", "RescheduleRetry", "ClearCompleteOrders"),
     *("Detect", "SetAside"),

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from daybook.domain.jobs.bulk import CancelJobs
 from daybook.domain.jobs.job import JobStatus
+from daybook.domain.jobs.manage import CancelJobs
 from tests.support.api_jobs import bury, claim, enqueue, enqueue_many
 from tests.support.asgi_client import Api
 from tests.support.committer import origin, rows
@@ -87,7 +87,7 @@ async def test_a_job_that_moved_on_meanwhile_is_left_alone_and_told(api: Api) ->
     (held,) = await claim(api)
     assert held["id"] == waiting["id"]
     ids = [UUID(waiting["id"]), UUID(taken["id"])]
-    command = CancelJobs(job_ids=ids, seen=JobStatus.PENDING)
+    command = CancelJobs(job_ids=ids, expected_status=JobStatus.PENDING)
     receipt = await api.service.committer.submit(command, origin())
 
     refused, cancelled = receipt.result

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from daybook.domain.errors import JobNotDeadError
+from daybook.domain.errors import JobStatusChangedError
 from daybook.domain.jobs.job import JobStatus
 from daybook.domain.jobs.manage import RetryJobs
 from daybook.eventlog.errors import OutcomeUnknownError, UnavailableError
@@ -331,10 +331,11 @@ async def test_a_job_that_was_cancelled_since_it_was_seen_dead_stays_cancelled(a
     seen, other = await bury(api, 2)
     await api.post(f"/api/jobs/{seen['id']}/cancel")
 
-    retry = RetryJobs(job_ids=[UUID(seen["id"]), UUID(other["id"])])
+    ids = [UUID(seen["id"]), UUID(other["id"])]
+    retry = RetryJobs(job_ids=ids, expected_status=JobStatus.DEAD)
     refused, retried = (await api.service.committer.submit(retry, origin())).result
 
-    assert isinstance(refused.answer, JobNotDeadError)
+    assert isinstance(refused.answer, JobStatusChangedError)
     assert retried.answer.status is JobStatus.PENDING
 
 

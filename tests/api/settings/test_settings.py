@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import fields
 
 from daybook.api.runtime.load_shedding import Thresholds
-from daybook.api.server.run import order_rules_of, thresholds_of
+from daybook.api.server.run import order_rules_of, retention_rules_of, thresholds_of
 from daybook.api.settings.environment import help_of, load
 from daybook.api.settings.settings import Settings
 from daybook.eventlog.errors import SetupError
-from daybook.processors.processor import STANDARD_KITCHEN, OrderRules
+from daybook.processors.processor import OrderRules, RetentionRules
 
 ROOMY = {"DAYBOOK_DATA_DIR": "/somewhere"}
 OPEN = {"DAYBOOK_AUTH": "open"}
@@ -138,7 +138,8 @@ def test_order_rules_have_documented_defaults() -> None:  # S0-84
     assert settings.processing_delay_seconds == 10
     assert (settings.attempts_max, settings.vip_aging_seconds) == (3, None)
     assert settings.idempotency_keep_days == 30
-    assert order_rules_of(settings) == STANDARD_KITCHEN
+    assert order_rules_of(settings) == OrderRules()
+    assert retention_rules_of(settings) == RetentionRules()
 
 
 def test_the_thresholds_are_those_of_the_source_and_can_be_set() -> None:
@@ -163,7 +164,7 @@ def test_the_thresholds_are_those_of_the_source_and_can_be_set() -> None:
     )
 
 
-def test_order_rules_follow_the_settings() -> None:
+def test_order_and_retention_rules_can_be_set() -> None:
     settings = load(
         {
             **ROOMY,
@@ -175,9 +176,9 @@ def test_order_rules_follow_the_settings() -> None:
         {},
     )
 
-    assert order_rules_of(settings) == OrderRules(
-        delay_seconds=0.5, attempts_max=1, aging_seconds=60, idempotency_keep_days=7
-    )
+    assert settings.attempts_max == 1
+    assert order_rules_of(settings) == OrderRules(delay_seconds=0.5, aging_seconds=60)
+    assert retention_rules_of(settings) == RetentionRules(idempotency_keep_days=7)
 
 
 @pytest.mark.parametrize(

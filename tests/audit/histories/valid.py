@@ -222,7 +222,7 @@ class Author:
 
     async def finish(self, job: Job, outcome: Outcome, **fields: Any) -> Job:
         assert job.lease is not None
-        result = JobResult(job_id=job.id, claim_id=job.lease.id, outcome=outcome, **fields)
+        result = JobResult(job_id=job.id, claim_id=job.lease.claim_id, outcome=outcome, **fields)
         (settled,) = await self.do(FinishJobs(results=[result], jitter=0))
         assert isinstance(settled.answer, Job), settled.answer
         return settled.answer
@@ -268,7 +268,7 @@ class Author:
         (job,) = await self.take()
         assert job.lease is not None
         await asyncio.sleep(2 * SOON_SECONDS)
-        await self.do(ExpireLease(job_id=job.id, claim_id=job.lease.id, jitter=0), LEASES)
+        await self.do(ExpireLease(job_id=job.id, claim_id=job.lease.claim_id, jitter=0), LEASES)
         (job,) = await self.take()
         await self.finish(job, Outcome.DONE)
 

@@ -60,7 +60,7 @@ def failed(job: Job, reason: FailureReason = FailureReason.ERROR, *, retryable: 
     assert job.lease is not None
     events = fail(
         job,
-        claim_id=job.lease.id,
+        claim_id=job.lease.claim_id,
         error="boom",
         reason=reason,
         retryable=retryable,

@@ -47,7 +47,7 @@ class Afterwards(Struct, frozen=True):
 
     @property
     def needs(self) -> Needs:
-        return replace(self.command.needs, haste=CommandPriority.LOW)
+        return replace(self.command.needs, priority=CommandPriority.LOW)
 
     def decide(self, work: UnitOfWork) -> Order:
         return self.command.decide(work)

@@ -157,7 +157,7 @@ class WorkshopMachine(RuleBasedStateMachine):
         except Refusal as error:
             expected, refusal = None, type(error)
         with nullcontext() if refusal is None else pytest.raises(refusal):
-            got = self.portal.call(self.kitchen.submit, command).answer
+            got = self.portal.call(self.kitchen.submit, command).result
             assert _essence(got) == _essence(expected)
         # The real one draws numbers beforehand, also for jobs that it then does not create.
         ((self.desk.number,),) = rows(self.database, READ_LAST_NUMBER)
@@ -205,7 +205,7 @@ class WorkshopMachine(RuleBasedStateMachine):
             selector=selector, worker="w", limit=limit, claim_id=uuid7(), lease_seconds=0
         )
         taken: list[Job] = self.attempt(command)
-        return multiple(*((job.id, job.lease.id) for job in taken if job.lease))
+        return multiple(*((job.id, job.lease.claim_id) for job in taken if job.lease))
 
     @rule(
         claim=claims,
@@ -281,7 +281,14 @@ def _essence(answer: Any) -> Any:
             return answer.job_id, _essence(answer.answer)
         case Job() as job:
             counts = (job.attempts, job.failures, job.crashes, job.interruptions, job.life)
-            return job.id, job.version, job.number, job.status, counts, job.lease and job.lease.id
+            return (
+                job.id,
+                job.version,
+                job.number,
+                job.status,
+                counts,
+                job.lease and job.lease.claim_id,
+            )
         case Refusal():
             return type(answer)
         case None:
