@@ -102,12 +102,7 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
     ) = field(default=None, name="DAYBOOK_VIP_AGING_SECONDS")
 
     idempotency_keep_days: Annotated[
-        int,
-        about(
-            "Number of days for which a retry with the same Idempotency-Key gets the same answer.",
-            ge=1,
-            le=3650,
-        ),
+        int, about("Days for which an Idempotency-Key replays its answer.", ge=1, le=3650)
     ] = field(default=30, name="DAYBOOK_IDEMPOTENCY_KEEP_DAYS")
 
     events_stream_max: Annotated[
@@ -125,46 +120,23 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
     ] = field(default=0.1, name="DAYBOOK_BUSY_SECONDS")
 
     push_load_max: Annotated[
-        float,
-        about(
-            "Above this load, pushes are deferred: accepted and executed later (202).",
-            gt=0,
-            le=1000,
-        ),
+        float, about("Above this load, pushes are accepted and deferred (202).", gt=0, le=1000)
     ] = field(default=0.7, name="DAYBOOK_PUSH_LOAD_MAX")
 
     push_depth_max: Annotated[
-        int,
-        about(
-            "Maximum number of deferred pushes; further ones are rejected (429).",
-            ge=1,
-            le=10_000_000,
-        ),
+        int, about("Maximum number of deferred pushes; others get 429.", ge=1, le=10_000_000)
     ] = field(default=10_000, name="DAYBOOK_PUSH_DEPTH_MAX")
 
     push_wait_seconds_max: Annotated[
-        float,
-        about(
-            "Pushes that could not be executed within this time are rejected too (429), in "
-            "seconds.",
-            gt=0,
-            le=DAY_SECONDS,
-        ),
+        float, about("Pushes that would wait longer (in seconds) get 429.", gt=0, le=DAY_SECONDS)
     ] = field(default=5.0, name="DAYBOOK_PUSH_WAIT_SECONDS_MAX")
 
     lane_depth_max: Annotated[
-        int,
-        about(
-            "Maximum number of deferred pushes in one lane; further ones for that lane are "
-            "rejected (429).",
-            ge=1,
-            le=100_000,
-        ),
+        int, about("Maximum deferred pushes of one lane; others get 429.", ge=1, le=100_000)
     ] = field(default=1_000, name="DAYBOOK_LANE_DEPTH_MAX")
 
     operation_attempts_max: Annotated[
-        int,
-        about("Number of failed attempts after which a deferred push is given up.", ge=1, le=100),
+        int, about("Failed attempts after which a deferred push is given up.", ge=1, le=100)
     ] = field(default=3, name="DAYBOOK_OPERATION_ATTEMPTS_MAX")
 
     pop_load_max: Annotated[
@@ -184,12 +156,7 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
     ] = field(default=None, name="QSTASH_TOKEN")
 
     qstash_grace_seconds: Annotated[
-        float,
-        about(
-            "Delay of a QStash callback after which the order is completed without it, in seconds.",
-            gt=0,
-            le=5,
-        ),
+        float, about("Seconds after due time to complete without a QStash callback.", gt=0, le=5)
     ] = field(default=1.0, name="DAYBOOK_QSTASH_GRACE_SECONDS")
 
     qstash_current_signing_key: Annotated[
@@ -283,12 +250,7 @@ class Settings(LimitSettings, frozen=True, kw_only=True):
     ] = field(default=None, name="DAYBOOK_CALLING_CODE")
 
     tickets_per_mobile_max: Annotated[
-        int,
-        about(
-            "Maximum number of tickets of a restaurant per mobile number and hour.",
-            ge=1,
-            le=LIMIT_MAX,
-        ),
+        int, about("Tickets of a restaurant per mobile number and hour.", ge=1, le=LIMIT_MAX)
     ] = field(default=3, name="DAYBOOK_TICKETS_PER_MOBILE_MAX")
 
     requests_per_address_max: Annotated[
