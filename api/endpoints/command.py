@@ -325,10 +325,10 @@ class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
             receipt = await context.submit(command, origin, key)
         except KNOWN_ERRORS as error:
             headers = [(b"daybook-command-id", str(origin.command_id).encode())]
-            return self.refused(error, headers)
+            return self.error_reply(error, headers)
         return receipt.replayed_response or self.render(receipt.result), receipt_headers(receipt)
 
-    def refused(self, error: Exception, headers: RawHeaders) -> Reply:
+    def error_reply(self, error: Exception, headers: RawHeaders) -> Reply:
         if isinstance(error, Refusal):
             return self.render(error), headers
         problem = problem_of(error)
