@@ -209,10 +209,8 @@ class Service:
             return await self._read(query)
 
     async def write(self, statement: Query[T]) -> T:
-        """Runs a statement that changes rows outside the log, such as a lease extension.
-
-        It shares the connections and the time limit of reads.
-        """
+        """Runs a statement that changes rows outside the log, such as a lease extension. It shares
+        the connections and the time limit of reads."""
         return await self.read(statement)
 
     async def _read(self, query: Query[T]) -> T:

@@ -69,10 +69,8 @@ class Server(uvicorn.Server):
 
 
 def serve(settings: Settings, signals: StopSignals, *, say: Say, announce: Say) -> None:
-    """Runs until a stop signal; calls `announce` with the URL once the service is up.
-
-    Retries while the disk is full, so that the service starts once an operator has freed space.
-    """
+    """Runs until a stop signal; calls `announce` with the URL once the service is up. Retries while
+    the disk is full, so that the service starts once an operator has freed space."""
     refuse_exposed_open_mode(settings)
     while True:
         try:
