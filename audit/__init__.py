@@ -1,4 +1,2 @@
-"""The auditor: reads a log from its beginning and says which promises it keeps.
-
-Of the service it knows the events and what they mean, which is `domain/`, and nothing else.
-"""
+"""The auditor: reads a log from its beginning and checks the invariants. Of the service it uses
+only the events and folds of `domain/` and the event codec."""

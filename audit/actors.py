@@ -1,4 +1,4 @@
-"""Who may record what: the table behind I-07. A new process manager is one line here."""
+"""Permissions of actors, the table behind I-07. A new processor adds one line here."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,12 +23,12 @@ from daybook.domain.upstreams.upstream import UPSTREAM
 
 SYSTEM = "system:"
 DISPATCH = "system:dispatch"
-# Works as any other worker does: what becomes of its jobs, time alone does not bring about.
+# A worker like any other: its results are not caused by time alone.
 DELIVERIES = "system:deliveries"
-# Everybody, as long as the house is open: whatever the API offers.
+# Any caller in open mode: everything that the API offers.
 OPEN = "open"
 
-# What each process manager brings about.
+# Events that each processor records.
 PROCESSORS: dict[str, tuple[type[Event], ...]] = {
     "system:completions": (Order.Completed, Bot.Completed),
     "system:recovery": (Order.Released, Order.MovedToDLQ, Bot.Released, Bot.MovedToDLQ),
@@ -51,29 +51,29 @@ PROCESSORS: dict[str, tuple[type[Event], ...]] = {
 }
 TOPICS = {actor: {kind.topic for kind in kinds} for actor, kinds in PROCESSORS.items()}
 
-# What each scope of a key may bring about; an actor is a scope and the name of a key. An admin may
-# do everything, and only whoever works on the machine itself deals with keys.
-COOKING = (Order.Completed, Order.Failed, Order.Released, Order.MovedToDLQ, Order.Claimed)
-# A client that enqueues may also ask that a dead job of the same unique key is started over.
-ENQUEUING = (Job.Created, Job.Requeued, Job.Cancelled)
-LINE = (
+# Events that each key scope may cause; an actor is a scope and a key name. Keys themselves are
+# managed only by an operator on the machine.
+ORDER_WORK = (Order.Completed, Order.Failed, Order.Released, Order.MovedToDLQ, Order.Claimed)
+# A client that enqueues may also restart a dead job with the same unique key.
+ENQUEUE = (Job.Created, Job.Requeued, Job.Cancelled)
+WAITLIST = (
     Restaurant.GuestJoined,
     Restaurant.GuestCalled,
     Restaurant.GuestLeft,
     Restaurant.GuestReturned,
 )
 SCOPES: dict[str, tuple[type[Event], ...]] = {
-    # Guests, who need no key.
+    # Guests without a key.
     "public": (Ticket.Created, Ticket.Cancelled, Restaurant.GuestJoined, Restaurant.GuestLeft),
-    "client": (Order.Created, *ENQUEUING, Operation.Created),
-    "client:vip": (Order.Created, *ENQUEUING, Operation.Created),
-    "bot": (*COOKING, Bot.Claimed, Bot.Completed, Bot.Failed, Bot.Released, Bot.MovedToDLQ),
+    "client": (Order.Created, *ENQUEUE, Operation.Created),
+    "client:vip": (Order.Created, *ENQUEUE, Operation.Created),
+    "bot": (*ORDER_WORK, Bot.Claimed, Bot.Completed, Bot.Failed, Bot.Released, Bot.MovedToDLQ),
     "worker": (*JOB.events, Operation.Created),
     "staff": (
         *(one for one in ORDER.events if one is not Order.Requeued),
         *(one for one in BOT.events if one not in (Bot.Configured, Bot.Restored)),
         *TICKET.events,
-        *LINE,
+        *WAITLIST,
     ),
     "admin": (
         *ORDER.events,
@@ -92,10 +92,10 @@ SCOPES: dict[str, tuple[type[Event], ...]] = {
     "operator": (*KEY.events, *REBUILD.events, *QUARANTINE.events),
 }
 SCOPE_TOPICS = {scope: {kind.topic for kind in kinds} for scope, kinds in SCOPES.items()}
-# What needs no key, whoever comes with one may do too.
+# Scopes that may also do everything that needs no key.
 KEY_SCOPES = {"client", "client:vip", "bot", "worker", "staff", "auditor", "admin", "cron"}
 
-# What time alone brings about: only a process manager records it, and of these nothing else.
+# Events caused by time alone: recorded by processors only.
 BY_TIME: dict[type, Callable[[Any], bool]] = {
     Order.Completed: lambda event: event.via is CompletedVia.TIMER,
     Order.Released: lambda event: event.reason is ReleaseReason.EXPIRED,
@@ -114,7 +114,7 @@ def may_record(actor: str, topic: str, event: object) -> bool:
         return topic in TOPICS.get(actor, ())
     if isinstance(event, Order.Created) and event.kind is OrderKind.VIP:
         return actor == OPEN or _scope(actor) in ("client:vip", "admin")
-    # Anybody with the database may put jobs into it, under a name of their own.
+    # Any program with database access may enqueue jobs under its own name.
     scope = _scope(actor)
     is_public = scope in KEY_SCOPES and topic in SCOPE_TOPICS["public"]
     is_by_scope = is_public or topic in SCOPE_TOPICS.get(scope, ())
@@ -122,5 +122,5 @@ def may_record(actor: str, topic: str, event: object) -> bool:
 
 
 def _scope(actor: str) -> str:
-    """`client:vip:k3v9q1m8x2ab` is a client:vip."""
+    """`client:vip:k3v9q1m8x2ab` has the scope client:vip."""
     return actor.rpartition(":")[0] or actor

@@ -1,4 +1,5 @@
-"""What clients were told: acknowledged writes are in the log once, and answers do not change."""
+"""Invariants on client records: acknowledged writes are in the log once, and answers do not
+change."""
 
 from typing import ClassVar
 
@@ -7,25 +8,25 @@ from daybook.audit.replayed_state import ReplayedEvent
 from daybook.domain.jobs.job import Job
 
 
-class Told(Invariant):
-    """Judges at the end, by queries."""
+class ClientPromise(Invariant):
+    """Checked at the end, by SQL on the client records."""
 
     relevant: ClassVar[str]
-    """Finds something that it is about."""
+    """Finds a row that the invariant applies to."""
 
     contradiction: ClassVar[str]
     reason: ClassVar[str]
-    is_picky = True
+    sets_seen = True
 
     def end(self) -> None:
         witnesses = self.case.witnesses
         if witnesses is not None:
             self.seen = witnesses.first(self.relevant) is not None
             if found := witnesses.first(self.contradiction):
-                self.accuse(self.reason.format(*found))
+                self.report(self.reason.format(*found))
 
 
-class AcknowledgedIsInLog(Told):
+class AcknowledgedIsInLog(ClientPromise):
     id = "I-09"
     statement = "Every acknowledged write is in the log, once, where its receipt says."
     relevant = "SELECT 1 FROM receipts"
@@ -39,8 +40,8 @@ class AcknowledgedIsInLog(Told):
     """
     reason = "{0} names position {1}, but the last event of its command is at {2}"
 
-    # A history tells of all clients, from the first to the last position in it: what happened
-    # there without anybody's having asked for it, beyond what ended without an answer?
+    # The history covers all clients between its first and last position: commands in between that
+    # no client sent, beyond those without an answer, are a fault.
     unexpected: ClassVar[str] = """
     WITH span AS (SELECT min(position) AS since, max(position) AS until FROM receipts),
     unknown AS (
@@ -64,10 +65,10 @@ class AcknowledgedIsInLog(Told):
         if self.case.witnesses is None:
             return
         if found := self.case.witnesses.first(self.unexpected):
-            self.accuse(f"{found[0]} commands that no client knows of, the first at {found[1]}")
+            self.report(f"{found[0]} commands that no client sent, the first at {found[1]}")
 
 
-class SameAnswer(Told):
+class SameAnswer(ClientPromise):
     id = "I-10"
     statement = "The same request under the same key always gets the same answer."
     relevant = "SELECT 1 FROM answers WHERE is_final AND key IS NOT NULL"
@@ -81,7 +82,7 @@ class SameAnswer(Told):
     reason = "{0} has another answer than the same request has elsewhere"
 
 
-class OneRequest(Told):
+class OneRequest(ClientPromise):
     id = "I-11"
     statement = "A key that stands for one request is refused for another."
     relevant = """
@@ -97,9 +98,9 @@ class OneRequest(Told):
     reason = "{0} was answered under a key that another request was answered under"
 
 
-class NothingRefused(Told):
+class NothingRefused(ClientPromise):
     id = "I-12"
-    statement = "What was refused has left nothing in the log."
+    statement = "A refused request leaves nothing in the log."
     relevant = "SELECT 1 FROM answers WHERE type = 'fail' AND command IS NOT NULL"
     contradiction = """
     SELECT said, position
@@ -111,11 +112,11 @@ class NothingRefused(Told):
     reason = "{0} was refused, but its command is in the log at position {1}"
 
 
-class EffectKeys(Told):
+class EffectKeys(ClientPromise):
     id = "I-27"
-    statement = "All attempts of one life of a job are given one key for their effects, their own."
+    statement = "All attempts of one life of a job share one effect key, unique to that life."
     relevant = "SELECT 1 FROM handed"
-    # The mark of a claim is the life in which the log has it.
+    # The mark of a claim is its life in the log.
     contradiction = """
     WITH lives AS (
         SELECT mark AS life, effect_key, said
@@ -127,24 +128,24 @@ class EffectKeys(Told):
     UNION ALL
     SELECT max(said) FROM lives GROUP BY effect_key HAVING min(life) <> max(life)
     """
-    reason = "{0} tells of a claim that is not in the log, or of a key that is not its life's"
+    reason = "{0} has a claim that is not in the log, or an effect key of another life"
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self.kinds = () if case.witnesses is None else (Job.Claimed,)
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         life, claim = f"{step.after.id} {step.after.life}", step.event.claim_id.bytes
-        self.case.world.memory.note("life", claim, life, step.place, step.entry.position)
+        self.case.world.memory.add("life", claim, life, step.place, step.entry.position)
         return None
 
 
-class ReadYourWrites(Told):
+class ReadYourWrites(ClientPromise):
     id = "I-37"
-    statement = "A read that asks for a position is never shown an older state."
+    statement = "A read that asks for a position never returns an older state."
     relevant = "SELECT 1 FROM reads"
     contradiction = "SELECT said, at_least, shown FROM reads WHERE coalesce(shown, 0) < at_least"
-    reason = "{0} asked for position {1}, and was shown {2}"
+    reason = "{0} asked for position {1}, and got {2}"
 
 
 INVARIANTS = (

@@ -1,7 +1,6 @@
-"""What clients say: receipts of what was acknowledged to them, and the history of what they did.
+"""Client records: receipts of acknowledged writes, and the history of requests.
 
-Both are files of one JSON object a line, which `docs/audit.md` describes. What they say is kept on
-disk, beside the facts that the log tells.
+Both are NDJSON files (see `docs/audit.md`), loaded into tables beside the facts of the log.
 """
 
 from pathlib import Path
@@ -25,9 +24,9 @@ ADD_ANSWER = "INSERT INTO answers VALUES (?, ?, ?, ?, ?, ?, ?)"
 ADD_READ = "INSERT INTO reads VALUES (?, ?, ?)"
 ADD_HANDED = "INSERT INTO handed VALUES (?, ?, ?, ?)"
 
-# Answers that say nothing about the request itself, and may be others when it is sent again.
-PASSING_STATUSES = {400, 408, 413, 415, 422, 429, 500, 502, 503, 504}
-PASSING_CODES = {"conflict"}
+# Answers that say nothing about the request itself and may differ on a retry.
+TRANSIENT_STATUSES = {400, 408, 413, 415, 422, 429, 500, 502, 503, 504}
+TRANSIENT_CODES = {"conflict"}
 
 
 class ClientReceipt(Struct, frozen=True, rename="camel"):
@@ -38,7 +37,7 @@ class ClientReceipt(Struct, frozen=True, rename="camel"):
 
 
 class ObservedClaim(Struct, frozen=True, rename="camel"):
-    """A job as a worker got it."""
+    """A job as its worker received it."""
 
     job_id: UUID
     claim_id: UUID
@@ -46,13 +45,13 @@ class ObservedClaim(Struct, frozen=True, rename="camel"):
 
 
 class RecordLine(Struct, frozen=True, rename="camel"):
-    """One step of a client: it asks (invoke), and is told that it was done (ok), that it was not
-    (fail), or nothing that it could rely on (info)."""
+    """One step of a client: a request (invoke), a success (ok), a failure (fail), or an unknown
+    outcome (info)."""
 
     type: Literal["invoke", "ok", "fail", "info"]
     key: str | None = None
     fingerprint: str | None = None
-    """Tells the request from others: the same for equal requests."""
+    """Equal for equal requests."""
 
     status: int | None = None
     code: str | None = None
@@ -60,35 +59,34 @@ class RecordLine(Struct, frozen=True, rename="camel"):
     command_id: UUID | None = None
     position: int | None = None
     at_least: int | None = None
-    """The position that a read asked for, at least."""
+    """The minimum position that a read asked for."""
 
     shown: int | None = None
-    """The position of the state that it was shown."""
+    """The position of the state that it got."""
 
     claims: tuple[ObservedClaim, ...] = ()
 
     @property
     def is_final(self) -> bool:
-        """Whether the same key and request must get this answer for ever."""
-        is_passing = self.status in PASSING_STATUSES or self.code in PASSING_CODES
-        return self.type in ("ok", "fail") and not is_passing
+        """Whether a retry with the same key must get this answer for ever."""
+        is_transient = self.status in TRANSIENT_STATUSES or self.code in TRANSIENT_CODES
+        return self.type in ("ok", "fail") and not is_transient
 
 
 class ClientRecords:
-    def __init__(self, memory: FactStore, receipts: Path | None, history: Path | None) -> None:
-        self._disk = memory.disk
+    def __init__(self, facts: FactStore, receipts: Path | None, history: Path | None) -> None:
+        self._disk = facts.disk
         self._disk.executescript(CREATE)
         for number, one in enumerate(read_lines(receipts, ClientReceipt) if receipts else (), 1):
             said = f"line {number} of the receipts"
             self._disk.execute(ADD_RECEIPT, (one.command_id.bytes, one.position, said))
         for number, line in enumerate(read_lines(history, RecordLine) if history else (), 1):
-            self._take(line, f"line {number} of the history")
+            self._add(line, f"line {number} of the history")
 
     def first(self, query: str) -> Any:
-        """The first row; None when there is none."""
         return self._disk.execute(query).fetchone()
 
-    def _take(self, line: RecordLine, said: str) -> None:
+    def _add(self, line: RecordLine, said: str) -> None:
         command = None if line.command_id is None else line.command_id.bytes
         answer = f"{line.status} {line.command_id} {line.position} {line.body}"
         row = line.type, line.key, line.fingerprint, line.is_final, answer, command, said
@@ -98,5 +96,5 @@ class ClientRecords:
         if line.type == "ok" and line.at_least is not None:
             self._disk.execute(ADD_READ, (line.at_least, line.shown, said))
         for one in line.claims:
-            handed = one.job_id.bytes, one.claim_id.bytes, one.effect_key, said
-            self._disk.execute(ADD_HANDED, handed)
+            ids = one.job_id.bytes, one.claim_id.bytes
+            self._disk.execute(ADD_HANDED, (*ids, one.effect_key, said))

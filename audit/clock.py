@@ -1,4 +1,4 @@
-"""The database's clock: the length of a jump does not count as elapsed time."""
+"""Invariant on clock jumps: the length of a jump does not count as elapsed time."""
 
 from datetime import datetime, timedelta
 
@@ -9,29 +9,29 @@ from daybook.audit.replayed_state import ReplayedEvent
 from daybook.domain.clock import Clock
 from daybook.domain.jobs.job import FailureReason, Job
 
-# Clocks are read to the microsecond, but not at the same moment; a jump is measured to the time
-# that an answer of the database took.
+# Clocks are read to the microsecond, but not simultaneously; a jump is measured to within one
+# database round trip.
 TOLERANCE = timedelta(milliseconds=300)
 
 
 class ClockReading(Struct, frozen=True, gc=False):
-    """Of an event: when it was decided, and how many events are before it."""
+    """Time and index of an event."""
 
     at: datetime
     place: int
 
 
 class Jumps:
-    """All jumps so far. Between the jump and the event that says so, others were recorded."""
+    """All jumps so far. Other events may lie between a jump and its event."""
 
     def __init__(self) -> None:
         self._known: list[tuple[int, Clock.Jumped]] = []
 
-    def see(self, step: ReplayedEvent) -> None:
+    def add(self, step: ReplayedEvent) -> None:
         self._known.append((step.place, step.event))
 
     def elapsed(self, began: ClockReading, ended: ClockReading) -> tuple[timedelta, int]:
-        """How much time passed at most, and how many jumps may lie between the two."""
+        """Upper bound of the elapsed time, and the jumps that may lie between the two readings."""
         elapsed, count = ended.at - began.at, 0
         for place, jump in self._known:
             may_have_ended = ended.place > place or _is_near(ended.at, jump)
@@ -39,7 +39,7 @@ class Jumps:
                 continue
             count += 1
             seconds = timedelta(seconds=jump.seconds)
-            # An event before it, with a time of the new clock, may be on either side of the jump.
+            # An event before it with a time of the new clock may lie on either side of the jump.
             is_between = ended.place > place and not _is_near(began.at, jump)
             elapsed -= seconds if is_between else min(seconds, timedelta(0))
         return elapsed, count
@@ -51,24 +51,24 @@ def _is_near(at: datetime, jump: Clock.Jumped) -> bool:
 
 
 class LeasesDuringJumps(Invariant):
-    """Heartbeats are no events. The failure of a lease that was measured names its length since the
-    last heartbeat. Of any other lease the log has only the beginning, and the jumps since."""
+    """Heartbeats are not events. A measured lease expiry records its length since the last
+    heartbeat; of other leases the log has only the start and the jumps since."""
 
     id = "I-44"
     statement = "A jump of the clock ends no lease before its time has elapsed."
     kinds = (Clock.Jumped, Job.Claimed, Job.Failed)
-    is_picky = True
+    sets_seen = True
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._jumps = Jumps()
         self._claims: dict[int, ClockReading] = {}
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         event = step.event
         if isinstance(event, Clock.Jumped):
             self.seen = True
-            self._jumps.see(step)
+            self._jumps.add(step)
             return None
         one = step.entry.aggregate.int
         if isinstance(event, Job.Claimed):

@@ -1,4 +1,5 @@
-"""What is derived from the log: tables equal its fold, followers skip nothing, nobody is late."""
+"""Invariants on derived data: tables equal the fold of the log, followers skip nothing, no work is
+overdue."""
 
 from concurrent.futures import Future
 from datetime import datetime, timedelta
@@ -18,20 +19,20 @@ from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order
 from daybook.domain.schedules.schedule import Schedule
 
-# What comes out must not depend on the size of the batches. That of the running table, which was
-# derived in other batches than these, is compared as far as it goes: this is about the beginning.
+# The result must not depend on the batch size. The running table, built in other batches, is
+# compared up to its cursor; this covers the beginning of the log.
 BATCH, OTHER_BATCH = 20_000, 701
 BEGINNING = 100_000
 END = 2**63 - 1
 LAG_SECONDS_MAX = timedelta(seconds=5)
-# How long a scheduler outside is waited for, and how long a sweep may take.
+# Grace for an external scheduler, and the time of one sweep.
 GRACE_SECONDS, SWEEP_SECONDS = timedelta(seconds=5), timedelta(seconds=1)
 
 
 class Tables(Invariant):
     id = "I-33"
     statement = "Every table equals the fold of the log, now and whenever it was copied."
-    is_picky = True
+    sets_seen = True
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
@@ -43,13 +44,13 @@ class Tables(Invariant):
             names = case.service.models
             self._derived = {name: case.service.derive(name, BATCH, END) for name in names}
 
-    def see(self, step: ReplayedEvent) -> str | None:
-        """At the positions at which live tables were copied."""
+    def check(self, step: ReplayedEvent) -> str | None:
+        """Compares copies of live tables at the positions where they were taken."""
         for copy in self._copies.get(step.entry.position, ()):
-            assert self.case.service is not None, "only a service has copies"
+            assert self.case.service is not None, "only a database has copies"
             kind = copy.table.decider.state
             copied = {row.id: row for row in self.case.service.copied(copy)}
-            states = (standing.state for standing in self.case.world.live.values())
+            states = (current.state for current in self.case.world.live.values())
             folded = {state.id: state for state in states if isinstance(state, kind)}
             for one in copied.keys() | folded.keys():
                 if one.int not in self.case.world.set_aside and not self._are_equal(
@@ -66,24 +67,24 @@ class Tables(Invariant):
         if service is None:
             return
         for one in service.unloadable:
-            self.accuse(f"{one} has a row that cannot be loaded")
+            self.report(f"{one} has a row that cannot be loaded")
         live, found = self.case.world.live, 0
         for row in service.rows():
             found += 1
             if not self._are_equal(row, self.case.world.get(row.id)):
-                self.accuse(f"{type(row).__name__} {row.id} is not the fold of its events")
+                self.report(f"{type(row).__name__} {row.id} is not the fold of its events")
         kinds = {table.decider.state for table in service.kept.tables}
         missing = sum(type(one.state) in kinds for one in live.values()) - found
         if missing > 0:
-            self.accuse(f"{missing} of what has not finished are in no table")
+            self.report(f"{missing} unfinished aggregates are in no table")
         for name, derived in self._derived.items():
             if derived.result() != service.digest(name):
-                self.accuse(f"{name} is not what the log gives")
+                self.report(f"{name} differs from a rebuild from the log")
 
 
 def _are_equal(row: Any, state: Any, *, has_jumped: bool) -> bool:
     if isinstance(row, Job) and isinstance(state, Job) and row.lease and state.lease:
-        # Heartbeats, which are no events, move the end of a lease on; back only with the clock.
+        # Heartbeats are not events and extend the lease; only a clock jump shortens it.
         until = state.lease.until
         if not has_jumped:
             until = min(row.lease.until, until)
@@ -94,8 +95,8 @@ def _are_equal(row: Any, state: Any, *, has_jumped: bool) -> bool:
 class Cursors(Invariant):
     id = "I-34"
     statement = "Followers have processed every event up to their cursors, once, in order."
-    is_picky = True
-    sees_set_aside = True
+    sets_seen = True
+    checks_set_aside = True
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
@@ -110,7 +111,7 @@ class Cursors(Invariant):
         self.seen = bool(self._cursors)
         self.kinds = None if self.seen else ()
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         position = step.entry.position
         for name, cursor in self._cursors.items():
             if position <= cursor.position and step.entry.topic in self._topics[name]:
@@ -123,14 +124,14 @@ class Cursors(Invariant):
         for name, cursor in self._cursors.items():
             proof = self._proofs[name]
             if proof.count != cursor.count:
-                self.accuse(f"{name} has processed {cursor.count} events, of {proof.count}")
+                self.report(f"{name} has processed {cursor.count} of {proof.count} events")
             elif proof.digest != cursor.digest:
-                self.accuse(f"{name} has processed other events, or in another order")
+                self.report(f"{name} has processed other events, or in another order")
 
 
 class Rebuilds(Invariant):
     id = "I-36"
-    statement = "To derive a read model anew gives the same every time."
+    statement = "Rebuilding a read model gives the same result every time."
 
     def end(self) -> None:
         service = self.case.service
@@ -139,7 +140,7 @@ class Rebuilds(Invariant):
             self.seen = True
             sizes = BATCH, OTHER_BATCH
             if len({service.derive(name, size, BEGINNING).result() for size in sizes}) > 1:
-                self.accuse(f"{name} comes out differently with other batches")
+                self.report(f"{name} differs when rebuilt with another batch size")
 
 
 class NothingStuck(Invariant):
@@ -151,7 +152,7 @@ class NothingStuck(Invariant):
         super().__init__(case)
         self._open: dict[UUID, ReplayedEvent] = {}
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         self._open.pop(step.entry.aggregate, None)
         if isinstance(step.event, Order.Claimed):
             self._open[step.entry.aggregate] = step
@@ -164,48 +165,48 @@ class NothingStuck(Invariant):
                 continue
             claim = step.after.claim
             if self._is_stuck(claim.due_at, claim.due_at - claim.started_at):
-                self.accuse_step(step, f"it is still open, and was due at {claim.due_at}")
-        # Heartbeats are not in the log: how long a lease lasts is known from the table alone.
+                self.report_at(step, f"the claim is still open, and was due at {claim.due_at}")
+        # Heartbeats are not in the log: only the table knows the end of a lease.
         for job in self.case.service.rows() if self.case.service is not None else ():
             if isinstance(job, Job) and job.lease is not None:
                 self.seen = True
                 if self._is_stuck(job.lease.until, timedelta(seconds=job.lease_seconds)):
-                    self.accuse(f"job {job.id} is still claimed under a lease that is over")
-        self._accuse_idleness([one.state for one in self.case.world.live.values()])
+                    self.report(f"job {job.id} is still claimed after its lease expired")
+        self._report_idleness([one.state for one in self.case.world.live.values()])
 
-    def _accuse_idleness(self, states: list[Any]) -> None:
-        """What the service does at once, with nobody's help."""
+    def _report_idleness(self, states: list[Any]) -> None:
+        """Reports work that the service does at once, without a request."""
         orders = [one for one in states if isinstance(one, Order) and one.is_ready]
         bots = [one for one in states if isinstance(one, Bot) and one.auto_claim]
         idle = [bot.updated_at for bot in bots if bot.order_id is None and bot.dead_at is None]
         for order in orders if idle else ():
             if self._is_stuck(max(order.updated_at, min(idle)), timedelta(0)):
-                self.accuse(f"order {order.id} waits, and a bot that claims by itself is idle")
+                self.report(f"order {order.id} waits although an auto-claim bot is idle")
         for one in states:
             due_at = one.next_run_at if isinstance(one, Schedule) else None
             if due_at is not None and self._is_stuck(due_at, timedelta(0)):
-                self.accuse(f"schedule {one.name} was due at {due_at}, and has not run")
+                self.report(f"schedule {one.name} was due at {due_at} and has not run")
 
     def _is_stuck(self, due_at: datetime, lease: timedelta) -> bool:
-        patience = max(lease, GRACE_SECONDS) + SWEEP_SECONDS
+        tolerance = max(lease, GRACE_SECONDS) + SWEEP_SECONDS
         calm_since = max(self.case.calm_since, self.case.world.jumped_at)
-        return self.case.world.now > max(due_at, calm_since + lease) + patience
+        return self.case.world.now > max(due_at, calm_since + lease) + tolerance
 
 
 class Lag(Invariant):
     id = "I-39"
     statement = "No follower is far behind the log."
-    sees_set_aside = True
+    checks_set_aside = True
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._cursors = case.service.cursors if case.service is not None else {}
         self._behind: dict[str, ReplayedEvent] = {}
-        """The first event that a follower has not processed."""
+        """The first event that each follower has not processed."""
 
         self.kinds = None if self._cursors else ()
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         for name, cursor in self._cursors.items():
             if step.entry.position > cursor.position:
                 self._behind.setdefault(name, step)
@@ -215,7 +216,7 @@ class Lag(Invariant):
         for name, step in self._behind.items():
             since = max(step.entry.recorded_at, self.case.calm_since)
             if self.case.world.now > since + LAG_SECONDS_MAX:
-                self.accuse_step(step, f"{name} has not processed it yet")
+                self.report_at(step, f"{name} has not processed it yet")
 
 
 INVARIANTS = (Tables, Cursors, Rebuilds, NothingStuck, Lag)

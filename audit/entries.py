@@ -1,4 +1,4 @@
-"""The log as an auditor gets it: one event after another, as `daybook export` writes them."""
+"""The log as the auditor reads it: one event a line, as `daybook export` writes it."""
 
 import os
 import zlib
@@ -19,11 +19,11 @@ Instant = Annotated[datetime, Meta(tz=True)]
 
 
 class UnreadableError(Exception):
-    """There is nothing to check; str(error) says what is wrong and what to do."""
+    """The input cannot be checked; the message says what is wrong and what to do."""
 
 
 class Entry(Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
-    """A line of an export: an event, and what was recorded beside it."""
+    """One exported event with its metadata."""
 
     position: int
     aggregate: UUID
@@ -38,7 +38,7 @@ class Entry(Struct, frozen=True, kw_only=True, gc=False, rename="camel"):
 
 
 class LogSource(Protocol):
-    """A log that can be read more than once, and how far the reading is."""
+    """A log that can be read repeatedly, with the progress of the current reading."""
 
     unit: str
     size: int
@@ -58,49 +58,49 @@ class ExportFile:
         self.size, self.done = 0, 0
 
     def __iter__(self) -> Iterator[Entry]:
-        with _opened(self._path) as file:
+        with _open(self._path) as file:
             self.size = os.fstat(file.fileno()).st_size // 1024
-            for number, entry in enumerate(_decoded(self._path, file, Entry)):
+            for number, entry in enumerate(_decode_lines(self._path, file, Entry)):
                 if number % 1000 == 0:
                     self.done = file.tell() // 1024
                 yield entry
 
     def of_topic(self, topic: str) -> Iterator[Entry]:
         wanted = f'"topic":"{topic}"'.encode()
-        with _opened(self._path) as file:
-            yield from _decoded(self._path, file, Entry, only=wanted)
+        with _open(self._path) as file:
+            yield from _decode_lines(self._path, file, Entry, only=wanted)
 
 
 class Earlier:
-    """An older export of the same log, read along with this one."""
+    """An earlier export of the same log, read in parallel."""
 
     def __init__(self, source: LogSource) -> None:
         self._entries = iter(source)
-        self._place = -1
+        self._index = -1
         self._entry: Entry | None = None
 
-    def at(self, place: int) -> Entry | None:
-        """What stood there. Several ask, of one place after another."""
-        if place > self._place:
-            self._place, self._entry = place, next(self._entries, None)
+    def at(self, index: int) -> Entry | None:
+        """The entry at that index. Several invariants ask, with indexes that never decrease."""
+        if index > self._index:
+            self._index, self._entry = index, next(self._entries, None)
         return self._entry
 
 
 def read_lines(path: Path, kind: type[T]) -> Iterator[T]:
-    with _opened(path) as file:
-        yield from _decoded(path, file, kind)
+    with _open(path) as file:
+        yield from _decode_lines(path, file, kind)
 
 
 def _with_raw_data(decode: Callable[[bytes], T], line: bytes) -> T:
-    """Of an event whose data is no JSON, all but the data can be read: the database wrote it, and
-    no text in it holds an unescaped quotation mark. The data is judged with the rest."""
+    """Reads an event whose data is not JSON, keeping the data raw: I-04 judges it. The database
+    wrote the line, so the metadata contains no unescaped quotation mark."""
     head, found, data = line.rstrip().removesuffix(b"}").partition(b',"data":')
     entry = decode(head + found + b"null}" if found else line)
     return replace(entry, data=Raw(data))  # type: ignore[type-var]  # only entries have data
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _open(path: Path) -> Iterator[BinaryIO]:
     try:
         with path.open("rb") as file:
             yield file
@@ -108,8 +108,8 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
         raise UnreadableError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
-def _decoded(path: Path, file: BinaryIO, kind: type[T], *, only: bytes = b"") -> Iterator[T]:
-    """Line by line; unpacked if its name says that it is packed."""
+def _decode_lines(path: Path, file: BinaryIO, kind: type[T], *, only: bytes = b"") -> Iterator[T]:
+    """Decodes line by line; unzips files named `.gz`."""
     lines = GzipFile(fileobj=file) if path.suffix == ".gz" else file
     decode, line = Decoder(kind).decode, b""
     try:
@@ -121,6 +121,6 @@ def _decoded(path: Path, file: BinaryIO, kind: type[T], *, only: bytes = b"") ->
                     yield _with_raw_data(decode, line)
     except (DecodeError, EOFError, zlib.error) as error:
         raise UnreadableError(
-            f"{path} holds a line that is not what it should be: {error}. If it was cut off, write "
+            f"{path} holds an invalid line: {error}. If the file was truncated, export "
             f"it again. The line begins with: {line[:80].decode(errors='replace')}"
         ) from error

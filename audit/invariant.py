@@ -1,4 +1,4 @@
-"""The common shape of all invariants: each sees the log pass by, and gives its verdict."""
+"""Base of all invariants: each checks the log event by event and gives a verdict."""
 
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -19,67 +19,66 @@ class Verdict(StrEnum):
     VALID = "valid"
     INVALID = "invalid"
     UNKNOWN = "unknown"
-    """Nothing was seen that it is about."""
+    """The log has nothing that the invariant applies to."""
 
 
 class Violation(Struct, frozen=True):
     reason: str
     place: int | None = None
-    """Of the event; None when it is not about one event."""
+    """Index of the event; None if no single event is at fault."""
 
     position: int | None = None
 
 
 class Case(Struct, frozen=True, eq=False, kw_only=True):
-    """What there is to judge by."""
+    """The evidence of one audit."""
 
     world: ReplayedState
     earlier: Earlier | None = None
     witnesses: ClientRecords | None = None
     service: ServiceDatabase | None = None
     calm_since: datetime = LONG_AGO
-    """When the last known fault was over: what is promised to happen soon, is from then on."""
+    """End of the last known fault: time limits count from then."""
 
 
 class Invariant:
     id: ClassVar[str]
     statement: ClassVar[str]
     kinds: tuple[type[Event], ...] | None = ()
-    """The events it sees; None for all, even those that cannot be decoded."""
+    """Events to check; None for all, including undecodable ones."""
 
-    is_picky: ClassVar[bool] = False
-    """Whether not all that it sees is what it is about: then it sets `seen` itself."""
+    sets_seen: ClassVar[bool] = False
+    """The invariant applies only to some of its events and sets `seen` itself."""
 
-    sees_set_aside: ClassVar[bool] = False
-    """Whether it also judges aggregates that were set aside, by the columns beside the data."""
+    checks_set_aside: ClassVar[bool] = False
+    """Also checks the metadata of aggregates that were set aside."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
         self.seen = False
         self.violation: Violation | None = None
 
-    def see(self, step: ReplayedEvent) -> str | None:  # noqa: ARG002 (some only judge at the end)
-        """What is wrong with this event; None when nothing is."""
+    def check(self, step: ReplayedEvent) -> str | None:  # noqa: ARG002 (some only judge at the end)
+        """Returns the fault of the event, or None."""
         return None
 
     def end(self) -> None:
-        """For what only the end of the log shows."""
+        """Checks that need the end of the log."""
 
-    def may_go_on(self, step: ReplayedEvent) -> bool:
-        """Whether the rest of its command may lie behind the end of the log. An export ends where
-        nothing before it can be added, which may be in the middle of a command; a command that has
-        not been recorded after five seconds never is."""
+    def may_continue(self, step: ReplayedEvent) -> bool:
+        """Whether the rest of the event's command may lie beyond the end of an export, which may
+        cut a command. A command is recorded within five seconds or not at all."""
         end = self.case.world.now
         return self.case.service is None and end <= step.entry.recorded_at + COMMIT_SECONDS_MAX
 
-    def accuse(self, reason: str, place: int | None = None, position: int | None = None) -> None:
-        """Keeps the first."""
+    def report(self, reason: str, place: int | None = None, position: int | None = None) -> None:
+        """Keeps the earliest violation."""
         known = self.violation
         if known is None or (place or 0) < (known.place or 0):
             self.violation = Violation(reason, place, position)
 
-    def accuse_step(self, step: ReplayedEvent, reason: str) -> None:
-        self.accuse(reason, step.place, step.entry.position)
+    def report_at(self, step: ReplayedEvent, reason: str) -> None:
+        self.report(reason, step.place, step.entry.position)
 
     def verdict(self) -> Verdict:
         if self.violation is not None:

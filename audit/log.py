@@ -1,4 +1,5 @@
-"""The log itself: append-only, in order, without gaps, readable, and each event with its author."""
+"""Invariants on the log itself: append-only, ordered, without gaps, readable, with an actor and a
+cause."""
 
 from bisect import bisect_right
 from datetime import timedelta
@@ -14,8 +15,7 @@ from daybook.domain.event import EventWithReason
 from daybook.domain.jobs.queue import Queue
 from daybook.domain.quarantine import Quarantine
 
-# A key is made without a reason if the operator gives none. Up to 0.1.0 that was recorded as an
-# empty text, and logs keep it.
+# The reason of a key is optional; up to 0.1.0 a missing one was stored as an empty text.
 UNEXPLAINED = (Key.Issued, Key.Rotated)
 QUARANTINE_SECONDS_MAX = timedelta(seconds=10)
 
@@ -24,17 +24,17 @@ class AppendOnly(Invariant):
     id = "I-01"
     statement = "An earlier export is, event by event, the beginning of this log."
     kinds = None
-    sees_set_aside = True
-    is_picky = True
+    checks_set_aside = True
+    sets_seen = True
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         known = self.case.earlier.at(step.place) if self.case.earlier is not None else None
         self.seen |= known is not None
         return None if known in (None, step.entry) else "the earlier export has another event here"
 
     def end(self) -> None:
         if self.case.earlier is not None and (known := self.case.earlier.at(self.case.world.count)):
-            self.accuse(f"position {known.position} of the earlier export is gone")
+            self.report(f"position {known.position} of the earlier export is gone")
 
 
 class Versions(Invariant):
@@ -42,44 +42,48 @@ class Versions(Invariant):
     statement = "The versions of each aggregate are 1, 2, 3 …, without a gap or a repetition."
     kinds = None
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         version, expected = step.entry.version, step.version_before + 1
         return None if version == expected else f"version {version} where {expected} must follow"
 
     def end(self) -> None:
-        if clash := self.case.world.memory.clash("beginning"):
-            self.accuse("version 1 of what has begun before", *clash)
+        if conflict := self.case.world.memory.first_conflict("beginning"):
+            self.report("version 1 of an aggregate that exists", *conflict)
 
 
 class PositionsInOrder(Invariant):
     id = "I-03"
     statement = "Positions only rise, and nothing appears below a position that was exported."
     kinds = None
-    sees_set_aside = True
+    checks_set_aside = True
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._last = 0
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         last, self._last = self._last, max(self._last, step.entry.position)
         if step.entry.position <= last:
             return f"it comes after position {last}"
         known = self.case.earlier.at(step.place) if self.case.earlier is not None else None
         is_late = known is not None and step.entry.position < known.position
-        return "the earlier export went beyond it, and did not have it" if is_late else None
+        return (
+            "the earlier export goes beyond this position but lacks the event" if is_late else None
+        )
 
 
 class Readable(Invariant):
     id = "I-04"
-    statement = "Every event has a known topic, can be decoded and folded, and is about its own."
+    statement = (
+        "Every event has a known topic, decodes, and folds to its own aggregate and version."
+    )
     kinds = None
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         if step.fault is not None:
             return step.fault
         after, entry = step.after, step.entry
-        # By their integers: to compare two UUIDs is a call into Python.
+        # Comparing the integers of two UUIDs avoids a call into Python code.
         if after.version == entry.version and after.id.int == entry.aggregate.int:
             return None
         return f"it folds to version {after.version} of {after.id}"
@@ -91,23 +95,23 @@ class Commands(Invariant):
     kinds = None
 
     def end(self) -> None:
-        if clash := self.case.world.memory.clash("command"):
-            self.accuse("another command was recorded under the same id before", *clash)
+        if conflict := self.case.world.memory.first_conflict("command"):
+            self.report("another command was recorded under the same id before", *conflict)
 
 
 class Causes(Invariant):
     id = "I-06"
-    statement = "What an event names as its cause is an event before it."
+    statement = "The cause of an event is an earlier event."
     kinds = None
-    sees_set_aside = True
+    checks_set_aside = True
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._last = 0
         self._gaps: list[range] = []
-        """Positions up to the last that nobody has: what is rolled back leaves them."""
+        """Unused positions up to the last: rolled-back transactions leave them."""
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         cause, position, last = step.entry.causation_id, step.entry.position, self._last
         if position > last + 1:
             self._gaps.append(range(last + 1, position))
@@ -117,22 +121,22 @@ class Causes(Invariant):
         return f"its cause, position {cause}, is not in the log before it"
 
     def _is_gap(self, position: int) -> bool:
-        place = bisect_right(self._gaps, position, key=lambda gap: gap.start) - 1
-        return place >= 0 and position in self._gaps[place]
+        index = bisect_right(self._gaps, position, key=lambda gap: gap.start) - 1
+        return index >= 0 and position in self._gaps[index]
 
 
 class Actors(Invariant):
     id = "I-07"
-    statement = "Every event was recorded by somebody who may record such an event."
+    statement = "Every event was recorded by an actor that may record it."
     kinds = None
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         actor, topic = step.entry.actor, step.entry.topic.partition("/")[0]
         return None if may_record(actor, topic, step.event) else f"{actor!r} may not record it"
 
 
 class Sealed(Invariant):
-    """Nothing seals logs yet, so it has nothing to judge by."""
+    """Logs are not sealed yet, so the verdict is unknown."""
 
     id = "I-08"
     statement = "The log is the one that was sealed: its hashes give the roots that were signed."
@@ -140,53 +144,53 @@ class Sealed(Invariant):
 
 class Outcomes(Invariant):
     id = "I-35"
-    statement = "A process manager acts with one command only on what happened."
+    statement = "A processor acts on each trigger with one command only."
     kinds = None
-    is_picky = True
+    sets_seen = True
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self._said: tuple[object, ...] = ()
+        self._last: tuple[object, ...] = ()
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         entry, event = step.entry, step.event
         if not entry.actor.startswith(SYSTEM) or entry.actor == DELIVERIES:
-            # A worker takes a job with one command and reports on it with another.
+            # A worker claims with one command and reports with another.
             return None
-        # What it is about: an event, the claim that it makes or ends, the run that it starts.
+        # The trigger: an event, the claim that it makes or ends, or the run that it starts.
         about = getattr(event, "claim_id", None) or getattr(event, "job_id", None)
         trigger = entry.causation_id or about
-        said = entry.actor, trigger, entry.command_id
-        # Both sides of a claim say the same.
-        if trigger is not None and said != self._said:
-            self.seen, self._said = True, said
+        acted = entry.actor, trigger, entry.command_id
+        # Both sides of a claim have the same trigger.
+        if trigger is not None and acted != self._last:
+            self.seen, self._last = True, acted
             key, mark = f"{entry.actor} {trigger}".encode(), str(entry.command_id)
-            self.case.world.memory.note("outcome", key, mark, step.place, entry.position)
+            self.case.world.memory.add("outcome", key, mark, step.place, entry.position)
         return None
 
     def end(self) -> None:
-        if clash := self.case.world.memory.clash("outcome"):
-            self.accuse("the same process manager had acted on the same thing before", *clash)
+        if conflict := self.case.world.memory.first_conflict("outcome"):
+            self.report("the same processor acted on the same trigger before", *conflict)
 
 
 class Quarantined(Invariant):
-    """The service records each aggregate that it cannot read. An operator sets it aside; from then
-    on the audit names it beside the verdicts."""
+    """The service records each unreadable aggregate. After an operator sets it aside, the audit
+    lists it beside the verdicts."""
 
     id = "I-40"
     statement = "An aggregate that cannot be read is put into quarantine within ten seconds."
     kinds = None
-    is_picky = True
-    sees_set_aside = True
+    sets_seen = True
+    checks_set_aside = True
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._open: dict[int, ReplayedEvent] = {}
-        """The first event of each aggregate that cannot be read and is not in quarantine."""
+        """The first unreadable event of each aggregate that is not in quarantine."""
 
         self._known: set[int] = set()
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         if step.fault is not None or step.is_set_aside:
             self.seen = True
             if step.entry.aggregate.int not in self._known:
@@ -200,33 +204,34 @@ class Quarantined(Invariant):
     def end(self) -> None:
         for step in self._open.values():
             if self.case.world.now > step.entry.recorded_at + QUARANTINE_SECONDS_MAX:
-                # The world reads no event of an aggregate that is set aside, so it names no fault.
+                # Events of an aggregate that was set aside are not decoded, so there is no fault to
+                # name.
                 fault = step.fault or "set aside without quarantine.detected"
-                self.accuse_step(step, f"nothing put it into quarantine: {fault}")
+                self.report_at(step, f"it was not put into quarantine: {fault}")
 
 
 class Authors(Invariant):
     id = "I-41"
-    statement = "Every event has an actor and its reasons, and what people decide makes a change."
+    statement = "Every event has an actor and its reasons, and decisions of people make a change."
     kinds = None
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         if not step.entry.actor.strip():
-            return "nobody is named as its actor"
+            return "it has no actor"
         if isinstance(step.event, EventWithReason) and not isinstance(step.event, Queue.Configured):
             if step.event.because == "":
                 return "it gives no reason"
             before, after = step.before, step.after
-            if before is not None and replace(after, **_marks(before)) == before:
-                return "it leaves everything as it was"
+            if before is not None and replace(after, **_always_changed(before)) == before:
+                return "it changes nothing"
         is_empty = getattr(step.event, "reason", None) == ""
         return (
             "it gives no reason" if is_empty and not isinstance(step.event, UNEXPLAINED) else None
         )
 
 
-def _marks(state: Any) -> dict[str, Any]:
-    """What every event changes."""
+def _always_changed(state: Any) -> dict[str, Any]:
+    """The fields that every event changes."""
     return {"version": state.version, "updated_at": state.updated_at}
 
 

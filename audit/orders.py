@@ -1,4 +1,5 @@
-"""Orders and bots: one holder, one order in hand, both sides agree, and the urgent come first."""
+"""Invariants on orders and bots: one claim for each, both sides agree, and urgent orders come
+first."""
 
 from collections import deque
 from datetime import datetime, timedelta
@@ -15,7 +16,7 @@ from daybook.domain.event import Event
 from daybook.domain.orders.bot import BOT, Bot
 from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 
-# Clocks are read to the microsecond, but not at the same moment.
+# Clocks are read to the microsecond, but not simultaneously.
 TOLERANCE = timedelta(milliseconds=50)
 
 ORDER_ENDS = (Order.Completed, Order.Failed, Order.Released)
@@ -26,12 +27,12 @@ JUDGED = (*BOT_SERVICE, Bot.Claimed, Bot.Deleted, Order.Claimed, Order.Deleted)
 
 class OneHolder(Invariant):
     id = "I-13"
-    statement = "No order has two holders."
+    statement = "No order has two claims."
     kinds = (Order.Claimed,)
 
-    def see(self, step: ReplayedEvent) -> str | None:
-        held = step.before.claim
-        return None if held is None else f"claimed while claim {held.id} holds it"
+    def check(self, step: ReplayedEvent) -> str | None:
+        claim = step.before.claim
+        return None if claim is None else f"claimed while claim {claim.id} holds it"
 
 
 class OneOrder(Invariant):
@@ -39,44 +40,44 @@ class OneOrder(Invariant):
     statement = "No bot holds two orders."
     kinds = (Bot.Claimed,)
 
-    def see(self, step: ReplayedEvent) -> str | None:
-        held = step.before.order_id
-        return None if held is None else f"claims an order while it holds order {held}"
+    def check(self, step: ReplayedEvent) -> str | None:
+        order_id = step.before.order_id
+        return None if order_id is None else f"claims an order while it holds order {order_id}"
 
 
 class Agreement(Invariant):
-    """A claim begins and ends on both sides. Each side waits here until the other was heard."""
+    """A claim begins and ends on both sides. Each half is stored until its counterpart appears."""
 
     id = "I-15"
-    statement = "After every command, an order and its bot say the same of each other."
+    statement = "After every command, an order and its bot agree on their claim."
     kinds = (Order.Claimed, *ORDER_ENDS, Bot.Claimed, *BOT_ENDS)
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._halves: dict[tuple[object, ...], ReplayedEvent] = {}
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         event, one = step.event, step.entry.aggregate
         begins = isinstance(event, Order.Claimed | Bot.Claimed)
         if isinstance(step.after, Order):
             claim = step.after.claim if begins else step.before.claim
-            said = event.claim_id, begins, one, claim.bot_id if claim is not None else None
+            key = event.claim_id, begins, one, claim.bot_id if claim is not None else None
         else:
-            said = event.claim_id, begins, event.order_id, one
-        half = self._halves.pop(said, None)
+            key = event.claim_id, begins, event.order_id, one
+        half = self._halves.pop(key, None)
         if half is None:
-            self._halves[said] = step
+            self._halves[key] = step
         elif half.entry.command_id != step.entry.command_id:
-            self._accuse(half)
+            self._report(half)
         return None
 
     def end(self) -> None:
         for half in self._halves.values():
-            if not self.may_go_on(half):
-                self._accuse(half)
+            if not self.may_continue(half):
+                self._report(half)
 
-    def _accuse(self, half: ReplayedEvent) -> None:
-        self.accuse_step(half, "the other side of the claim says nothing of it in this command")
+    def _report(self, half: ReplayedEvent) -> None:
+        self.report_at(half, "the other side of the claim has no event in this command")
 
 
 def _is_spent(bot: Bot) -> bool:
@@ -84,39 +85,39 @@ def _is_spent(bot: Bot) -> bool:
 
 
 def _serves(event: Event, bot: Bot) -> str | None:
-    """A bot works until it has failed as often in a row as it may, and then not at all."""
+    """A bot works until it reaches its failure limit, and then not at all."""
     is_dead, is_spent = bot.dead_at is not None, _is_spent(bot)
     if isinstance(event, Bot.Restored):
         return None if is_dead else "restored, though it is in service"
     if is_dead:
         return f"out of service since {bot.dead_at}"
     if isinstance(event, Bot.MovedToDLQ):
-        told = f"{bot.failures} failures of {bot.failures_max}"
-        return None if is_spent else f"taken out of service after {told}"
-    return f"works on after {bot.failures} failures in a row" if is_spent else None
+        count = f"{bot.failures} failures of {bot.failures_max}"
+        return None if is_spent else f"taken out of service after {count}"
+    return f"still in service after {bot.failures} failures in a row" if is_spent else None
 
 
 class NoDanglingHolder(Invariant):
     id = "I-16"
-    statement = "Nothing that is deleted or out of service holds anything or is held."
+    statement = "Nothing that is deleted or out of service has a claim."
     kinds = (*BOT.events, Order.Claimed, Order.Deleted)
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._spent: dict[UUID, ReplayedEvent] = {}
-        """Bots whose last failure was one too many, which the same command is to say of them."""
+        """Bots at their failure limit, which the same command must take out of service."""
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         if isinstance(step.after, Bot):
-            self._note(step.after, step)
+            self._track(step.after, step)
         return self._judge(step) if isinstance(step.event, JUDGED) else None
 
     def end(self) -> None:
         for step in self._spent.values():
-            if not self.may_go_on(step):
-                self.accuse_step(step, "it is still in service, after its last failure")
+            if not self.may_continue(step):
+                self.report_at(step, "it is still in service after its last failure")
 
-    def _note(self, bot: Bot, step: ReplayedEvent) -> None:
+    def _track(self, bot: Bot, step: ReplayedEvent) -> None:
         self._spent.pop(bot.id, None)
         if _is_spent(bot) and bot.dead_at is None:
             self._spent[bot.id] = step
@@ -124,7 +125,7 @@ class NoDanglingHolder(Invariant):
     def _judge(self, step: ReplayedEvent) -> str | None:
         event, before = step.event, step.before
         if before.deleted_at is not None:
-            return "this happens to what was deleted"
+            return "the event happens to a deleted aggregate"
         if isinstance(event, (Bot.Claimed, *BOT_SERVICE)):
             return _serves(event, before)
         if isinstance(event, Bot.Deleted):
@@ -132,11 +133,11 @@ class NoDanglingHolder(Invariant):
         if isinstance(event, Order.Deleted):
             return None if before.claim is None else f"deleted under claim {before.claim.id}"
         if isinstance(event, Order.Claimed) and self.case.world.get(event.bot_id) is None:
-            return f"claimed by bot {event.bot_id}, which is not there"
+            return f"claimed by bot {event.bot_id}, which does not exist"
         return None
 
 
-# What may happen to an order, by its status; one that is deleted can only be restored.
+# Events allowed by status; a deleted order can only be restored.
 ORDER_MAY: dict[OrderStatus, tuple[type[Event], ...]] = {
     OrderStatus.PENDING: (Order.Claimed, Order.MovedToDLQ, Order.Deleted),
     OrderStatus.PROCESSING: ORDER_ENDS,
@@ -154,7 +155,7 @@ class CompletedOnce(Invariant):
         *BOT_ENDS,
     )
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         event, before = step.event, step.before
         if isinstance(before, Bot):
             if (event.claim_id, event.order_id) != (before.claim_id, before.order_id):
@@ -163,41 +164,38 @@ class CompletedOnce(Invariant):
         if isinstance(event, Order.Restored) is (before.deleted_at is None):
             return "restored, though not deleted" if before.deleted_at is None else "deleted before"
         if not isinstance(event, (*ORDER_MAY[before.status], Order.Restored)):
-            return f"this cannot happen to an order that is {before.status}"
+            return f"the event cannot happen to an order that is {before.status}"
         if isinstance(event, ORDER_ENDS) and event.claim_id != before.claim.id:
             return f"names claim {event.claim_id}, but {before.claim.id} holds the order"
         return None
 
 
-Place = tuple[bool, int, UUID]
-"""Of a pending order: VIPs first, then by number."""
+Rank = tuple[bool, int, UUID]
+"""Urgency of a pending order: VIPs first, then by number."""
 
 
 class Urgency(Invariant):
-    """The relaxed form: claims at the same moment keep off each other's orders, so an order may be
-    passed over while some other command has it in hand, which need not leave a trace. But no
-    command takes longer than five seconds.
-
-    What an operator has assigned is not judged: any order may be given to any bot.
-    """
+    """Relaxed form: concurrent claims skip locked orders, so an order may be passed over while
+    another command has it locked, which may leave no trace. But no command takes longer than five
+    seconds. Orders that an operator assigned are not checked."""
 
     id = "I-18"
     statement = "No order is passed over by less urgent ones for more than five seconds."
     kinds = ORDER.events
-    is_picky = True
+    sets_seen = True
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
-        self._queue: list[Place] = []
-        self._pending: set[Place] = set()
-        self._passed: dict[Place, datetime] = {}
-        """When a claim first left it behind."""
+        self._queue: list[Rank] = []
+        self._pending: set[Rank] = set()
+        self._passed_since: dict[Rank, datetime] = {}
+        """When a claim first passed over the order."""
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         place = step.after.kind is not OrderKind.VIP, step.after.number, step.after.id
         self._pending.discard(place)
-        self._passed.pop(place, None)
-        self._forget_past()
+        self._passed_since.pop(place, None)
+        self._drop_past()
         if step.after.is_ready:
             self._pending.add(place)
             heappush(self._queue, place)
@@ -206,18 +204,18 @@ class Urgency(Invariant):
         self.seen = True
         return self._compare(step, self._queue[0], place) if self._queue else None
 
-    def _forget_past(self) -> None:
-        """Who is pending no more is still in the queue, until he comes to its head or is in the
-        majority."""
+    def _drop_past(self) -> None:
+        """Drops orders that are no longer pending, once they reach the head or outnumber the
+        rest."""
         while self._queue and self._queue[0] not in self._pending:
             heappop(self._queue)
         if len(self._queue) > 2 * len(self._pending) + 1000:
             self._queue = sorted(self._pending)
 
-    def _compare(self, claim: ReplayedEvent, first: Place, place: Place) -> str | None:
+    def _compare(self, claim: ReplayedEvent, first: Rank, place: Rank) -> str | None:
         if first > place or (claim.event.aged and first[0] != place[0]):
             return None
-        since = self._passed.setdefault(first, claim.entry.recorded_at)
+        since = self._passed_since.setdefault(first, claim.entry.recorded_at)
         if claim.event.at <= since + COMMIT_SECONDS_MAX:
             return None
         return f"order {first[2]} is more urgent, and has been passed over since {since}"
@@ -233,37 +231,37 @@ class OrderNumbers(Invariant):
         self._recent: deque[tuple[datetime, int]] = deque(maxlen=1000)
         self._highest = 0
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         number, entry, at = step.event.number, step.entry, step.event.at
         key = str(number).encode()
-        self.case.world.memory.note("number", key, str(step.place), step.place, entry.position)
+        self.case.world.memory.add("number", key, str(step.place), step.place, entry.position)
         self._recent.append((entry.recorded_at, number))
         highest, self._highest = self._highest, max(self._highest, number)
-        # Of those that are made at the same time, any may be first.
+        # Of orders created at the same time, either may come first.
         if number < highest and any(n > number and then < at for then, n in self._recent):
             return f"number {number}, after a higher one had been recorded"
         return None
 
     def end(self) -> None:
-        if clash := self.case.world.memory.clash("number"):
-            self.accuse("its number was given before", *clash)
+        if conflict := self.case.world.memory.first_conflict("number"):
+            self.report("its number was given before", *conflict)
 
 
 class Timers(Invariant):
     id = "I-20"
     statement = "Nothing is completed by time, or taken from a bot, before it is due."
     kinds = (Clock.Jumped, Order.Claimed, *ORDER_ENDS)
-    is_picky = True
+    sets_seen = True
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         self._jumps = Jumps()
         self._claims: dict[int, ClockReading] = {}
 
-    def see(self, step: ReplayedEvent) -> str | None:
+    def check(self, step: ReplayedEvent) -> str | None:
         event, one = step.event, step.entry.aggregate.int
         if isinstance(event, Clock.Jumped):
-            self._jumps.see(step)
+            self._jumps.add(step)
             return None
         if isinstance(event, Order.Claimed):
             self._claims[one] = ClockReading(event.at, step.place)

@@ -1,4 +1,4 @@
-"""What the log says: its events decoded, and every aggregate folded along with it."""
+"""Replay of the log: decodes each event and folds every aggregate."""
 
 import importlib
 import pkgutil
@@ -23,7 +23,7 @@ LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def find_deciders() -> dict[str, Decider[Any]]:
-    """Every aggregate that the domain knows: a new one is checked without a line here."""
+    """Every aggregate of the domain, found by import: a new one needs no line here."""
     walked = pkgutil.walk_packages(daybook.domain.__path__, "daybook.domain.")
     names = [module.name for module in walked]
     found = [one for name in names for one in vars(importlib.import_module(name)).values()]
@@ -34,19 +34,18 @@ class ReplayedEvent(Struct, frozen=True, gc=False):
     """One event of the log, with its aggregate before and after it."""
 
     place: int
-    """How many events are before it."""
+    """Number of events before it."""
 
     entry: Entry
     version_before: int
     event: Any
-    """None when it cannot be decoded or folded; `fault` says why."""
+    """None if it cannot be decoded or folded; see `fault`."""
 
     before: Any
     after: Any
     fault: str | None = None
     is_set_aside: bool = False
-    """Whether it is, or follows, an event that cannot be read, of an aggregate that an operator has
-    set aside."""
+    """Whether it is, or follows, the unreadable event of an aggregate that was set aside."""
 
 
 class ReplayedState:
@@ -55,36 +54,36 @@ class ReplayedState:
         self.memory = FactStore(deciders)
         self.mapper = EventMapper(deciders.values())
         self.live: dict[int, AggregateState] = {}
-        """Everything that has not finished, by the integers of ids: to hash a UUID is a call into
-        Python."""
+        """Unfinished aggregates by the integers of their ids: hashing a UUID is a call into Python
+        code."""
 
         self.count = 0
         self.now = LONG_AGO
-        """When the last event was recorded, by the database's clock."""
+        """Time of the last event, by the database clock."""
 
         self.jumped_at = LONG_AGO
-        """When its last jump was noticed. Bounds on how soon something happens count from there."""
+        """When the last clock jump was detected; time limits count from there."""
 
         self.set_aside: dict[int, Quarantine.SetAside] = {}
-        """Aggregates that are set aside at the end of the log, by the integers of their ids."""
+        """Aggregates set aside at the end of the log, by the integers of their ids."""
 
         self._broken: set[int] = set()
-        """Aggregates among them of which an event that cannot be read has come."""
+        """Those whose unreadable event has been passed."""
 
         self._deciders = {kind: one for one in deciders.values() for kind in one.events}
         self._command: tuple[Any, ...] = ()
         self._command_end = (0, 0)
 
     def get(self, aggregate_id: UUID) -> Any:
-        """The state of what has not finished; None for all else."""
-        standing = self.live.get(aggregate_id.int)
-        return None if standing is None else standing.state
+        """The state of an unfinished aggregate; None for others."""
+        current = self.live.get(aggregate_id.int)
+        return None if current is None else current.state
 
     def take(self, entry: Entry) -> ReplayedEvent:
         place, self.count = self.count, self.count + 1
         self.now = max(self.now, entry.recorded_at)
-        standing = self.live.get(entry.aggregate.int) or self._recall(place, entry)
-        version, before = standing.version, standing.state
+        current = self.live.get(entry.aggregate.int) or self._load(place, entry)
+        version, before = current.version, current.state
         if (
             self.set_aside
             and entry.aggregate.int in self.set_aside
@@ -97,18 +96,18 @@ class ReplayedState:
             decider = self._deciders[type(event)]
             after = _fold(decider, before, event)
         except Exception as error:
-            # Whatever it is: the log holds something that its own code cannot read.
+            # Any exception: the log holds an event that its own code cannot read.
             self.live[entry.aggregate.int] = AggregateState(entry.version, before)
             reason = f"{type(error).__name__}: {error}"
             return ReplayedEvent(place, entry, version, None, before, before, reason)
         if decider is CLOCK:
             self.now = self.jumped_at = entry.recorded_at
         self._put(entry, decider, after)
-        self._follow_command(place, entry, event.at)
+        self._track_command(place, entry, event.at)
         return ReplayedEvent(place, entry, version, event, before, after)
 
     def _breaks(self, entry: Entry, version_before: int) -> bool:
-        """Whether it cannot be read, or one before it could not."""
+        """Whether the event, or an earlier one of its aggregate, is unreadable."""
         key = entry.aggregate.int
         if key not in self._broken:
             event = self.mapper.decode_for_history(
@@ -119,8 +118,8 @@ class ReplayedState:
                 self._broken.add(key)
         return key in self._broken
 
-    def learn_set_aside(self, entries: Iterable[Entry]) -> None:
-        """Learns which aggregates operators have set aside. Runs before the log is read."""
+    def find_set_aside(self, entries: Iterable[Entry]) -> None:
+        """Finds the aggregates that operators set aside. Runs before the log is read."""
         for entry in entries:
             event = self.mapper.decode_for_history(
                 entry.topic, bytes(entry.data), entry.recorded_at
@@ -129,43 +128,43 @@ class ReplayedState:
                 self.set_aside[event.aggregate_id.int] = event
 
     def end(self) -> None:
-        """After the last event: what was noted can be asked for."""
-        self._note_command()
+        """Completes the facts after the last event."""
+        self._add_command()
         self.memory.flush()
 
-    def _recall(self, place: int, entry: Entry) -> AggregateState:
-        """Something new, or something that had finished. That nothing begins twice, its beginnings
-        show in the end: to look for each would take half of the time."""
+    def _load(self, place: int, entry: Entry) -> AggregateState:
+        """A new aggregate, or a finished one. Duplicate first events are found at the end: a lookup
+        for each would take half of the time."""
         if entry.version != 1:
-            return self.memory.find(entry.aggregate)
-        self.memory.note("beginning", entry.aggregate.bytes, str(place), place, entry.position)
+            return self.memory.get_state(entry.aggregate)
+        self.memory.add("beginning", entry.aggregate.bytes, str(place), place, entry.position)
         return NOTHING
 
     def _put(self, entry: Entry, decider: Decider[Any], after: Any) -> None:
-        standing = AggregateState(entry.version, after)
+        current = AggregateState(entry.version, after)
         if decider.finished(after):
             self.live.pop(entry.aggregate.int, None)
-            self.memory.keep(entry.aggregate, decider.name, standing)
+            self.memory.put_state(entry.aggregate, decider.name, current)
         else:
-            self.live[entry.aggregate.int] = standing
+            self.live[entry.aggregate.int] = current
 
-    def _follow_command(self, place: int, entry: Entry, at: datetime) -> None:
-        """The events of one command have all of this in common: they were decided as one."""
+    def _track_command(self, place: int, entry: Entry, at: datetime) -> None:
+        """The events of one command share all of this."""
         correlation = entry.correlation_id.int
-        who = entry.command_id.int, entry.actor, at, correlation, entry.causation_id
-        if who != self._command:
-            self._note_command()
-            self._command = who
+        command = entry.command_id.int, entry.actor, at, correlation, entry.causation_id
+        if command != self._command:
+            self._add_command()
+            self._command = command
         self._command_end = place, entry.position
 
-    def _note_command(self) -> None:
+    def _add_command(self) -> None:
         if self._command:
             mark = f"{self._command[1]} {hash(self._command)}"
             key = self._command[0].to_bytes(16, "big")
-            self.memory.note("command", key, mark, *self._command_end)
+            self.memory.add("command", key, mark, *self._command_end)
 
 
 def _fold(decider: Decider[Any], before: Any, event: Event) -> Any:
     if before is not None and not isinstance(before, decider.state):
-        raise TypeError(f"{event.topic} about something that is no {decider.name}")
+        raise TypeError(f"{event.topic} on an aggregate that is not a {decider.name}")
     return decider.evolve(before, event)

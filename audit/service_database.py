@@ -1,4 +1,4 @@
-"""A service's database: its log, and what is kept beside it, all as of one moment."""
+"""A service's database as of one snapshot: its log and the tables derived from it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,8 +23,8 @@ FROM stored_events
 ORDER BY notification_id
 """
 READ_TOPIC = READ_LOG.replace("ORDER BY", "WHERE topic = %(topic)s\nORDER BY")
-# Live tables as they were copied at earlier positions, where nothing was just being written. Where
-# a copy is listed says whether it is in JSON.
+# Copies of live tables at earlier positions, where no write was in progress; the second list holds
+# those in JSON.
 READ_COPIES = """
 SELECT position, kind, false FROM daybook_past.checkpoints WHERE missing = '{}'
 UNION ALL
@@ -40,17 +40,17 @@ WHERE true
 """
 READ_KEYED_SUBJECTS = "SELECT subject_id FROM guest_keys"
 READ_CURSORS = "SELECT name, position, count, digest FROM followers"
-# A rebuild that is about to exchange tables is waited for, and then waits for us. To lock, unlike
-# to look, does not begin the moment.
+# Waits for a rebuild that is about to swap tables, and then blocks it. A lock, unlike a query, does
+# not start the snapshot.
 AWAIT_REBUILDS = "LOCK TABLE rebuilds IN ACCESS SHARE MODE"
-# Other connections can look at the same moment.
-SHARE_MOMENT = "SELECT pg_export_snapshot()"
-# An auditor may take longer over it than a service would.
-NO_HURRY = "SET idle_in_transaction_session_timeout = 0"
-# Says what a table holds, whatever the order of its rows.
+# Other connections can use the same snapshot.
+EXPORT_SNAPSHOT = "SELECT pg_export_snapshot()"
+# An audit may take longer than a service's transactions may.
+NO_TIMEOUT = "SET idle_in_transaction_session_timeout = 0"
+# Digest of a table, independent of the order of its rows.
 DIGEST = "SELECT count(*), sum(hashtextextended(one::text, 0)) FROM {table} AS one"
 FETCHED_MAX = 5000
-# Rows that cannot be loaded: instants outside the calendar, numbers that are none.
+# Conditions for rows that cannot be loaded: instants outside the calendar, numbers out of range.
 READ_COLUMNS = """
 SELECT attname, atttypid = 'timestamptz'::regtype
 FROM pg_attribute
@@ -74,7 +74,7 @@ class TableSnapshot(Protocol):
 
 
 class TableCopy(Struct, frozen=True):
-    """Of a live table, as it was when the log ended at that position."""
+    """A live table as of a position."""
 
     table: TableSnapshot
     position: int
@@ -87,7 +87,7 @@ class ReadModel(Protocol):
 
 
 class FollowerRow(Struct, frozen=True):
-    """How far a follower is, and its proof of what it has processed."""
+    """A follower's cursor, and its proof of the processed events."""
 
     position: int = 0
     count: int = 0
@@ -95,27 +95,27 @@ class FollowerRow(Struct, frozen=True):
 
 
 class Derivation(Struct, frozen=True):
-    """A read model to be derived from the log anew, as of a moment and up to a position."""
+    """A read model to rebuild from the log, in a snapshot and up to a position."""
 
     name: str
     moment: str
     upto: int
     batch: int
-    """How many events it is given at a time."""
+    """Events in one batch."""
 
 
 class StoredTable(Struct, frozen=True, eq=False, kw_only=True):
-    """What a service keeps beside its log. The tables of read models have their names."""
+    """Tables that a service derives from its log. Read models have tables of the same name."""
 
     tables: Sequence[TableSnapshot]
     written_models: Sequence[ReadModel]
-    """Those that are as current as the live tables."""
+    """Read models written together with the live tables."""
 
     read_models: Sequence[ReadModel]
-    """Those that follow the log."""
+    """Read models that follow the log."""
 
     derive: Callable[[Derivation], TupleRow]
-    """Gives the DIGEST of what comes out."""
+    """Rebuilds a read model and returns its DIGEST."""
 
 
 class ServiceDatabase:
@@ -125,14 +125,14 @@ class ServiceDatabase:
         self.kept = kept
         self.done = 0
         self._derived: dict[Derivation, Future[TupleRow]] = {}
-        # While the log is read: most of it is the database's work.
+        # In the background while the log is read: mostly the database's work.
         self._background = ThreadPoolExecutor(max_workers=1)
         try:
             self._connection = Connection.connect(conninfo)
             self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            self._connection.execute(NO_HURRY)
+            self._connection.execute(NO_TIMEOUT)
             self._connection.execute(AWAIT_REBUILDS)
-            self._moment = self._one(SHARE_MOMENT)
+            self._snapshot = self._one(EXPORT_SNAPSHOT)
             self.size = self._one(COUNT_EVENTS)
             self.cursors = self._read_cursors()
             self.copies = self._find_copies()
@@ -154,7 +154,7 @@ class ServiceDatabase:
             yield _entry(row)
 
     def rows(self) -> Iterator[Any]:
-        """Every row of the live tables, as the state that it holds."""
+        """Every row of the live tables, as its state."""
         return (
             table.load(row)
             for table in self.kept.tables
@@ -162,7 +162,7 @@ class ServiceDatabase:
         )
 
     def copied(self, copy: TableCopy) -> Iterator[Any]:
-        """The same of one table, as it was then."""
+        """The rows of a copied table, as their states."""
         table = copy.table
         select, _, _ = table.select.rpartition("FROM")
         query: Composed = SQL(select) + SQL(READ_JSON_COPY if copy.is_json else READ_COPY).format(
@@ -175,7 +175,7 @@ class ServiceDatabase:
         return (table.load(row) for row in self._connection.execute(query, binary=True))
 
     def _readable(self, table: TableSnapshot, query: SQL | Composed, word: str) -> Composed:
-        """Leaves out rows that cannot be loaded: one such value spoils a whole result."""
+        """Excludes rows that cannot be loaded: one such value fails the whole result."""
         return query + SQL(f" {word} NOT ") + self._unreadable[table.name]
 
     def _condition(self, table: str) -> Composable:
@@ -199,24 +199,24 @@ class ServiceDatabase:
         return map(_entry, rows.fetchall())
 
     def keyed_subjects(self) -> Iterator[Any]:
-        """Every guest whose data can still be read."""
+        """Guests whose data can still be decrypted."""
         return (row[0] for row in self._stream(READ_KEYED_SUBJECTS))
 
     def digest(self, table: str) -> TupleRow | None:
         return self._connection.execute(SQL(DIGEST).format(table=Identifier(table))).fetchone()
 
     def derive(self, name: str, batch: int, upto: int) -> Future[TupleRow]:
-        """The digest of a read model derived from the log anew, up to there or to its cursor."""
+        """Digest of a rebuilt read model, up to the position or its cursor."""
         if name in self.cursors:
             upto = min(upto, self.cursors[name].position)
-        wanted = Derivation(name, self._moment, upto, batch)
-        if wanted not in self._derived:
-            self._derived[wanted] = self._background.submit(self.kept.derive, wanted)
-        return self._derived[wanted]
+        derivation = Derivation(name, self._snapshot, upto, batch)
+        if derivation not in self._derived:
+            self._derived[derivation] = self._background.submit(self.kept.derive, derivation)
+        return self._derived[derivation]
 
     @property
     def models(self) -> list[str]:
-        """All read models that there is something of."""
+        """All read models that have data."""
         return [*self.cursors, *(model.name for model in self.kept.written_models)]
 
     def _find_copies(self) -> dict[int, list[TableCopy]]:
@@ -229,7 +229,7 @@ class ServiceDatabase:
         return copies
 
     def _read_cursors(self) -> dict[str, FollowerRow]:
-        """Of the read models that have begun to follow the log."""
+        """Cursors of the read models that follow the log."""
         known = {model.name for model in self.kept.read_models}
         rows = self._connection.execute(READ_CURSORS, binary=True)
         return {name: FollowerRow(*rest) for name, *rest in rows if name in known}

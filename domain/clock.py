@@ -11,15 +11,13 @@ from uuid import UUID
 from msgspec import Struct
 
 from daybook.domain.command import Needs, UnitOfWork
-from daybook.domain.event import Decider, Event, events_of
+from daybook.domain.event import Decider, Event, State, events_of
 
 # A service has one database, and so one clock.
 CLOCK_ID = UUID("5c1f3d1e-6b1a-5d0a-9a53-2f0c7b0e8f44")
 
 
-class Clock(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Clock(State, frozen=True, kw_only=True, gc=False):
     jumped_seconds: float
     """Last jump: positive is forward, negative is back."""
 

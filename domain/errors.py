@@ -17,6 +17,24 @@ class Refusal(Exception):
     """Extra members of the problem response, for programs."""
 
 
+class SimpleRefusal(Refusal):
+    """A refusal whose sentence names one aggregate or value."""
+
+    sentence: ClassVar[str]
+
+    def __init__(self, subject: UUID | str) -> None:
+        super().__init__(self.sentence.format(subject))
+
+
+class StatusRefusal(Refusal):
+    """A refusal because of an aggregate's status."""
+
+    sentence: ClassVar[str]
+
+    def __init__(self, subject: UUID | str, status: str) -> None:
+        super().__init__(self.sentence.format(subject, status))
+
+
 class NotFoundError(Refusal):
     code = "not_found"
 
@@ -58,39 +76,29 @@ class CountGrownError(Refusal):
         self.facts = {"count": count, "more": is_more}
 
 
-class OrderNotPendingError(Refusal):
+class OrderNotPendingError(StatusRefusal):
     code = "order_not_pending"
-
-    def __init__(self, order_id: UUID, status: str) -> None:
-        super().__init__(f"Order {order_id} is {status}, not PENDING.")
+    sentence = "Order {0} is {1}, not PENDING."
 
 
-class OrderNotProcessingError(Refusal):
+class OrderNotProcessingError(StatusRefusal):
     code = "order_not_processing"
-
-    def __init__(self, order_id: UUID, status: str) -> None:
-        super().__init__(f"Order {order_id} is {status}, not PROCESSING.")
+    sentence = "Order {0} is {1}, not PROCESSING."
 
 
-class OrderNotDeadError(Refusal):
+class OrderNotDeadError(StatusRefusal):
     code = "order_not_dead"
-
-    def __init__(self, order_id: UUID, status: str) -> None:
-        super().__init__(f"Order {order_id} is {status}, not DEAD.")
+    sentence = "Order {0} is {1}, not DEAD."
 
 
-class OrderDeletedError(Refusal):
+class OrderDeletedError(SimpleRefusal):
     code = "order_deleted"
-
-    def __init__(self, order_id: UUID) -> None:
-        super().__init__(f"Order {order_id} is deleted.")
+    sentence = "Order {0} is deleted."
 
 
-class OrderNotDeletedError(Refusal):
+class OrderNotDeletedError(SimpleRefusal):
     code = "order_not_deleted"
-
-    def __init__(self, order_id: UUID) -> None:
-        super().__init__(f"Order {order_id} is not deleted.")
+    sentence = "Order {0} is not deleted."
 
 
 class OrderTakenError(Refusal):
@@ -114,11 +122,9 @@ class BotInUseError(Refusal):
         super().__init__("Cannot delete bot currently processing an order")
 
 
-class BotDeletedError(Refusal):
+class BotDeletedError(SimpleRefusal):
     code = "bot_deleted"
-
-    def __init__(self, bot_id: UUID) -> None:
-        super().__init__(f"Bot {bot_id} is deleted.")
+    sentence = "Bot {0} is deleted."
 
 
 class BotDeadError(Refusal):
@@ -133,11 +139,9 @@ class BotDeadError(Refusal):
         )
 
 
-class BotNotDeadError(Refusal):
+class BotNotDeadError(SimpleRefusal):
     code = "bot_not_dead"
-
-    def __init__(self, bot_id: UUID) -> None:
-        super().__init__(f"Bot {bot_id} is in service: there is nothing to restore.")
+    sentence = "Bot {0} is in service: there is nothing to restore."
 
 
 class ClaimLostError(Refusal):
@@ -147,25 +151,19 @@ class ClaimLostError(Refusal):
         super().__init__(f"Claim {claim_id} no longer holds {kind} {aggregate_id}.")
 
 
-class LeaseLostError(Refusal):
+class LeaseLostError(SimpleRefusal):
     code = "lease_lost"
-
-    def __init__(self, lease_id: UUID) -> None:
-        super().__init__(f"Lease {lease_id} has expired or was ended: pop again.")
+    sentence = "Lease {0} has expired or was ended: pop again."
 
 
-class OperationOverError(Refusal):
+class OperationOverError(StatusRefusal):
     code = "operation_over"
-
-    def __init__(self, operation_id: UUID, status: str) -> None:
-        super().__init__(f"Operation {operation_id} is {status} already.")
+    sentence = "Operation {0} is {1} already."
 
 
-class OperationNotFailedError(Refusal):
+class OperationNotFailedError(StatusRefusal):
     code = "operation_not_failed"
-
-    def __init__(self, operation_id: UUID, status: str) -> None:
-        super().__init__(f"Operation {operation_id} is {status}, not failed.")
+    sentence = "Operation {0} is {1}, not failed."
 
 
 class LaneFullError(Refusal):
@@ -181,25 +179,19 @@ class LaneFullError(Refusal):
         self.wait_seconds = wait_seconds
 
 
-class NotYetDueError(Refusal):
+class NotYetDueError(SimpleRefusal):
     code = "not_yet_due"
-
-    def __init__(self, order_id: UUID) -> None:
-        super().__init__(f"Order {order_id} is not yet due.")
+    sentence = "Order {0} is not yet due."
 
 
-class JobNotDeadError(Refusal):
+class JobNotDeadError(StatusRefusal):
     code = "job_not_dead"
-
-    def __init__(self, job_id: UUID, status: str) -> None:
-        super().__init__(f"Job {job_id} is {status}, neither DEAD nor CANCELLED.")
+    sentence = "Job {0} is {1}, neither DEAD nor CANCELLED."
 
 
-class JobOverError(Refusal):
+class JobOverError(StatusRefusal):
     code = "job_over"
-
-    def __init__(self, job_id: UUID, status: str) -> None:
-        super().__init__(f"Job {job_id} is {status} already.")
+    sentence = "Job {0} is {1} already."
 
 
 class JobStatusChangedError(Refusal):
@@ -209,11 +201,9 @@ class JobStatusChangedError(Refusal):
         super().__init__(f"Job {job_id} was {seen} and is {status} now, so it was left alone.")
 
 
-class LeaseHeldError(Refusal):
+class LeaseHeldError(SimpleRefusal):
     code = "lease_held"
-
-    def __init__(self, job_id: UUID) -> None:
-        super().__init__(f"The lease on job {job_id} has not expired yet.")
+    sentence = "The lease on job {0} has not expired yet."
 
 
 class BadValueError(Refusal, ValueError):
@@ -234,74 +224,54 @@ class BadCronError(Refusal):
         super().__init__(f"{expression!r} is not a cron expression: {reason}.")
 
 
-class UnknownTimeZoneError(Refusal):
+class UnknownTimeZoneError(SimpleRefusal):
     code = "unknown_time_zone"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"{name!r} is not an IANA time zone such as Europe/Berlin or UTC.")
+    sentence = "{0!r} is not an IANA time zone such as Europe/Berlin or UTC."
 
 
-class NeverDueError(Refusal):
+class NeverDueError(SimpleRefusal):
     code = "never_due"
-
-    def __init__(self, expression: str) -> None:
-        super().__init__(f"{expression!r} is not due in the next 50 years.")
+    sentence = "{0!r} is not due in the next 50 years."
 
 
-class ScheduleNotDueError(Refusal):
+class ScheduleNotDueError(SimpleRefusal):
     code = "schedule_not_due"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"Schedule {name} is not due: it has run or was changed.")
+    sentence = "Schedule {0} is not due: it has run or was changed."
 
 
-class ConcurrentPollError(Refusal):
+class ConcurrentPollError(SimpleRefusal):
     code = "poll_overtaken"
-
-    def __init__(self, stream: str) -> None:
-        super().__init__(f"Another poll of {stream} has advanced since this page was read.")
+    sentence = "Another poll of {0} has advanced since this page was read."
 
 
-class InvalidApiKeyError(Refusal):
+class InvalidApiKeyError(SimpleRefusal):
     code = "bad_key"
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"Invalid API key settings: {reason}.")
+    sentence = "Invalid API key settings: {0}."
 
 
-class ApiKeyNameTakenError(Refusal):
+class ApiKeyNameTakenError(SimpleRefusal):
     code = "key_taken"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"An API key named {name} already exists.")
+    sentence = "An API key named {0} already exists."
 
 
-class KeyRevokedError(Refusal):
+class KeyRevokedError(SimpleRefusal):
     code = "key_revoked"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"API key {name} is revoked: issue a new one.")
+    sentence = "API key {0} is revoked: issue a new one."
 
 
-class RestaurantExistsError(Refusal):
+class RestaurantExistsError(SimpleRefusal):
     code = "restaurant_exists"
-
-    def __init__(self, slug: str) -> None:
-        super().__init__(f"Restaurant {slug} already exists with other settings: change those.")
+    sentence = "Restaurant {0} already exists with other settings: change those."
 
 
-class TicketNotWaitingError(Refusal):
+class TicketNotWaitingError(StatusRefusal):
     code = "ticket_not_waiting"
-
-    def __init__(self, token_number: str, status: str) -> None:
-        super().__init__(f"Ticket {token_number} is {status}, not WAITING.")
+    sentence = "Ticket {0} is {1}, not WAITING."
 
 
-class TicketNotCalledError(Refusal):
+class TicketNotCalledError(StatusRefusal):
     code = "ticket_not_called"
-
-    def __init__(self, token_number: str, status: str) -> None:
-        super().__init__(f"Ticket {token_number} is {status}, not CALLED: call it first.")
+    sentence = "Ticket {0} is {1}, not CALLED: call it first."
 
 
 class TicketNotReturnableError(Refusal):
@@ -314,11 +284,9 @@ class TicketNotReturnableError(Refusal):
         )
 
 
-class TicketOverError(Refusal):
+class TicketOverError(StatusRefusal):
     code = "ticket_over"
-
-    def __init__(self, token_number: str, status: str) -> None:
-        super().__init__(f"Ticket {token_number} is {status} already.")
+    sentence = "Ticket {0} is {1} already."
 
 
 class ConcurrentCallError(Refusal):
@@ -329,20 +297,14 @@ class ConcurrentCallError(Refusal):
         super().__init__(f"{state}: check the board, then call again.")
 
 
-class SameRestaurantError(Refusal):
+class SameRestaurantError(SimpleRefusal):
     code = "same_restaurant"
-
-    def __init__(self, slug: str) -> None:
-        super().__init__(
-            f"The ticket is already on the waitlist of {slug}: name another restaurant."
-        )
+    sentence = "The ticket is already on the waitlist of {0}: name another restaurant."
 
 
-class GraceNotOverError(Refusal):
+class GraceNotOverError(SimpleRefusal):
     code = "grace_not_over"
-
-    def __init__(self, token_number: str) -> None:
-        super().__init__(f"The grace period of ticket {token_number} is not over yet.")
+    sentence = "The grace period of ticket {0} is not over yet."
 
 
 class RebuildRunningError(Refusal):
@@ -364,11 +326,7 @@ class UnreadableAggregateError(Refusal):
         )
 
 
-class ReadableAggregateError(Refusal):
+class ReadableAggregateError(SimpleRefusal):
     code = "readable"
     is_kept = False
-
-    def __init__(self, aggregate_id: UUID) -> None:
-        super().__init__(
-            f"Every event of {aggregate_id} can be read: there is no reason to set it aside."
-        )
+    sentence = "Every event of {0} can be read: there is no reason to set it aside."

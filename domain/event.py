@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 from uuid import UUID
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from daybook.domain.values import INSTANT_LAST
 
@@ -45,13 +46,14 @@ def add_seconds(now: datetime, seconds: float) -> datetime:
         return INSTANT_LAST
 
 
-class State(Protocol):
-    """The members that the log needs of every aggregate state."""
+class State(Struct, frozen=True, gc=False):
+    """The state of an aggregate, folded from its events."""
 
-    @property
-    def id(self) -> UUID: ...
-    @property
-    def version(self) -> int: ...
+    id: UUID
+    version: int
+
+    def after(self, event: Event, **changes: Any) -> Self:
+        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
 
 
 S = TypeVar("S", bound=State)

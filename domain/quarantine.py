@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from daybook.domain.command import CommandPriority, Needs, UnitOfWork
-from daybook.domain.event import Decider, Event, events_of
+from daybook.domain.event import Decider, Event, State, events_of
 
 _QUARANTINES = UUID("5d0c1f77-3f6e-5c86-8f6a-0a3f6f9a2d41")
 
@@ -43,9 +43,7 @@ class Fault(Struct, frozen=True, kw_only=True, gc=False):
     error: str
 
 
-class Quarantine(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Quarantine(State, frozen=True, kw_only=True, gc=False):
     fault: Fault
     status: QuarantineStatus
     reason: str | None

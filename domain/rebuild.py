@@ -6,14 +6,13 @@ Its events have no consequences: they record the operator, the reason and the fi
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 from uuid import UUID
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from daybook.domain.command import Needs, UnitOfWork
-from daybook.domain.event import Decider, Event, EventWithReason, events_of
+from daybook.domain.event import Decider, Event, EventWithReason, State, events_of
 
 CUT_OFF = "It was cut off before its end."
 
@@ -45,9 +44,7 @@ class TableFinding(Struct, frozen=True, kw_only=True, gc=False):
     """Rows of the replaced table that differed."""
 
 
-class Rebuild(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Rebuild(State, frozen=True, kw_only=True, gc=False):
     action: RebuildAction
     projections: tuple[str, ...]
     status: RebuildStatus
@@ -68,9 +65,6 @@ class Rebuild(Struct, frozen=True, kw_only=True, gc=False):
     class Failed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "rebuild.failed"
         error: str
-
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
 
 
 def evolve(rebuild: Rebuild | None, event: Event) -> Rebuild:

@@ -16,7 +16,7 @@ from daybook.api.keys.access import AUDITOR
 from daybook.domain.errors import NotFoundError
 from daybook.eventlog.codec import RecordedEvent
 from daybook.projections.explain.explain import Explanation, explain
-from daybook.projections.explain.reasons import Reason, said_why
+from daybook.projections.explain.reasons import Reason, reason_given
 
 KINDS = {"orders": "order", "bots": "bot", "jobs": "job", "tickets": "ticket"}
 
@@ -79,7 +79,7 @@ def step_json(event: RecordedEvent) -> StepJSON:
         "version": event.originator_version,
         "recordedAt": moment(event.recorded_at),
         "actor": event.actor,
-        "because": said_why(event),
+        "because": reason_given(event),
     }
 
 

@@ -12,7 +12,7 @@ from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import AUDITOR
 from daybook.domain.values import KEY_CHARACTERS_MAX
-from daybook.projections.jobs.leases import LeaseHolder, LeaseRow, read_in_hand
+from daybook.projections.jobs.leases import LeaseHolder, LeaseRow, read_leases
 
 LISTED_DEFAULT = 200
 LISTED_MAX = 1000
@@ -65,7 +65,7 @@ class LeaseListing(Parameters, frozen=True):
 async def list_leases(query: LeaseListing, request: Request) -> LeasesAnswer:
     """Leases of workers and bots, earliest deadline first."""
     found = await service_of(request).read(
-        lambda reader: read_in_hand(reader, holder=query.holder, limit=query.limit)
+        lambda reader: read_leases(reader, holder=query.holder, limit=query.limit)
     )
     return {
         "held": [lease_json(one) for one in found.held],

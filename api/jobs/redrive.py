@@ -220,7 +220,7 @@ class RedriveRun:
         if left is not None:
             batch = batch.cut(left)
         is_late = asyncio.get_running_loop().time() >= self._deadline
-        is_end = batch.is_last or is_late or left == len(batch.meant)
+        is_end = batch.is_last or is_late or left == len(batch.matches)
         if not batch.ids and not is_end:
             self._cursor = replace(self._cursor, number=batch.last_number)
             return None

@@ -15,7 +15,7 @@ from daybook.api.tickets.restaurants import read_slug
 from daybook.domain.errors import NotFoundError
 from daybook.domain.patterns import whole
 from daybook.domain.tickets.ticket import TicketStatus
-from daybook.projections.tickets.ticket_stats import Figures, figures_of
+from daybook.projections.tickets.ticket_stats import Figures, read_figures
 
 DAY_PATTERN = whole("20[0-9]{2}-[0-9]{2}-[0-9]{2}")
 DAY_CHARACTERS = 10
@@ -63,7 +63,7 @@ async def get_figures(query: FiguresWanted, request: Request) -> FiguresAnswer:
     """Joins, outcomes and waiting times of one day."""
     slug = read_slug(request.path_params["slug"])
     day = None if query.day is None else _read_day(query.day)
-    found = await service_of(request).read(lambda reader: figures_of(reader, slug, day))
+    found = await service_of(request).read(lambda reader: read_figures(reader, slug, day))
     if found is None or not can_see(request, found[0]):
         raise NotFoundError("restaurant", slug)
     return {"figures": figures_json(found[1])}

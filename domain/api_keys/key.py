@@ -8,15 +8,14 @@ owns.
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 from uuid import UUID, uuid5
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from daybook.domain.api_keys.scope import BROAD, SCOPES, Scope, names_of, scope_of
 from daybook.domain.errors import InvalidApiKeyError, KeyRevokedError
-from daybook.domain.event import Decider, Event, add_seconds, events_of
+from daybook.domain.event import Decider, Event, State, add_seconds, events_of
 from daybook.domain.values import (
     KEY_CHARACTERS_MAX,
     NAME_PATTERN,
@@ -46,9 +45,7 @@ class Binding(Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
     queues: tuple[str, ...] = ()
 
 
-class Key(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Key(State, frozen=True, kw_only=True, gc=False):
     name: str
     """The 12 public characters of the key; also its principal in the log."""
 
@@ -87,9 +84,6 @@ class Key(Struct, frozen=True, kw_only=True, gc=False):
     class Revoked(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "key.revoked"
         reason: str
-
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
 
     @property
     def scope(self) -> Scope:

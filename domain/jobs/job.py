@@ -6,14 +6,14 @@ fails. A release (worker shutdown) or a snooze gives the attempt back.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 from uuid import UUID
 
 from msgspec import Raw, Struct, to_builtins
 from msgspec.structs import replace
 
 from daybook.domain.errors import ClaimLostError, JobNotDeadError, JobOverError
-from daybook.domain.event import Decider, Event, EventWithReason, add_seconds, events_of
+from daybook.domain.event import Decider, Event, EventWithReason, State, add_seconds, events_of
 
 NULL = Raw(b"null")
 
@@ -79,9 +79,7 @@ class Lease(Struct, frozen=True, gc=False):
     until: datetime
 
 
-class Job(Struct, frozen=True, gc=False):
-    id: UUID
-    version: int
+class Job(State, frozen=True, gc=False):
     number: int
     queue: str
     type: str
@@ -192,9 +190,6 @@ class Job(Struct, frozen=True, gc=False):
 
     class Cancelled(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "job.cancelled"
-
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
 
     @property
     def effect_key(self) -> str:

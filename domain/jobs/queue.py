@@ -11,7 +11,7 @@ from uuid import UUID, uuid5
 
 from msgspec import Struct
 
-from daybook.domain.event import Decider, Event, EventWithReason, events_of
+from daybook.domain.event import Decider, Event, EventWithReason, State, events_of
 
 _QUEUES = UUID("0c6a3f1e-52b5-5a56-9a44-6a7f0d3c9b11")
 
@@ -40,9 +40,7 @@ class DeadJobPolicy(StrEnum):
     """The lane continues with the next job."""
 
 
-class Queue(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Queue(State, frozen=True, kw_only=True, gc=False):
     name: str
     paused: bool
     limits: Limits

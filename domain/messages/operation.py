@@ -6,14 +6,13 @@ creates later precede all messages that arrived after it.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 from uuid import UUID
 
 from msgspec import Raw, Struct
-from msgspec.structs import replace
 
 from daybook.domain.errors import OperationNotFailedError, OperationOverError
-from daybook.domain.event import Decider, Event, add_seconds, events_of
+from daybook.domain.event import Decider, Event, State, add_seconds, events_of
 from daybook.domain.jobs.job import Backoff, OnDead
 from daybook.domain.jobs.lane import lane_id
 
@@ -49,9 +48,7 @@ class Message(Struct, frozen=True, kw_only=True, gc=False):
     on_dead: OnDead = OnDead.RETURN
 
 
-class Operation(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Operation(State, frozen=True, kw_only=True, gc=False):
     number: int
     kind: OperationKind
     items: tuple[Message, ...]
@@ -107,9 +104,6 @@ class Operation(Struct, frozen=True, kw_only=True, gc=False):
     class Completed(Event, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "operation.completed"
         duplicates: tuple[int, ...] = ()
-
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
 
     @property
     def is_over(self) -> bool:

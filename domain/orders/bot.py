@@ -5,14 +5,13 @@ restores it.
 """
 
 from datetime import datetime
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 from uuid import UUID
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from daybook.domain.errors import BotBusyError, BotDeadError, BotDeletedError, BotNotDeadError
-from daybook.domain.event import Decider, Event, EventWithReason, events_of
+from daybook.domain.event import Decider, Event, EventWithReason, State, events_of
 from daybook.domain.orders.claim import CompletionMode, ReleaseReason
 
 FAILURES_MAX = 5
@@ -22,9 +21,7 @@ ERROR_CHARACTERS_MAX = 500
 NOT_REPORTED = "no report before the claim was due"
 
 
-class Bot(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Bot(State, frozen=True, kw_only=True, gc=False):
     created_at: datetime
     updated_at: datetime
     auto_claim: bool
@@ -94,26 +91,6 @@ class Bot(Struct, frozen=True, kw_only=True, gc=False):
 
     class Deleted(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "bot.deleted"
-
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
-
-
-def create(
-    *,
-    bot_id: UUID,
-    auto_claim: bool,
-    completion: CompletionMode,
-    failures_max: int,
-    now: datetime,
-) -> Bot.Created:
-    return Bot.Created(
-        at=now,
-        bot_id=bot_id,
-        auto_claim=auto_claim,
-        completion=completion,
-        failures_max=failures_max,
-    )
 
 
 def configure(

@@ -42,14 +42,14 @@ class CreateOrder(Struct, frozen=True, kw_only=True, gc=False):
         return Needs(next_numbers=((ORDER_NUMBERS, 1),), priority=CommandPriority.NORMAL)
 
     def decide(self, work: UnitOfWork) -> Order:
-        created = orders.create(
+        created = Order.Created(
+            at=work.now,
             order_id=self.order_id,
             number=work.next_number(ORDER_NUMBERS),
             kind=self.kind,
             attempts_max=self.attempts_max,
             user_id=self.user_id,
             owner=self.owner,
-            now=work.now,
         )
         return work.record(ORDER, self.order_id, created)
 
@@ -65,12 +65,12 @@ class CreateBot(Struct, frozen=True, kw_only=True, gc=False):
         return Needs()
 
     def decide(self, work: UnitOfWork) -> Bot:
-        created = bots.create(
+        created = Bot.Created(
+            at=work.now,
             bot_id=self.bot_id,
             auto_claim=self.auto_claim,
             completion=self.completion,
             failures_max=self.failures_max,
-            now=work.now,
         )
         return work.record(BOT, self.bot_id, created)
 

@@ -6,10 +6,9 @@ with its number, and so with its position.
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 from uuid import UUID
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from daybook.domain.errors import (
@@ -19,7 +18,7 @@ from daybook.domain.errors import (
     OrderNotDeletedError,
     OrderNotPendingError,
 )
-from daybook.domain.event import Decider, Event, EventWithReason, add_seconds, events_of
+from daybook.domain.event import Decider, Event, EventWithReason, State, add_seconds, events_of
 from daybook.domain.orders.claim import CompletedVia, CompletionMode, OrderClaim, ReleaseReason
 
 
@@ -40,9 +39,7 @@ _PENDING, _PROCESSING = OrderStatus.PENDING, OrderStatus.PROCESSING
 _COMPLETE = OrderStatus.COMPLETE
 
 
-class Order(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Order(State, frozen=True, kw_only=True, gc=False):
     number: int
     kind: OrderKind
     status: OrderStatus
@@ -114,33 +111,9 @@ class Order(Struct, frozen=True, kw_only=True, gc=False):
     class Restored(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "order.restored"
 
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
-
     @property
     def is_ready(self) -> bool:
         return self.status is _PENDING and self.deleted_at is None
-
-
-def create(
-    *,
-    order_id: UUID,
-    number: int,
-    kind: OrderKind,
-    attempts_max: int,
-    user_id: str | None,
-    owner: str | None,
-    now: datetime,
-) -> Order.Created:
-    return Order.Created(
-        at=now,
-        order_id=order_id,
-        number=number,
-        kind=kind,
-        attempts_max=attempts_max,
-        user_id=user_id,
-        owner=owner,
-    )
 
 
 def claim(

@@ -87,7 +87,7 @@ class DeleteSchedule(Struct, frozen=True, gc=False):
 
     def decide(self, work: UnitOfWork) -> Schedule:
         schedule = _schedule(work, self.name)
-        deleted = schedules.delete(because=self.because, now=work.now)
+        deleted = Schedule.Deleted(at=work.now, because=self.because)
         return _record(work, schedule.id, deleted)
 
 

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import chain, islice, takewhile
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 from uuid import UUID, uuid5
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from daybook.domain.errors import ScheduleNotDueError
-from daybook.domain.event import Decider, Event, EventWithReason, events_of
+from daybook.domain.event import Decider, Event, EventWithReason, State, events_of
 from daybook.domain.jobs.template import JobTemplate
 from daybook.domain.schedules.cron import Cron
 
@@ -51,9 +50,7 @@ class Plan(Struct, frozen=True, kw_only=True, gc=False):
         return Cron(self.cron, self.time_zone)
 
 
-class Schedule(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Schedule(State, frozen=True, kw_only=True, gc=False):
     name: str
     plan: Plan
     paused: bool
@@ -103,9 +100,6 @@ class Schedule(Struct, frozen=True, kw_only=True, gc=False):
     class Deleted(EventWithReason, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "schedule.deleted"
 
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
-
 
 def schedule_id(name: str) -> UUID:
     return uuid5(_SCHEDULES, name)
@@ -150,10 +144,6 @@ def resume(schedule: Schedule, *, because: str | None = None, now: datetime) -> 
         return []
     next_run_at = _next(schedule.plan, schedule, now)
     return [Schedule.Resumed(at=now, next_run_at=next_run_at, because=because)]
-
-
-def delete(*, because: str | None = None, now: datetime) -> Schedule.Deleted:
-    return Schedule.Deleted(at=now, because=because)
 
 
 def fire(schedule: Schedule, *, runs_max: int, now: datetime) -> list[Event]:

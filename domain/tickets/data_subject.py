@@ -12,12 +12,10 @@ from msgspec import Struct
 
 from daybook.domain.command import Needs, UnitOfWork
 from daybook.domain.errors import NotFoundError
-from daybook.domain.event import Decider, Event, events_of
+from daybook.domain.event import Decider, Event, State, events_of
 
 
-class Subject(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Subject(State, frozen=True, kw_only=True, gc=False):
     erased_at: datetime
     reason: str
 

@@ -8,14 +8,14 @@ number of waiting guests needs no count.
 from datetime import date, datetime
 from enum import StrEnum
 from math import ceil, floor
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 from uuid import UUID, uuid5
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from daybook.domain.event import Decider, Event, events_of
+from daybook.domain.event import Decider, Event, State, events_of
 from daybook.domain.schedules.cron import check_time_zone
 
 # Calls shown on the board.
@@ -71,9 +71,7 @@ class Call(Struct, frozen=True, gc=False):
     at: datetime
 
 
-class Restaurant(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Restaurant(State, frozen=True, kw_only=True, gc=False):
     slug: str
     profile: Profile
     created_at: datetime
@@ -130,9 +128,6 @@ class Restaurant(Struct, frozen=True, kw_only=True, gc=False):
         topic: ClassVar[str] = "restaurant.guest_returned"
         ticket_id: UUID
         place: int
-
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
 
     @property
     def last_called(self) -> str | None:

@@ -6,11 +6,10 @@ which can be destroyed.
 
 from datetime import date, datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 from uuid import UUID
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from daybook.domain.errors import (
     GraceNotOverError,
@@ -19,7 +18,7 @@ from daybook.domain.errors import (
     TicketNotWaitingError,
     TicketOverError,
 )
-from daybook.domain.event import Decider, Event, add_seconds, events_of
+from daybook.domain.event import Decider, Event, State, add_seconds, events_of
 from daybook.domain.tickets.restaurant import Token, Wait
 
 # Ticket ids are time-based UUIDs. An id of another version belongs to another aggregate, whose
@@ -55,9 +54,7 @@ class Guest(Struct, frozen=True, kw_only=True, gc=False):
     """Keyed hash of the mobile number: equal for equal numbers, useless without our key."""
 
 
-class Ticket(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Ticket(State, frozen=True, kw_only=True, gc=False):
     restaurant_id: UUID
     token: Token
     guest: Guest
@@ -145,9 +142,6 @@ class Ticket(Struct, frozen=True, kw_only=True, gc=False):
         place: int
         position_at_join: int
         estimate: Wait
-
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
 
     @property
     def is_waiting(self) -> bool:

@@ -8,13 +8,12 @@ import re
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 from uuid import UUID, uuid5
 
 from msgspec import Raw, Struct
-from msgspec.structs import replace
 
-from daybook.domain.event import Decider, Event, events_of
+from daybook.domain.event import Decider, Event, State, events_of
 from daybook.domain.jobs.job import NULL
 from daybook.domain.upstreams.upstream import upstream_id
 
@@ -34,9 +33,7 @@ class FeedRecord(Struct, frozen=True, kw_only=True, gc=False):
     data: Raw
 
 
-class UpstreamRecord(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class UpstreamRecord(State, frozen=True, kw_only=True, gc=False):
     stream: str
     record_id: str
     revision: str
@@ -65,9 +62,6 @@ class UpstreamRecord(Struct, frozen=True, kw_only=True, gc=False):
         record_id: str
         revision: str
         vanished: bool
-
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
 
 
 def record_uuid(stream: str, record_id: str) -> UUID:

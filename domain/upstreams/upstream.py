@@ -6,14 +6,14 @@ mark. A full poll now and then finds deleted records.
 
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 from uuid import UUID, uuid5
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from daybook.domain.errors import ConcurrentPollError
-from daybook.domain.event import Decider, Event, events_of
+from daybook.domain.event import Decider, Event, State, events_of
 
 MARKS_MAX = 100
 
@@ -54,9 +54,7 @@ class Poll(Struct, frozen=True, kw_only=True, gc=False):
     """All pages are read; only deletions remain to be reported."""
 
 
-class Upstream(Struct, frozen=True, kw_only=True, gc=False):
-    id: UUID
-    version: int
+class Upstream(State, frozen=True, kw_only=True, gc=False):
     name: str
     created_at: datetime
     updated_at: datetime
@@ -107,9 +105,6 @@ class Upstream(Struct, frozen=True, kw_only=True, gc=False):
     def cursor(self) -> str | None:
         """The furthest cursor reached."""
         return self.marks[-1].cursor if self.marks else None
-
-    def after(self, event: Event, **changes: Any) -> Self:
-        return replace(self, version=self.version + 1, updated_at=event.at, **changes)
 
 
 # Cached: needed for every record of every page, for few upstreams.

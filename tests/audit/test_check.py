@@ -48,7 +48,7 @@ def test_a_bad_export_is_told_with_what_happened_around(story: Story, tmp_path: 
     assert done.exit_code == BROKEN
     told = done.stdout.splitlines()
     place = next(n for n, line in enumerate(told) if line.startswith("I-13"))
-    assert told[place].startswith("I-13  invalid  No order has two holders.")
+    assert told[place].startswith("I-13  invalid  No order has two claims.")
     position = story.log[-1].position
     assert told[place + 1].strip().startswith(f"position {position}: claimed while claim")
     assert f"> {position}" in told[place + 12]
@@ -90,9 +90,9 @@ def test_an_earlier_export_and_receipts_are_compared(story: Story, tmp_path: Pat
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (b"not json\n", "not what it should be"),
-        (b'{"position": 1}\n', "not what it should be"),
-        (b'{"position": 1, "aggreg', "If it was cut off, write it again"),
+        (b"not json\n", "holds an invalid line"),
+        (b'{"position": 1}\n', "holds an invalid line"),
+        (b'{"position": 1, "aggreg', "If the file was truncated, export it again"),
         (None, "No such file"),
     ],
 )

@@ -104,5 +104,5 @@ def test_an_aggregate_set_aside_without_a_detection_is_named_with_a_reason(  # I
     assert violation is not None
     assert violation.position == story.log[place].position
     assert violation.reason == (
-        "nothing put it into quarantine: set aside without quarantine.detected"
+        "it was not put into quarantine: set aside without quarantine.detected"
     )

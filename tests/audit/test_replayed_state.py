@@ -45,7 +45,7 @@ def test_only_what_has_not_finished_is_in_memory(story: Story) -> None:
 
     assert story.cast["complete order"].int not in world.live
     assert world.get(story.cast["pending order"]).status is OrderStatus.PENDING
-    order: Order = world.memory.find(story.cast["complete order"]).state
+    order: Order = world.memory.get_state(story.cast["complete order"]).state
     assert order.status is OrderStatus.COMPLETE
     assert order.completed_under is not None
 

@@ -348,7 +348,7 @@ def test_the_doctor_shows_findings_and_next_steps(visit: Visit, house: House) ->
 
     expect(page.get_by_text("Checked at")).to_be_visible(timeout=LONG_MS)
     dead = page.locator(".finding", has_text="dead letters")
-    expect(dead).to_contain_text("2 jobs were given up.")
+    expect(dead).to_contain_text("2 jobs are dead letters.")
     expect(dead).to_contain_text("→ Look at GET /api/dlq")
     assert page.locator(".finding.bad").count() == 0
 

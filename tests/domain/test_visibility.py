@@ -8,21 +8,21 @@ from uuid_utils.compat import uuid7
 
 from daybook.domain.errors import NotFoundError
 from daybook.domain.orders.commands import DeleteOrder
-from daybook.domain.orders.order import ORDER, Order, OrderKind, create
+from daybook.domain.orders.order import ORDER, Order, OrderKind
 from daybook.domain.visibility import UNBOUND, Restricted, Visibility, within
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def order_of(owner: str | None) -> Order:
-    created = create(
+    created = Order.Created(
         order_id=uuid7(),
         number=1,
         kind=OrderKind.NORMAL,
         attempts_max=3,
         user_id=None,
         owner=owner,
-        now=NOON,
+        at=NOON,
     )
     return ORDER.evolve(None, created)
 

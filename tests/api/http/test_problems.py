@@ -28,7 +28,8 @@ ORDER_ID = "01a1e2a9-6eef-77f7-b03d-6b5dec09ddc3"
 
 def all_refusals(of: type[Refusal] = Refusal) -> Iterator[type[Refusal]]:
     for one in of.__subclasses__():
-        yield one
+        if "code" in vars(one):
+            yield one
         yield from all_refusals(one)
 
 
@@ -137,7 +138,7 @@ async def test_no_moment_is_taken_from_a_client(api: Api, name: str) -> None:
 async def test_a_schema_problem_says_where(api: Api) -> None:
     answer = await api.post("/api/orders", {"type": "VIP", "userId": 7})
 
-    expected = "The body does not fit: Expected `str | null`, got `int` - at `$.userId`."
+    expected = "The body is invalid: Expected `str | null`, got `int` - at `$.userId`."
     assert answer.json["error"] == expected
 
 
