@@ -365,7 +365,7 @@ async def test_the_waitlist_as_of_a_time_and_the_explanation_of_a_ticket(api: Ap
     assert past["tickets"][0]["guest"]["name"] == "Ada Lovelace"
     waits = (await api.get(f"/api/tickets/{second['id']}/explain")).json
     assert waits["reasons"][0]["code"] == "InLine"
-    assert "nobody before it" in waits["reasons"][0]["detail"]
+    assert "no party before it" in waits["reasons"][0]["detail"]
     called = (await api.get(f"/api/tickets/{first['id']}/explain")).json
     assert (called["status"], called["reasons"][0]["code"]) == ("CALLED", "WasCalled")
     assert called["next"]["at"] is not None
