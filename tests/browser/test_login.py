@@ -143,7 +143,7 @@ def test_a_page_of_an_earlier_login_is_refused_with_advice(visit: Visit, admin_k
 
     page.route("**/api/orders", lambda route: route.continue_(headers=_without(route)))
     page.get_by_role("button", name="New VIP order").click()
-    expect(page.get_by_text("load it again")).to_be_visible()
+    expect(page.get_by_text("another login: reload it")).to_be_visible()
     expect(page.locator(".order .number")).to_have_text(["#1"])
 
 

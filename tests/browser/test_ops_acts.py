@@ -243,7 +243,7 @@ def test_an_interrupted_bulk_action_reports_its_progress(visit: Visit, house: Ho
     press(page, "Retry 3 jobs")
 
     expect(page.get_by_role("dialog")).to_contain_text(
-        "0 jobs retried. Daybook cannot be reached", timeout=LONG_MS
+        "0 jobs retried. Daybook is unreachable", timeout=LONG_MS
     )
     press(page, "Close")
     house.start_again()
