@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from daybook.api.server.database import clear_sentences, prepare
+from daybook.api.server.database import explain_database_errors, prepare
 from daybook.api.server.signals import Stop
 from daybook.cli.progress import bar
 from daybook.cli.terminal import say
@@ -83,7 +83,7 @@ async def _derive(conninfo: str, position: int) -> None:
 @contextmanager
 def _database(context: "CliContext") -> Iterator[str]:
     try:
-        with context.conninfo(say) as conninfo, clear_sentences(conninfo):
+        with context.conninfo(say) as conninfo, explain_database_errors(conninfo):
             prepare(conninfo)
             yield conninfo
     except psycopg.errors.InsufficientPrivilege as error:

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.api.server.database import clear_sentences
+from daybook.api.server.database import explain_database_errors
 from daybook.api.server.signals import Stop
 from daybook.cli.event_table import Pretty
 from daybook.cli.terminal import say, write_lines
@@ -73,7 +73,7 @@ def show_log(
 def log_sentences(conninfo: str) -> Iterator[None]:
     """What can go wrong with the database of a log that is read."""
     try:
-        with clear_sentences(conninfo):
+        with explain_database_errors(conninfo):
             yield
     except psycopg.errors.UndefinedTable as error:
         raise SetupError(

@@ -4,13 +4,12 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.errors import BadValueError
 from daybook.domain.values import INSTANT_FIRST, INSTANT_LAST, Instant, checked
 from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.settled_position import settled_position
 from daybook.eventlog.transfer.ndjson import EventFilter, LogPager
 from daybook.projections.time_travel.state_as_of import position_of
@@ -61,7 +60,7 @@ def wanted_of(
     )
 
 
-async def find_span(connection: AsyncConnection[TupleRow], wanted: EventFilter, after: int) -> Span:
+async def find_span(connection: Connection, wanted: EventFilter, after: int) -> Span:
     horizon = upto = await settled_position(connection)
     if wanted.since is not None:
         after = max(after, await position_of(connection, wanted.since - MARGIN))

@@ -53,7 +53,7 @@ def name_of(processor: Processor) -> str:
 
 @pytest.mark.parametrize("processor", registered(), ids=name_of)
 def test_every_process_manager_says_what_it_hears(processor: Processor) -> None:
-    assert "hears" in {name for kind in type(processor).__mro__ for name in vars(kind)}
+    assert "wakes_on" in {name for kind in type(processor).__mro__ for name in vars(kind)}
     assert names_of(processor.wakes_on) <= {decider.name for decider in DECIDERS}
 
 

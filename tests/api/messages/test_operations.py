@@ -242,7 +242,7 @@ async def test_a_full_lane_turns_pushes_away_and_the_others_do_not(database: str
         answer = await api.post("/api/v1/push", refused, idempotency_key="once")
         assert answer.problem == (429, "overloaded")
         assert answer.json["queueDepth"] == 2
-        assert "lane a of mail" in answer.json["detail"]
+        assert "Lane a of queue mail" in answer.json["detail"]
         assert 1 <= int(answer.headers["retry-after"]) <= 60
         assert (await push(api, item("b", partition="b"))).status == 202
         assert (await push(calm, item(2))).status == 202, "it has room for more"

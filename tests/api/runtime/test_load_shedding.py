@@ -6,7 +6,7 @@ import pytest
 from msgspec import Struct
 
 from daybook.api.runtime.load_shedding import DRAINED_SHARE, Decision, LoadShedder, Thresholds
-from daybook.projections.messages.operations import Numbers
+from daybook.projections.messages.operations import BacklogNumbers
 
 pytestmark = pytest.mark.anyio
 
@@ -29,8 +29,8 @@ def admission_of(committer: IdleCommitter, **thresholds: Any) -> LoadShedder:
     return LoadShedder(given, readers, Thresholds(push_depth_max=PLACES, **thresholds))
 
 
-def left(count: int) -> Numbers:
-    return Numbers(1, count, None, None) if count else Numbers(None, 0, None, None)
+def left(count: int) -> BacklogNumbers:
+    return BacklogNumbers(1, count, None, None) if count else BacklogNumbers(None, 0, None, None)
 
 
 async def test_once_all_places_are_taken_nearly_all_are_emptied_first() -> None:

@@ -88,13 +88,13 @@ def test_an_unknown_way_to_authenticate_is_refused() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
-def test_open_house_is_held_on_loopback_addresses(host: str) -> None:
+def test_open_mode_is_accepted_on_loopback_addresses(host: str) -> None:
     assert load({**ROOMY, **OPEN}, {"host": host}).host == host
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", "localhost.x"])
-def test_open_house_is_refused_where_others_can_reach_it(host: str) -> None:
-    with pytest.raises(SetupError, match="everybody who reaches"):
+def test_open_mode_is_refused_on_addresses_that_others_can_reach(host: str) -> None:
+    with pytest.raises(SetupError, match="every client that reaches"):
         load({**ROOMY, **OPEN}, {"host": host})
     assert load(ROOMY, {"host": host}).auth == "keys"
 
@@ -211,7 +211,7 @@ def test_half_of_qstash_is_refused_with_what_is_missing(missing: str) -> None:
     with pytest.raises(SetupError) as refused:
         load({**ROOMY, **half}, {})
 
-    expected = f"QStash is set up only in part: set {missing} too, or nothing of it."
+    expected = f"QStash is configured only in part: set {missing} too, or none of them."
     assert str(refused.value) == expected
 
 
@@ -222,7 +222,7 @@ def test_an_address_alone_is_not_half_of_qstash() -> None:
 @pytest.mark.parametrize("url", ["daybook.example", "ftp://daybook.example", "https://", "https:x"])
 @pytest.mark.parametrize("name", ["APP_BASE_URL", "QSTASH_URL"])
 def test_an_address_must_be_one(name: str, url: str) -> None:
-    with pytest.raises(SetupError, match=f"{name} must be an address such as https://"):
+    with pytest.raises(SetupError, match=f"{name} must be a URL such as https://"):
         load({**ROOMY, **QSTASH, name: url}, {})
 
 
