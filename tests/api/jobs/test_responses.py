@@ -107,7 +107,7 @@ USUAL = Job(
 def test_told_briefly_a_client_reads_the_same_of_what_a_worker_takes(job: Job) -> None:
     job = replace(job, result=Raw(b"null"))
     # What the client knows of it, however it was told.
-    told = {*ClaimedJob.__struct_fields__, "effect_key"} - {"told_effect_key", "lost"}
+    told = {*ClaimedJob.__struct_fields__, "effect_key"} - {"sent_effect_key", "lost"}
     briefly = orjson.dumps({"jobs": brief_jobs([job])})
     at_length = orjson.dumps({"jobs": [job_json(job)]})
     read, expected = (
