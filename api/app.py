@@ -1,4 +1,4 @@
-"""The HTTP application: which path leads to which endpoint."""
+"""The HTTP application: routes, exception handlers and the authentication before them."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -27,8 +27,8 @@ from daybook.api.http.problems import (
     internal_error,
     known_error,
     method_not_allowed,
+    method_not_allowed_response,
     not_found,
-    not_taken,
 )
 from daybook.api.jobs import (
     bulk,
@@ -50,35 +50,17 @@ from daybook.api.login import login
 from daybook.api.login.authentication import Authenticator, guard_routes
 from daybook.api.login.failed_attempts import FailedKeys
 from daybook.api.messages import operation_stats, operations, pop, push_and_ack
-from daybook.api.orders import (
-    board,
-    bots,
-    bulk_claim,
-    completion_callback,
-)
-from daybook.api.orders import (
-    commands as orders,
-)
-from daybook.api.orders import (
-    queries as reads,
-)
+from daybook.api.orders import board, bots, bulk_claim, completion_callback
+from daybook.api.orders import commands as orders
+from daybook.api.orders import queries as reads
 from daybook.api.runtime.service import Service
 from daybook.api.schedules import endpoints
 from daybook.api.settings.public_hosts import KnownHosts
 from daybook.api.settings.settings import Settings
 from daybook.api.telemetry.request_context import REQUEST
 from daybook.api.telemetry.request_metrics import RequestMetrics, TimedSend
-from daybook.api.tickets import (
-    erasure,
-    join,
-    restaurants,
-    search,
-    staff_commands,
-    stats,
-)
-from daybook.api.tickets import (
-    queries as ticket_reads,
-)
+from daybook.api.tickets import erasure, join, restaurants, search, staff_commands, stats
+from daybook.api.tickets import queries as ticket_reads
 from daybook.api.upstreams import endpoints as upstreams
 from daybook.api.web import pages
 
@@ -88,7 +70,7 @@ ROUTES: list[Route] = [
     *claim.routes,
     *push_and_ack.routes,
     *pop.routes,
-    # Before that of one operation, whose id could be anything.
+    # Before the route of one operation, whose id would match this path.
     *operation_stats.routes,
     *operations.routes,
     *bots.routes,
@@ -143,19 +125,19 @@ class App(Starlette):
     def __init__(
         self, service: Service, settings: Settings, *, routes: Sequence[Route] = ROUTES
     ) -> None:
-        assert (settings.auth == "open") is (service.key_cache is None), "keys are looked after"
+        assert (settings.auth == "open") is (service.key_cache is None), "auth needs a key cache"
         self.authenticator = Authenticator(
             service.key_cache, hosts=KnownHosts(settings), is_secure=settings.is_https
         )
-        behind = guard_routes(routes, self.authenticator)
-        super().__init__(routes=behind, exception_handlers=EXCEPTION_HANDLERS)
-        # One thing, one address: a path with a slash too many is unknown like any other.
+        guarded = guard_routes(routes, self.authenticator)
+        super().__init__(routes=guarded, exception_handlers=EXCEPTION_HANDLERS)
+        # Each resource has one URL: a path with a trailing slash is not found.
         self.router.redirect_slashes = False
         self.service = service
         self.settings = settings
         self.callback_keys = completion_callback.callback_keys(settings)
         self.cron_access = cron_trigger.cron_access(settings)
-        self.queue_room = QueueDepthLimit(service.read, settings.queue_depth_max)
+        self.queue_depth_limit = QueueDepthLimit(service.read, settings.queue_depth_max)
         self.rate_limits = RateLimits(settings, service.guests, service.write_unlogged)
         self.authenticator.failed_keys = FailedKeys(
             settings, self.rate_limits, service.write_unlogged
@@ -169,23 +151,26 @@ class App(Starlette):
             await super().__call__(scope, receive, send)
             return
         REQUEST.set(scope)
-        noted = TimedSend(scope, send)
+        timed_send = TimedSend(scope, send)
         try:
-            await self._answer(scope, receive, noted)
+            await self._respond(scope, receive, timed_send)
         finally:
             endpoint = scope.get("endpoint")
-            self.traffic.note(scope["method"], endpoint, noted.status, noted.seconds)
+            self.traffic.observe(scope["method"], endpoint, timed_send.status, timed_send.seconds)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._lookup.find(scope)
         if endpoint is None:
-            methods = self._lookup.methods_instead(scope)
-            answer = not_taken(scope["method"], scope["path"], methods) if methods else None
-            await (answer or super().__call__)(scope, receive, send)
+            methods = self._lookup.allowed_methods(scope)
+            response = (
+                method_not_allowed_response(scope["method"], scope["path"], methods)
+                if methods
+                else None
+            )
+            await (response or super().__call__)(scope, receive, send)
         else:
             scope["app"], scope["endpoint"] = self, endpoint
-            # What the door does not let in, it answers itself.
-            answer = self.authenticator.check(scope, endpoint.needs)
-            await (endpoint if answer is None else self.authenticator.reject(answer))(
+            response = self.authenticator.check(scope, endpoint.needs)
+            await (endpoint if response is None else self.authenticator.reject(response))(
                 scope, receive, send
             )

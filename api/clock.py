@@ -1,4 +1,4 @@
-"""The only look at the clock of this machine."""
+"""The only module that reads the system clock."""
 
 from datetime import UTC, datetime
 

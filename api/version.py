@@ -1,4 +1,4 @@
-"""Which version of Daybook this is."""
+"""The version of Daybook."""
 
 import importlib.metadata
 import tomllib
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @cache
 def version() -> str:
-    """From pyproject.toml in a checkout, where nothing is installed; else of the package."""
+    """From pyproject.toml in a checkout, else from the installed package."""
     project = Path(__file__).parents[2] / "pyproject.toml"
     if project.exists():
         return str(tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"])

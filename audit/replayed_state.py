@@ -98,7 +98,9 @@ class ReplayedState:
         """Whether the event, or an earlier one of its aggregate, is unreadable."""
         key = entry.aggregate.int
         if key not in self._broken:
-            event = self.mapper.readable(entry.topic, bytes(entry.data), entry.recorded_at)
+            event = self.mapper.decode_for_history(
+                entry.topic, bytes(entry.data), entry.recorded_at
+            )
             is_readable = not isinstance(event, UnreadableEvent) and fault_in(event) is None
             if not is_readable or entry.version != version_before + 1:
                 self._broken.add(key)
@@ -107,7 +109,9 @@ class ReplayedState:
     def find_set_aside(self, entries: Iterable[Entry]) -> None:
         """Finds the aggregates that operators set aside. Runs before the log is read."""
         for entry in entries:
-            event = self.mapper.readable(entry.topic, bytes(entry.data), entry.recorded_at)
+            event = self.mapper.decode_for_history(
+                entry.topic, bytes(entry.data), entry.recorded_at
+            )
             if isinstance(event, Quarantine.SetAside):
                 self.set_aside[event.aggregate_id.int] = event
 

@@ -1,1 +1,1 @@
-"""The append-only log: its schema, how it is written, how it is read without gaps."""
+"""The append-only event log: its schema, its writers, and its readers, which skip no event."""

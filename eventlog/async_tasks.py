@@ -1,4 +1,4 @@
-"""Ending tasks for certain."""
+"""Reliable cancellation of asyncio tasks."""
 
 import asyncio
 from collections.abc import Iterable
@@ -8,11 +8,8 @@ REPEAT_SECONDS = 0.5
 
 
 async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancels until every task has ended, whatever it ended with.
-
-    Once is not enough: a cancellation that meets a lost connection in psycopg comes out as the
-    loss, which the task outlives.
-    """
+    """Cancels the tasks repeatedly until all have ended; their exceptions are discarded. One
+    cancellation is not enough: psycopg may turn it into a lost connection, which tasks survive."""
     pending = set(tasks)
     while pending:
         for task in pending:

@@ -1,7 +1,7 @@
-"""Typed events to stored events and back.
+"""Conversion between typed events and stored events.
 
-The stored topic is the event's own topic, with `/n` behind it from schema version 2 on. An
-event of an older version is brought up to date by its class's upcasts when it is read.
+The stored topic is the event's topic, with the suffix `/n` from schema version 2 on. Events of
+older versions are upcast when they are read.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +15,7 @@ from msgspec import Struct, convert
 from msgspec.json import Decoder, Encoder
 
 from daybook.domain.event import Decider, Event
-from daybook.eventlog.append_gate import Sealed, sealing
+from daybook.eventlog.append_gate import EncodedEvent, checked_encoder
 from daybook.eventlog.errors import UnknownTopicError
 
 Decode = Callable[[bytes], Event]
@@ -26,7 +26,7 @@ _fields = Decoder(dict[str, Any])
 
 
 class DomainEvent(Struct, frozen=True, gc=False):
-    """An event with the aggregate and version it belongs to, as the library's mapper wants it."""
+    """An event with its aggregate and version, as the library's mapper expects it."""
 
     originator_id: UUID
     originator_version: int
@@ -34,7 +34,7 @@ class DomainEvent(Struct, frozen=True, gc=False):
 
 
 class RecordedEvent(Struct, frozen=True, kw_only=True, gc=False):
-    """An event as the log holds it, with everything that was recorded beside it."""
+    """An event with all metadata that the log stores for it."""
 
     position: int
     originator_id: UUID
@@ -49,17 +49,16 @@ class RecordedEvent(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class UnreadableEvent(Event, frozen=True, kw_only=True, gc=False):
-    """Stands for an event that cannot be decoded, where a history is told. It is never stored."""
+    """Placeholder in a history for an event that cannot be decoded. It is never stored."""
 
     topic: ClassVar[str] = "unreadable"
     error: str
     state: bytes
-    """As it is stored."""
 
 
 class FollowedEvent(Struct, frozen=True, gc=False):
-    """An event as followers read it: what happened to what, and not who asked for it. It is
-    decoded for those who look at it: most read models know enough from the topic of most events."""
+    """An event as followers read it, without provenance. It is decoded on access: most read models
+    need only the topic of most events."""
 
     position: int
     originator_id: UUID
@@ -79,12 +78,12 @@ def stored_topic(kind: type[Event]) -> str:
 
 
 class EventMapper(Mapper[UUID]):
-    """Knows every event of the given aggregates, in every version that was ever stored."""
+    """Encodes and decodes the events of the given aggregates, in every stored version."""
 
     def __init__(self, deciders: Iterable[Decider[Any]]) -> None:
         self._topics: dict[type[Event], str] = {}
         self._decoders: dict[str, Decode] = {}
-        self._seals: dict[type[Event], Callable[[Any], Sealed]] = {}
+        self._encoders: dict[type[Event], Callable[[Any], EncodedEvent]] = {}
         self._deciders: dict[str, Decider[Any]] = {}
         for decider in deciders:
             for kind in decider.events:
@@ -93,44 +92,41 @@ class EventMapper(Mapper[UUID]):
 
     @property
     def known_topics(self) -> set[str]:
-        """Every stored topic that can be read."""
         return set(self._decoders)
 
     def topics_of(self, kinds: Iterable[type[Event]]) -> list[str]:
-        """The stored topics of the given events, all their versions, for a follower's filter."""
+        """Returns the stored topics of the given events, in all versions."""
         wanted = {kind.topic for kind in kinds}
         return [topic for topic in self._decoders if topic.partition("/")[0] in wanted]
 
     def decider_of(self, topic: str) -> Decider[Any]:
-        """The aggregate that an event of this stored topic belongs to."""
         try:
             return self._deciders[topic.partition("/")[0]]
         except KeyError:
             raise UnknownTopicError(topic) from None
 
     def aggregates_of(self, topics: Iterable[str]) -> frozenset[str]:
-        """The names of the kinds of aggregates that events of these topics happen to."""
+        """Returns the names of the deciders that these topics belong to."""
         return frozenset([self.decider_of(topic).name for topic in topics])
 
     def encode(self, event: Event) -> tuple[str, bytes]:
         return self._topics[type(event)], _encoder.encode(event)
 
-    def seal(self, event: Event) -> Sealed:
-        """Its topic and state, once it is certain that they can be read back. Raises
-        UnreadableEventError."""
-        return self._seals[type(event)](event)
+    def encode_checked(self, event: Event) -> EncodedEvent:
+        """Encodes an event; raises UnreadableEventError if it could not be read back."""
+        return self._encoders[type(event)](event)
 
     def decode(self, topic: str, state: bytes) -> Event:
         return self._decoder(topic)(state)
 
-    def recorded(self, row: Sequence[Any]) -> RecordedEvent:
-        """An event from a row of the log, in the order of RecordedEvent's fields."""
+    def recorded_event(self, row: Sequence[Any]) -> RecordedEvent:
+        """Builds an event from a row with columns in the order of RecordedEvent's fields."""
         return RecordedEvent(
             position=row[0],
             originator_id=row[1],
             originator_version=row[2],
             topic=row[3],
-            event=self.readable(row[3], row[4], row[5]),
+            event=self.decode_for_history(row[3], row[4], row[5]),
             recorded_at=row[5],
             actor=row[6],
             command_id=row[7],
@@ -138,24 +134,23 @@ class EventMapper(Mapper[UUID]):
             causation_id=row[9],
         )
 
-    def readable(self, topic: str, state: bytes, recorded_at: datetime) -> Event:
-        """Decodes an event for a history. An event that cannot be decoded becomes an
-        UnreadableEvent, so that the history is told to its end."""
+    def decode_for_history(self, topic: str, state: bytes, recorded_at: datetime) -> Event:
+        """Decodes an event, or returns an UnreadableEvent so that the history stays complete."""
         try:
             return self.decode(topic, state)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             return UnreadableEvent(at=recorded_at, error=reason, state=state)
 
-    def followed(self, rows: Iterable[Sequence[Any]]) -> list[FollowedEvent]:
-        """Events from rows of the log, in the order of FollowedEvent's first fields."""
+    def followed_events(self, rows: Iterable[Sequence[Any]]) -> list[FollowedEvent]:
+        """Builds events from rows with columns in the order of FollowedEvent's first fields."""
         return [
-            FollowedEvent(position, aggregate_id, version, topic, state, self._decoding(topic))
+            FollowedEvent(position, aggregate_id, version, topic, state, self._lazy_decoder(topic))
             for position, aggregate_id, version, topic, state in rows
         ]
 
-    def _decoding(self, topic: str) -> Decode:
-        """Of an unknown topic only the event itself cannot be decoded."""
+    def _lazy_decoder(self, topic: str) -> Decode:
+        """An unknown topic raises only when its event is decoded."""
         return self._decoders.get(topic) or partial(self.decode, topic)
 
     def _decoder(self, topic: str) -> Decode:
@@ -171,8 +166,8 @@ class EventMapper(Mapper[UUID]):
         )
 
     def to_domain_event(self, stored_event: StoredEvent) -> DomainEvent:
-        # The library's protocol wants the fields of an event beside its originator; ours keeps
-        # the event whole, so that deciders never see where it was stored.
+        # The library's protocol expects an event's fields beside its originator. This class keeps
+        # the event separate, so that deciders do not depend on storage.
         event = self.decode(stored_event.topic, stored_event.state)
         assert isinstance(stored_event.originator_id, UUID)
         return DomainEvent(stored_event.originator_id, stored_event.originator_version, event)
@@ -182,7 +177,7 @@ class EventMapper(Mapper[UUID]):
         assert topic not in self._decoders, f"two events have the topic {topic}"
         self._topics[kind] = topic
         self._decoders[topic] = Decoder(kind).decode
-        self._seals[kind] = sealing(topic, kind, Decoder(kind).decode)
+        self._encoders[kind] = checked_encoder(topic, kind, Decoder(kind).decode)
         for version in range(1, kind.schema_version):
             older = kind.topic if version == 1 else f"{kind.topic}/{version}"
             self._decoders[older] = _upcasting(kind, version)

@@ -1,14 +1,14 @@
-"""What can go wrong with the log itself, as opposed to refusals, which are the domain's."""
+"""Errors of the log itself; refusals belong to the domain."""
 
 from uuid import UUID
 
 
 class SetupError(Exception):
-    """The service cannot start; str(error) is one sentence: what is wrong and what to do."""
+    """The service cannot start; the message is one sentence with the cause and the remedy."""
 
 
 class DiskFullSetupError(SetupError):
-    """The service cannot start until there is room on this disk, as a sentence begins with it."""
+    """The service cannot start because `disk`, a noun phrase, is full."""
 
     def __init__(self, disk: str) -> None:
         super().__init__(f"{disk} is full: free some space, then start again.")
@@ -23,18 +23,18 @@ class UnknownTopicError(Exception):
 
 
 class UnreadableEventError(Exception):
-    """A defect: a command decided on an event that cannot be read back. It is not appended."""
+    """A defect: a command produced an event that cannot be read back. It was not appended."""
 
     def __init__(self, topic: str, reason: str) -> None:
-        super().__init__(f"A {topic} was not appended, because it could not be read back: {reason}")
+        super().__init__(f"Event {topic} was not appended because it cannot be read back: {reason}")
 
 
 class UnavailableError(Exception):
-    """The command was not executed and never will be: it is safe to send it again."""
+    """The command was not executed and never will be: the client may safely retry."""
 
 
 class StandbyError(UnavailableError):
-    """The log was to be read in order on a standby, which cannot tell how far it is complete."""
+    """A standby was asked to read the log in order, but cannot determine the horizon."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -44,25 +44,22 @@ class StandbyError(UnavailableError):
 
 
 class CursorAheadError(Exception):
-    """A follower has processed events that the log does not hold, and its proof matches no position
-    to resume from."""
+    """A follower has processed events that the log lacks, and its proof matches no position."""
 
     def __init__(self, name: str, position: int) -> None:
         super().__init__(
             f"The cursor of {name} is at position {position}, ahead of the log, and its proof does "
-            f"not match the log: make it anew with 'daybook rebuild {name}', then start again."
+            f"not match the log: run 'daybook rebuild {name}', then start again."
         )
 
 
 class StorageFullError(UnavailableError):
-    """The same, until somebody makes room on the database's disk."""
+    """UnavailableError until the operator frees space on the database's disk."""
 
 
 class OutcomeUnknownError(Exception):
-    """The connection was lost at COMMIT and nobody could be asked in time.
-
-    The command may have been executed, once. Whoever asks again by its command id learns which.
-    """
+    """The connection was lost at COMMIT and the log could not be read before the deadline. The
+    command ran once or not at all; a lookup by its command id tells which."""
 
     def __init__(self, command_id: UUID) -> None:
         super().__init__(f"The database was lost while command {command_id} was committing.")
@@ -73,7 +70,7 @@ class IdempotencyKeyReusedError(Exception):
 
 
 class IdempotencyKeyExpiredError(Exception):
-    """The Idempotency-Key had an effect so long ago that the answer is forgotten."""
+    """The Idempotency-Key had an effect, and its stored response has expired."""
 
     def __init__(self, aggregate_id: UUID) -> None:
         super().__init__(
@@ -83,8 +80,8 @@ class IdempotencyKeyExpiredError(Exception):
 
 
 class ConflictError(Exception):
-    """Somebody else wrote to the same aggregate, and went on doing so at every new attempt."""
+    """Another writer won the race for the same aggregate at every retry."""
 
 
 class NoGuestKeyError(Exception):
-    """There is no key to seal guests' data with, and unsealed it is not taken."""
+    """Guest data was refused because no key is configured to encrypt it."""

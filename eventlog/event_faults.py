@@ -1,7 +1,5 @@
-"""Faults: whether an event, and the state it folds to, is valid. Events of an older version may
-hold values that no type allows today.
-
-The check runs only after a failure, or where no caller waits: never in the path of a command.
+"""Validation of stored events and the states they fold to: events of older versions may hold values
+that no type allows today. It runs after a failure or in the background, never in a command's path.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,17 +24,17 @@ ORDER BY originator_version
 
 
 def fault_in_event(mapper: EventMapper, topic: str, state: bytes) -> str | None:
-    """Why one event cannot be read by itself; None when it can."""
+    """Returns why a single event cannot be read, or None if it can."""
     try:
         return fault_in(mapper.decode(topic, state))
     except Exception as error:
-        # Every exception means the same: the log holds an event that this code cannot read.
-        return described(error)
+        # Every exception means that this version cannot read the event.
+        return describe_error(error)
 
 
 def fault_of(mapper: EventMapper, rows: Iterable[Sequence[Any]]) -> Fault | None:
-    """The first fault in the history of one aggregate, from rows of position, aggregate, version,
-    topic and state in the order of versions."""
+    """Returns the first fault in one aggregate's history; the rows hold position, aggregate,
+    version, topic and state, ordered by version."""
     state: State | None = None
     expected = 1
     for position, aggregate_id, version, topic, stored in rows:
@@ -47,7 +45,7 @@ def fault_of(mapper: EventMapper, rows: Iterable[Sequence[Any]]) -> Fault | None
             try:
                 state = mapper.decider_of(topic).evolve(state, mapper.decode(topic, stored))
             except Exception as failed:
-                error = described(failed)
+                error = describe_error(failed)
         if error is not None:
             return Fault(
                 aggregate_id=aggregate_id,
@@ -64,7 +62,6 @@ def fault_of(mapper: EventMapper, rows: Iterable[Sequence[Any]]) -> Fault | None
 async def examine(
     connection: AsyncConnection[TupleRow], mapper: EventMapper, aggregate_id: UUID
 ) -> Fault | None:
-    """Returns the first fault of one aggregate, or None if all its events can be read."""
     rows = await connection.execute(READ_AGGREGATE, {"id": aggregate_id}, binary=True)
     return fault_of(mapper, await rows.fetchall())
 
@@ -76,5 +73,5 @@ def kind_of(mapper: EventMapper, topic: str) -> str:
         return topic.partition(".")[0]
 
 
-def described(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX].replace("\0", "")

@@ -1,8 +1,8 @@
-"""The event library's recorder on our log: its interface, our guarantees.
+"""Recorder of the `eventsourcing` library on Daybook's log.
 
-It differs from the library's own in four ways: appending takes no lock on the table and sends no
-NOTIFY inside the transaction, a write whose outcome is unknown is never repeated, and readers
-see the log up to the settled horizon, so that nobody skips what commits late.
+Only the library's conformance suite and users of that library use it; the service does not. Unlike
+the library's recorder it takes no table lock, sends no NOTIFY inside a transaction, never repeats
+a write with unknown outcome, and reads only up to the settled horizon, so it skips no late commit.
 """
 
 from collections.abc import Callable, Sequence
@@ -73,16 +73,16 @@ class LogRecorder(PostgresApplicationRecorder):
         super().__init__(datastore, events_table_name=events_table_name)
 
     def create_table(self) -> None:
-        """The schema is the migrations' business, safe with any number of processes at once."""
+        """Runs the migrations, which are safe with concurrent processes."""
         migrate(self.datastore.conninfo, [daybook.eventlog.migrations])
 
     def insert_events(self, stored_events: Sequence[StoredEvent], **_: Any) -> Sequence[int] | None:
-        """Appends all or nothing, in one statement that is a transaction of its own."""
+        """Appends all events or none, in one statement and transaction."""
         if not stored_events:
             return None
         count = len(stored_events)
         command_ids = uuids([uuid7()] * count)
-        # The library allows ids of text too; our table, and so our recorder, has only UUIDs.
+        # The library also allows text ids; this table has only UUIDs.
         columns = {
             "ids": uuids([event.originator_id for event in stored_events]),  # type: ignore[misc]
             "versions": bigints([event.originator_version for event in stored_events]),
@@ -114,8 +114,7 @@ class LogRecorder(PostgresApplicationRecorder):
         return settled
 
     def settled_horizon(self) -> int:
-        """Looks anew each time: the pool gives another connection each time, and a look on one
-        connection says nothing about the next."""
+        """Starts a new horizon each time, because a horizon is valid for one connection only."""
         with self.datastore.get_connection() as connection:
             return settled_position_in_thread(connection)
 
@@ -126,7 +125,7 @@ class LogRecorder(PostgresApplicationRecorder):
 
 
 class PollingSubscription(ListenNotifySubscription[ApplicationRecorder]):
-    """Looks at the log every few milliseconds: needs no LISTEN, and so cannot miss a NOTIFY."""
+    """Polls the log every POLL_SECONDS instead of using LISTEN, so no NOTIFY can be missed."""
 
     def _loop_on_pull(self) -> None:
         try:

@@ -29,22 +29,22 @@ SILENCE_SECONDS = 5.0
 
 
 # Whoever keeps a read model or looks after due times lets those go first for whom somebody waits.
-COURTESY_SECONDS = 0.01
+BACKGROUND_DELAY_SECONDS = 0.01
 
 
 class Listener:
     """One waiter's bell. A ring between two waits is not lost."""
 
-    def __init__(self, delay_seconds: float = 0.0, *, topics: frozenset[str] | None = None) -> None:
+    def __init__(self, delay_seconds: float = 0.0, *, kinds: frozenset[str] | None = None) -> None:
         self._courtesy_seconds = delay_seconds
-        self._hears = topics
+        self._hears = kinds
         self._bell = asyncio.Event()
         self._ringing: asyncio.TimerHandle | None = None
 
-    def topics(self, kinds: frozenset[str]) -> bool:
+    def wants(self, kinds: frozenset[str]) -> bool:
         return self._hears is None or not self._hears.isdisjoint(kinds)
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         if not self._courtesy_seconds:
             self._bell.set()
         elif self._ringing is None and not self._bell.is_set():
@@ -84,11 +84,11 @@ class Notifier:
 
     @contextmanager
     def listener(
-        self, delay_seconds: float = 0.0, *, topics: frozenset[str] | None = None
+        self, delay_seconds: float = 0.0, *, kinds: frozenset[str] | None = None
     ) -> Iterator[Listener]:
         """`hears` names the kinds of aggregates, by their deciders, for which it is to be woken;
         None for all. A kind that is missing there costs a second, until the next look."""
-        wake = Listener(delay_seconds, topics=topics)
+        wake = Listener(delay_seconds, kinds=kinds)
         self._wakes.add(wake)
         try:
             yield wake
@@ -98,13 +98,13 @@ class Notifier:
     def notify(self, _position: int, kinds: frozenset[str]) -> None:
         """Called after a commit: wakes this process now and the others very soon."""
         for wake in self._wakes:
-            if wake.topics(kinds):
-                wake.ring()
+            if wake.wants(kinds):
+                wake.wake()
         self._committed.set()
 
     def _ring_all(self) -> None:
         for wake in self._wakes:
-            wake.ring()
+            wake.wake()
 
     async def _listen(self) -> None:
         while not self._closing:

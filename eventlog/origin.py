@@ -1,4 +1,4 @@
-"""Who asked for a command, and what it is told: recorded beside every event it causes."""
+"""Provenance of a command, stored with each of its events, and the receipt its caller gets."""
 
 from typing import Any
 from uuid import UUID
@@ -11,7 +11,7 @@ class Origin(Struct, frozen=True, kw_only=True, gc=False):
     actor: str
     correlation: UUID | None = None
     causation_id: int | None = None
-    """Position of the event that made a processor send this command."""
+    """Position of the event to which a processor reacted with this command."""
 
     @property
     def correlation_id(self) -> UUID:
@@ -19,19 +19,19 @@ class Origin(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class StoredResponse(Struct, frozen=True, gc=False):
-    """An answer as it went over the wire, kept for whoever asks again with the same key."""
+    """An HTTP response stored under an idempotency key, to be replayed on retry."""
 
     status: int
     body: bytes
 
 
 class Receipt(Struct, frozen=True, gc=False):
-    """What a caller gets: the command's answer, and where its last event stands in the log."""
+    """A command's result and the log position of its last event."""
 
     result: Any
     command_id: UUID
     position: int | None
-    """None when the command changed nothing."""
+    """None if the command changed nothing."""
 
     replayed_response: StoredResponse | None = None
-    """What was answered the first time, when the same request was sent before."""
+    """The stored response, if the idempotency key was used before."""

@@ -17,7 +17,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.eventlog.async_tasks import cancel_and_wait
-from daybook.eventlog.notifier import COURTESY_SECONDS, Listener
+from daybook.eventlog.notifier import BACKGROUND_DELAY_SECONDS, Listener
 from daybook.eventlog.postgres.connections import connect, cut_off, reader_conninfo
 from daybook.eventlog.writing.unreadable_rows import is_unloadable
 from daybook.processors.database_clock import DatabaseClock
@@ -72,7 +72,9 @@ class LeaderRunner:
 
     async def _run(self, processor: Processor) -> None:
         """A lost database is waited for; a defect is told and outlived."""
-        with self._runtime.notifier.listener(COURTESY_SECONDS, topics=_names(processor)) as wake:
+        with self._runtime.notifier.listener(
+            BACKGROUND_DELAY_SECONDS, kinds=_names(processor)
+        ) as wake:
             # A cancellation that meets a lost connection in psycopg is gone: hence the question.
             while not self._closing:
                 try:
@@ -91,7 +93,7 @@ class LeaderRunner:
             with _limited(session.connection):
                 seconds = await processor.work(self._runtime, session)
         except (psycopg.Error, OSError) as error:
-            if is_unloadable(error) and await self._runtime.committer.unreadable_rows.take():
+            if is_unloadable(error) and await self._runtime.committer.unreadable_rows.quarantine():
                 return
             await self._leave(session.connection)
             raise

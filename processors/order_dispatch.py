@@ -66,7 +66,7 @@ def _claim(runtime: Runtime, bot_id: UUID) -> tuple[Command[ClaimResult], Origin
     command = ClaimOrder(
         bot_id=bot_id,
         claim_id=claim_id,
-        seconds=runtime.kitchen.delay_seconds,
-        aging_seconds=runtime.kitchen.aging_seconds,
+        seconds=runtime.order_rules.delay_seconds,
+        aging_seconds=runtime.order_rules.aging_seconds,
     )
     return command, runtime.origin(ACTOR, claim_id, DEED)

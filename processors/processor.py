@@ -17,7 +17,6 @@ from psycopg.rows import TupleRow
 from daybook.domain.command import Command
 from daybook.domain.errors import Refusal
 from daybook.domain.event import Decider
-from daybook.domain.orders.commands import ATTEMPTS_MAX
 from daybook.eventlog.errors import ConflictError, OutcomeUnknownError, UnavailableError
 from daybook.eventlog.notifier import Notifier
 from daybook.eventlog.origin import Origin, Receipt
@@ -36,21 +35,22 @@ _NOT_TAKEN = (Refusal, UnavailableError, OutcomeUnknownError, ConflictError)
 
 
 class OrderRules(Struct, frozen=True, kw_only=True):
-    """The rules in force; each decision records what it took from them."""
+    """Rules for claims of orders. Each claim records the values that it was made with."""
 
     delay_seconds: float = DELAY_SECONDS
-    """From a claim to the moment at which it is due."""
+    """From a claim to its due time."""
 
     aging_seconds: float | None = None
-    """After how long a NORMAL order is as urgent as a VIP's; None for never."""
+    """Age at which a NORMAL order ranks with VIP orders; None for never."""
 
-    attempts_max: int = ATTEMPTS_MAX
 
+class RetentionRules(Struct, frozen=True, kw_only=True):
     idempotency_keep_days: int = 30
-    """How long the answer to an Idempotency-Key is kept."""
+    """How long the response to an Idempotency-Key is stored."""
 
 
-STANDARD_KITCHEN = OrderRules()
+STANDARD_ORDER_RULES = OrderRules()
+STANDARD_RETENTION_RULES = RetentionRules()
 
 
 class Runtime(Struct, frozen=True, eq=False, kw_only=True):
@@ -62,7 +62,8 @@ class Runtime(Struct, frozen=True, eq=False, kw_only=True):
     conninfo: str
     committer: Committer
     notifier: Notifier
-    kitchen: OrderRules
+    order_rules: OrderRules = STANDARD_ORDER_RULES
+    retention_rules: RetentionRules = STANDARD_RETENTION_RULES
 
     def origin(self, actor: str, cause: UUID, deed: str) -> Origin:
         """The same deed has the same command id, in this process. Two processes never share one:

@@ -7,7 +7,7 @@ Whoever sends the key again after that is told that it was used.
 from typing import ClassVar
 
 from daybook.eventlog.side_tables.rate_limit_windows import delete_expired
-from daybook.eventlog.writing.idempotency import forget_keys
+from daybook.eventlog.writing.idempotency import delete_expired_keys
 from daybook.processors.processor import (
     BATCH_MAX,
     POLL_SECONDS,
@@ -30,7 +30,7 @@ class Retention(Processor):
     async def work(self, runtime: Runtime, session: Session) -> float:
         if not session.is_leader:
             return POLL_SECONDS
-        days = runtime.kitchen.idempotency_keep_days
-        keys = await forget_keys(session.connection, days=days, limit=BATCH_MAX)
+        days = runtime.retention_rules.idempotency_keep_days
+        keys = await delete_expired_keys(session.connection, days=days, limit=BATCH_MAX)
         admissions = await delete_expired(session.connection, limit=BATCH_MAX)
         return 0 if BATCH_MAX in (keys, admissions) else POLL_SECONDS

@@ -1,1 +1,1 @@
-"""Tables derived from the log: live ones, written with their events, and read models."""
+"""Tables derived from the log: live tables, written with their events, and read models."""

@@ -1,21 +1,18 @@
-"""Orders, bots and jobs as they are now: asked for by id, and the bots there are.
+"""Current state of one order, bot or job, by id.
 
-Whoever is in a live table is there as of this moment; whoever is not has finished, or never was,
-and the log tells which. The live table is asked first, so that what leaves it in between is found
-in the log.
+The live table is read first, then the log: an aggregate that finishes between the two reads is
+found in the log.
 """
 
 from typing import Any
 from uuid import UUID
-
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.jobs.job import Job
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order
 from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories, refuse_unreadable
 from daybook.eventlog.writing.live_table import LiveTable
 from daybook.projections.jobs.jobs import SELECT_JOBS, LiveJobs
@@ -30,31 +27,29 @@ _ORDERS, _BOTS, _JOBS = LiveOrders(), LiveBots(), LiveJobs()
 _MAPPER = EventMapper(DECIDERS)
 
 
-async def one_order(connection: AsyncConnection[TupleRow], order_id: UUID) -> Order | None:
-    """Complete and deleted ones too; None when there never was such an order."""
+async def one_order(connection: Connection, order_id: UUID) -> Order | None:
+    """Returns complete and deleted orders too; None if the order never existed."""
     found: Order | None = await _one(connection, _ORDERS, READ_ORDER, order_id)
     return found
 
 
-async def one_bot(connection: AsyncConnection[TupleRow], bot_id: UUID) -> Bot | None:
-    """Deleted ones too; None when there never was such a bot."""
+async def one_bot(connection: Connection, bot_id: UUID) -> Bot | None:
+    """Returns deleted bots too; None if the bot never existed."""
     found: Bot | None = await _one(connection, _BOTS, READ_BOT, bot_id)
     return found
 
 
-async def one_job(connection: AsyncConnection[TupleRow], job_id: UUID) -> Job | None:
-    """One that is over, too; None when there never was such a job."""
+async def one_job(connection: Connection, job_id: UUID) -> Job | None:
+    """Returns finished jobs too; None if the job never existed."""
     found: Job | None = await _one(connection, _JOBS, READ_JOB, job_id)
     return found
 
 
-async def _one(
-    connection: AsyncConnection[TupleRow], table: LiveTable[Any], query: str, wanted: UUID
-) -> Any:
+async def _one(connection: Connection, table: LiveTable[Any], query: str, wanted: UUID) -> Any:
     row = await (await connection.execute(query, {"id": wanted}, binary=True)).fetchone()
     if row is not None:
         return table.load(row)
     folded = await fold_histories(connection, _MAPPER, [wanted], on_unreadable=refuse_unreadable)
     found = folded.get(wanted)
-    # A bot that is asked for as an order is no order.
+    # The id may be that of an aggregate of another kind.
     return found if isinstance(found, table.decider.state) else None

@@ -1,13 +1,12 @@
-"""How the service stands, in numbers, for whoever watches it. Counting stops at a limit: however
-much there is, a look takes a few milliseconds."""
+"""Readings for the gauges of /metrics. Counts stop at COUNT_MAX, so a reading takes a few
+milliseconds however large the tables are."""
 
 from collections.abc import Collection
 from datetime import datetime
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.epochs import READ_LAST_EPOCH
 from daybook.eventlog.reading.follower import UNREAD_SECONDS
 from daybook.eventlog.reading.horizon import (
@@ -15,12 +14,12 @@ from daybook.eventlog.reading.horizon import (
     READ_LAST_POSITION,
     READ_NEWEST_POSITION,
 )
-from daybook.projections.jobs.queue_stats import QueueStats, read_standings
+from daybook.projections.jobs.queue_stats import QueueStats, read_queue_stats
 from daybook.projections.messages.operations import (
+    BacklogNumbers,
     FailedOperation,
-    Numbers,
     count_failed,
-    read_numbers,
+    read_backlog,
 )
 from daybook.projections.quarantine.quarantines import COUNT_QUARANTINES
 from daybook.projections.registry import FOLLOWERS
@@ -32,7 +31,7 @@ SELECT name, position, {UNREAD_SECONDS}, greatest(0, position - ({READ_LAST_POSI
 FROM followers
 ORDER BY name
 """
-# Orders are taken by rank and number, and of each rank the lowest has waited longest.
+# Walks the index of pending orders (rank, number): the lowest number of a rank waited longest.
 READ_ORDERS = """
 SELECT (SELECT count(*) FROM (
             SELECT FROM orders WHERE status = 'PENDING' LIMIT %(limit)s
@@ -43,7 +42,6 @@ SELECT (SELECT count(*) FROM (
         ) AS walked)
 """
 
-# Bots are few: they are counted all.
 COUNT_BOTS = """
 SELECT count(*) FILTER (WHERE dead_at IS NULL AND order_id IS NULL),
        count(*) FILTER (WHERE order_id IS NOT NULL),
@@ -55,39 +53,25 @@ BOT_STATUSES = ("idle", "processing", "dead")
 
 class Readings(Struct, frozen=True, kw_only=True):
     position: int
-    followers: dict[str, int]
-    """The position up to which each has read."""
-
-    unread_seconds: dict[str, float]
-    """How old the first event is that each has not read."""
-
-    ahead: dict[str, int]
-    """By how many positions each is ahead of the log, which it never should be."""
-
-    epoch: int
-    """How many epochs the log has begun."""
-
+    followers: dict[str, int]  # position up to which each has read
+    unread_seconds: dict[str, float]  # age of the first event that each has not read
+    ahead: dict[str, int]  # positions ahead of the log; must be 0
+    epoch: int  # number of the log's latest epoch
     horizon_age_seconds: float
     orders_pending: int
     orders_oldest_at: datetime | None
-    bots: dict[str, int]
-    """How many there are of each status."""
-
+    bots: dict[str, int]  # count by status
     queues: list[QueueStats]
-    operations: Numbers
+    operations: BacklogNumbers
     failed_operations: FailedOperation
-    detected_count: int
-    """Aggregates that cannot be read, and are not set aside."""
-
+    detected_count: int  # unreadable aggregates that no operator has set aside
     set_aside_count: int
 
 
-async def take_readings(
-    connection: AsyncConnection[TupleRow], *, followers_off: Collection[str] = ()
-) -> Readings:
-    # Before the end of the log: nobody can then be ahead of it.
+async def take_readings(connection: Connection, *, followers_off: Collection[str] = ()) -> Readings:
+    # Read before the end of the log, so that no follower can seem to be ahead of it.
     rows = await (await connection.execute(READ_FOLLOWERS)).fetchall()
-    # One that is turned off, or that this version has no more, is behind and no reason to ring.
+    # A follower that is off, or unknown to this version, lags without being a reason for an alert.
     followers = [row for row in rows if row[0] in FOLLOWERS and row[0] not in followers_off]
     ((position,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
     epoch = await (await connection.execute(READ_LAST_EPOCH)).fetchone()
@@ -107,8 +91,8 @@ async def take_readings(
         orders_pending=pending,
         orders_oldest_at=oldest_at,
         bots=dict(zip(BOT_STATUSES, bots, strict=True)),
-        queues=await read_standings(connection, count_max=COUNT_MAX),
-        operations=await read_numbers(connection),
+        queues=await read_queue_stats(connection, count_max=COUNT_MAX),
+        operations=await read_backlog(connection),
         failed_operations=await count_failed(connection, limit=COUNT_MAX),
         detected_count=detected,
         set_aside_count=set_aside,

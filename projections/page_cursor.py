@@ -1,8 +1,4 @@
-"""The opaque text by which a client goes on where a page of a list ended.
-
-What it holds, each list knows for itself. Here it is written down, and what is not ours is told
-from what is.
-"""
+"""Opaque page cursors: each list defines its own struct, this module encodes and checks it."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from hashlib import blake2s
@@ -11,17 +7,15 @@ from typing import TypeVar
 from msgspec import DecodeError, Struct, json
 
 CURSOR_LENGTH_MAX = 200
-# Numbers of orders and jobs are drawn from sequences.
+# Order and job numbers come from bigint sequences.
 NUMBER_MAX = 2**63 - 1
-# A cursor gives no rights, so this is no signature: it tells a damaged one from ours.
+# A checksum against damaged cursors, no signature: a cursor grants no rights.
 _CHECK_BYTES = 6
 
 P = TypeVar("P", bound=Struct)
 
 
 class BadCursorError(Exception):
-    """The cursor is not one that this list gave out."""
-
     def __init__(self) -> None:
         super().__init__(
             "The cursor is not one that this list gave out: "
@@ -29,8 +23,8 @@ class BadCursorError(Exception):
         )
 
 
-def write_cursor(place: Struct) -> str:
-    text = json.encode(place)
+def write_cursor(fields: Struct) -> str:
+    text = json.encode(fields)
     check = blake2s(text, digest_size=_CHECK_BYTES).digest()
     return urlsafe_b64encode(text + check).decode()
 
@@ -40,10 +34,10 @@ def read_cursor(cursor: str, kind: type[P]) -> P:
         if len(cursor) > CURSOR_LENGTH_MAX:
             raise BadCursorError
         text = urlsafe_b64decode(cursor.encode("ascii"))[:-_CHECK_BYTES]
-        place = json.decode(text, type=kind)
+        fields = json.decode(text, type=kind)
     except (DecodeError, ValueError) as error:
         raise BadCursorError from error
-    # Another text for the same place is not ours either.
-    if write_cursor(place) != cursor:
+    # Only the canonical encoding is accepted.
+    if write_cursor(fields) != cursor:
         raise BadCursorError
-    return place
+    return fields

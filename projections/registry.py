@@ -1,7 +1,4 @@
-"""What the log holds and what is kept beside it, listed once for all who need it.
-
-A new aggregate, live table or read model is one line here.
-"""
+"""All live tables, read models, followers and migrations. A new table or read model is one line."""
 
 from types import ModuleType
 from typing import Any
@@ -29,9 +26,9 @@ from daybook.projections.tickets.tickets import LiveTickets
 from daybook.projections.upstreams.upstream_records import LiveUpstreamRecords
 from daybook.projections.upstreams.upstreams import LiveUpstreams
 
-# This order is the order in which every batch of every process locks rows. Two processes with
-# different orders would deadlock: append, and never swap while old processes still run. Lanes are
-# held after all of them, in the second round trip: see `projections/jobs/lanes.py`.
+# Every batch of every process locks rows in this order. Two processes with different orders would
+# deadlock: append, and never swap while old processes still run. Lanes are locked after all of
+# these, in the second round trip: see `projections/jobs/lanes.py`.
 _READABLE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveOrders(),
     LiveBots(),
@@ -48,7 +45,7 @@ _READABLE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveOperations(),
 )
 
-# Wherever an aggregate that is set aside may be listed by its id.
+# Tables that may hold a row of an aggregate which is set aside.
 _LISTED_IN = (
     *(table.name for table in _READABLE_TABLES),
     *(model.name for model in (FinishedJobs, FinishedOrders, FinishedTickets)),
@@ -59,21 +56,16 @@ LIVE_TABLES: tuple[LiveTable[Any], ...] = (
     LiveQuarantines(_LISTED_IN, LiveJobs().recompute_all()),
 )
 
-# Written by live tables beside their own rows, and so as current as these.
+# Read models written in the transaction of the events, by a live table: never behind the log.
 WRITTEN_MODELS: tuple[Rebuildable, ...] = (FinishedJobs(),)
 
-# These follow the log.
-READ_MODELS: tuple[Projection, ...] = (
-    FinishedOrders(),
-    FinishedTickets(),
-    EndedOperations(),
-)
+# Read models that follow the log.
+READ_MODELS: tuple[Projection, ...] = (FinishedOrders(), FinishedTickets(), EndedOperations())
 
-# Follows the log where guests are notified, and stands still where that is turned off.
+# Follower that sends notifications to guests; its cursor stops where notifications are off.
 NOTIFICATIONS = "notifications"
-# All followers that keep a cursor. Any other name in the table of cursors is that of a follower
-# which this version has no more.
+# All followers with a cursor. Any other name in `followers` belongs to another version.
 FOLLOWERS: frozenset[str] = frozenset([*(model.name for model in READ_MODELS), NOTIFICATIONS])
 
-# In the order of the layers: tables that are derived come after what they are derived from.
+# Ordered by layer: derived tables come after the log.
 MIGRATIONS: tuple[ModuleType, ...] = (daybook.eventlog.migrations, daybook.projections.migrations)

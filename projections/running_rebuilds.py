@@ -1,4 +1,4 @@
-"""`running_rebuilds`: rebuilds that have not ended. One that nobody works on was cut off."""
+"""`running_rebuilds`: rebuilds without an end. One whose lock is free was interrupted."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from daybook.domain.rebuild import REBUILD, Rebuild, RebuildAction, RebuildStatu
 from daybook.eventlog.postgres.binary_arrays import bigints, texts, timestamps, uuids
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
-# Any number will do, as long as it is ours: the bytes of "rebuild". Whoever rebuilds holds it.
+# Advisory lock of the running rebuild: the bytes of "rebuild".
 REBUILD_LOCK = 0x72656275_696C64
 
 SELECT_RUNNING_REBUILDS = """
@@ -16,9 +16,9 @@ SELECT id, version, action, projections, created_at, updated_at
 FROM running_rebuilds
 """
 
-HOLD_EVERY_REBUILD = f"{SELECT_RUNNING_REBUILDS} ORDER BY id FOR UPDATE"
+LOCK_ALL_REBUILDS = f"{SELECT_RUNNING_REBUILDS} ORDER BY id FOR UPDATE"
 
-HOLD_REBUILDS = f"{SELECT_RUNNING_REBUILDS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_REBUILDS = f"{SELECT_RUNNING_REBUILDS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 INSERT_REBUILDS = """
 INSERT INTO running_rebuilds (id, version, action, projections, created_at, updated_at)
@@ -36,8 +36,8 @@ class RunningRebuilds(LiveTable[Rebuild]):
     decider = REBUILD
     name = "running_rebuilds"
     select = SELECT_RUNNING_REBUILDS
-    hold = HOLD_REBUILDS
-    lock_all = HOLD_EVERY_REBUILD
+    lock = LOCK_REBUILDS
+    lock_all = LOCK_ALL_REBUILDS
     insert = INSERT_REBUILDS
     delete = DELETE_REBUILDS
 

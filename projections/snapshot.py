@@ -1,27 +1,24 @@
-"""Lists are read at one moment: what is live, what has finished as far as its read model knows,
-and the tail of the log that the read model does not know yet."""
+"""Snapshots for lists: live rows, the read model of finished ones, and the tail of the log that
+the read model has not applied yet, all in one REPEATABLE READ transaction."""
 
 from datetime import datetime
 
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
+from daybook.eventlog.postgres.pipeline import Connection
 
-# How much may wait for a read model before a list gives up: to look at so much takes half a
-# second, and a read model so far behind is being rebuilt or has stopped.
+# Longest tail that a list folds (0.5 s); a read model further behind is rebuilding or has stopped.
 TAIL_MAX = 20_000
-# What has finished is folded in steps of a few milliseconds, between which others have their turn.
+# Aggregates folded at a time, a few milliseconds, before the event loop runs other tasks.
 FOLD_MAX = 500
 
-# A rebuild exchanges tables, and in a snapshot from before that the new ones would be as they were
-# while they were made. So whoever wants a snapshot waits for the exchange first, behind a lock:
-# that, unlike a query, takes none.
+# A rebuild switches tables, and a snapshot from before the switch would show the new tables half
+# filled. LOCK TABLE waits for a switch before the snapshot is taken; a query would take it first.
 IN_ONE_SNAPSHOT = """
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 LOCK TABLE rebuilds IN ACCESS SHARE MODE
 """
 
-# Every statement of a list walks an index and stops at its limit; the planner, whose statistics
-# are always old where rows come and go this fast, would rather read and sort whole tables.
+# Every statement of a list walks an index and stops at its limit. The planner's statistics are
+# always stale for tables that change this fast, so it would read and sort whole tables.
 PLAN_BY_INDEX = """
 SELECT set_config('enable_seqscan', 'off', true),
        set_config('enable_bitmapscan', 'off', true),
@@ -29,39 +26,39 @@ SELECT set_config('enable_seqscan', 'off', true),
        set_config('max_parallel_workers_per_gather', '0', true)
 """
 
-# The clock is the database's, like that of every event.
+# The database's clock, as for every event.
 READ_CLOCK = f"""{PLAN_BY_INDEX},
        clock_timestamp()
 """
-READ_STANDING = f"""{PLAN_BY_INDEX},
+READ_CURSOR_POSITION = f"""{PLAN_BY_INDEX},
        clock_timestamp(), coalesce((SELECT position FROM followers WHERE name = %(name)s), 0)
 """
 
 
 class ListBehindError(Exception):
-    """So much of the log is not in a read model yet that a list would take too long."""
+    """The read model is more than TAIL_MAX events behind the log."""
 
     def __init__(self) -> None:
-        super().__init__("The list of what has finished is still catching up with the log.")
+        super().__init__(
+            "The list of finished items is catching up with the log; retry in a few seconds."
+        )
 
 
-async def begin_snapshot(connection: AsyncConnection[TupleRow]) -> None:
-    """As the first thing in a transaction that reads several tables as they were at one moment."""
+async def begin_snapshot(connection: Connection) -> None:
+    """Must be the first statement of the transaction."""
     await connection.execute(IN_ONE_SNAPSHOT, prepare=False)
 
 
-async def enter_snapshot(
-    connection: AsyncConnection[TupleRow], read_model: str
-) -> tuple[datetime, int]:
-    """At the beginning of a transaction: what time it is, and how far the read model is."""
+async def enter_snapshot(connection: Connection, read_model: str) -> tuple[datetime, int]:
+    """Begins a snapshot; returns the time and the position of the read model."""
     await begin_snapshot(connection)
-    standing = await connection.execute(READ_STANDING, {"name": read_model})
-    ((*_, now, position),) = await standing.fetchall()
+    found = await connection.execute(READ_CURSOR_POSITION, {"name": read_model})
+    ((*_, now, position),) = await found.fetchall()
     return now, position
 
 
-async def enter_live_snapshot(connection: AsyncConnection[TupleRow]) -> datetime:
-    """The same where nothing is followed; what time it is."""
+async def enter_live_snapshot(connection: Connection) -> datetime:
+    """Begins a snapshot of live tables only; returns the time."""
     await begin_snapshot(connection)
     now: datetime
     ((*_, now),) = await (await connection.execute(READ_CLOCK)).fetchall()

@@ -1,8 +1,8 @@
-"""Jobs that are created in somebody else's transaction: they exist once that commits, and a
-booking and its jobs are there together or not at all.
+"""Transactional enqueue: creates jobs in the caller's transaction, so that a booking and its jobs
+commit together or not at all.
 
-The decision and the statements are those of the committer. What it holds and checks beforehand,
-the log's own primary key decides here.
+Decision and statements are the committer's. Without its row locks, the primary key of the log
+decides races between unique keys.
 """
 
 from collections.abc import Collection, Generator, Sequence
@@ -23,7 +23,7 @@ from daybook.eventlog.origin import Origin
 from daybook.eventlog.postgres import binary_arrays
 from daybook.eventlog.postgres.binary_arrays import uuids
 from daybook.eventlog.postgres.connections import SCHEMA, SERVICE_ROLE
-from daybook.eventlog.writing.append import APPEND_EVENTS, appended
+from daybook.eventlog.writing.append import INSERT_EVENTS, append_parameters
 from daybook.eventlog.writing.batch import DRAW_NUMBERS, READ_CLOCK
 from daybook.eventlog.writing.fold_finished import READ_AGGREGATES, fold_aggregates
 from daybook.eventlog.writing.live_table import Change, Parameters
@@ -31,26 +31,23 @@ from daybook.eventlog.writing.unit_of_work import BatchUnitOfWork
 from daybook.projections.jobs.jobs import LiveJobs
 from daybook.projections.jobs.queues import LiveQueues
 
-# Who is quicker with a unique key has it: the other waits until that is certain.
-APPEND_NEW_EVENTS = APPEND_EVENTS.replace(
-    "RETURNING notification_id", "ON CONFLICT DO NOTHING RETURNING notification_id, originator_id"
+# The first insert of a unique key wins; a concurrent one waits until the first commits.
+APPEND_NEW_EVENTS = (
+    f"{INSERT_EVENTS}ON CONFLICT DO NOTHING RETURNING notification_id, originator_id\n"
 )
-# Null where there is no such schema: without the right to look into it, every table would seem to
-# be missing.
+# The last column is NULL without the schema. It tells a missing right from a missing table.
 ENTER_SCHEMA = """
 SELECT current_setting('search_path'), set_config('search_path', %(schema)s, true),
        current_user::text, current_database()::text,
        (SELECT has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = %(schema)s)
 """
-# An event that is visible before it is flushed may be told and then be lost with a crash, and its
-# position be given to another.
+# An event visible before its flush could be read, lost in a crash, and its position used again.
 FLUSH_AT_COMMIT = """
 SELECT set_config('synchronous_commit', 'on', true)
 WHERE current_setting('synchronous_commit') = 'off'
 """
 LEAVE_SCHEMA = "SELECT set_config('search_path', %(path)s, true)"
 
-# Errors on a connection without the schema, or without the rights.
 REFUSED = (errors.InsufficientPrivilege, errors.UndefinedTable)
 
 Rows = list[tuple[Any, ...]]
@@ -62,7 +59,7 @@ _TABLE = LiveJobs()
 
 
 class EnqueueError(Exception):
-    """The connection cannot write; str(error) says why, and what helps."""
+    """The connection cannot enqueue; str(error) says why and how to fix it."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -72,7 +69,7 @@ class EnqueueError(Exception):
 def enqueue(
     connection: "Connection[Any]", new: Sequence[NewJob], origin: Origin, *, wake: bool = True
 ) -> list[CreatedJob]:
-    """`wake` tells the service at once when the caller commits; else it looks within a second."""
+    """`wake` notifies the service at commit; otherwise it finds the jobs within one second."""
     _check_connection(connection, Connection)
     binary_arrays.register(connection)
     cursor = connection.cursor(row_factory=tuple_row)
@@ -111,7 +108,7 @@ async def enqueue_async(
 
 
 def _check_connection(connection: Any, wanted: type[Any]) -> None:
-    """Checks before any statement is sent: a later failure would show the driver's message."""
+    """Checks before any statement is sent: later the caller would see the driver's message."""
     if not isinstance(connection, wanted):
         given = f"{type(connection).__module__}.{type(connection).__qualname__}"
         raise EnqueueError(
@@ -137,8 +134,8 @@ def _explained(error: psycopg.Error, info: ConnectionInfo) -> EnqueueError:
 def _no_daybook(database: str) -> EnqueueError:
     return EnqueueError(
         "no_daybook",
-        f"There is no Daybook in the database {database!r}, or one of an older version: connect to "
-        "the database of its DATABASE_URL, or set it up there with `daybook migrate`.",
+        f"The database {database!r} has no Daybook schema, or an older version of it: connect to "
+        "the database of Daybook's DATABASE_URL, or run `daybook migrate` there.",
     )
 
 
@@ -147,12 +144,12 @@ def _not_granted(user: str, reason: str) -> EnqueueError:
     return EnqueueError(
         "not_granted",
         f"The database user {user!r} may not enqueue ({reason}): as the owner of Daybook's tables, "
-        f"say GRANT {SERVICE_ROLE} TO {quoted};",
+        f"run GRANT {SERVICE_ROLE} TO {quoted};",
     )
 
 
 def _steps(new: Sequence[NewJob], origin: Origin, wake: bool) -> Steps:
-    """The statements one after another, each sent the rows of the one before."""
+    """Yields each statement and receives its rows."""
     ((path, _, user, database, may_use),) = yield ENTER_SCHEMA, {"schema": SCHEMA}
     try:
         if may_use is None:
@@ -162,7 +159,7 @@ def _steps(new: Sequence[NewJob], origin: Origin, wake: bool) -> Steps:
         yield FLUSH_AT_COMMIT, {}
         enqueued = yield from _create(new, origin)
     except Exception:
-        # The transaction is the caller's and may go on, so its search_path is restored.
+        # The caller's transaction may go on, so its search_path is restored.
         yield LEAVE_SCHEMA, {"path": path}
         raise
     if wake:
@@ -172,21 +169,21 @@ def _steps(new: Sequence[NewJob], origin: Origin, wake: bool) -> Steps:
 
 
 def _create(new: Sequence[NewJob], origin: Origin) -> Steps:
-    desk = yield from _desk(new)
-    enqueued = CreateJobs(new).decide(desk)
-    changes = desk.changes.get(JOB.name, [])
-    events = desk.accept()
-    for holding in _TABLE.side_statements({JOB.name: changes}).before:
-        yield _sent(holding)
-    written = yield APPEND_NEW_EVENTS, appended(events, [origin] * len(events))
+    unit = yield from _unit_of_work(new)
+    enqueued = CreateJobs(new).decide(unit)
+    changes = unit.changes.get(JOB.name, [])
+    events = unit.accept()
+    for statement in _TABLE.side_statements({JOB.name: changes}).before:
+        yield _query(statement)
+    written = yield APPEND_NEW_EVENTS, append_parameters(events, [origin] * len(events))
     taken = {event.originator_id for event in events} - {row[1] for row in written}
     ours = [change for change in changes if change.state and change.state.id not in taken]
     if ours:
         yield from _write(ours)
-        for settling in _TABLE.side_statements({JOB.name: ours}).after:
-            yield _sent(settling)
+        for statement in _TABLE.side_statements({JOB.name: ours}).after:
+            yield _query(statement)
     if taken:
-        # Somebody else was quicker with the same unique key.
+        # A concurrent transaction created the job of this unique key.
         others = yield from _fold(taken)
         enqueued = [
             CreatedJob(others[one.job.id], is_new=False) if one.job.id in taken else one
@@ -196,21 +193,21 @@ def _create(new: Sequence[NewJob], origin: Origin) -> Steps:
 
 
 def _write(changes: Sequence[Change]) -> Generator[Query, Rows, None]:
-    """A job that is over has left the table, a dead one has not: it is started over there."""
+    """Inserts new and finished jobs; a dead job still has its row and is updated."""
     restarted = [one for one in changes if one.before is not None and not one.before.is_over]
     created = [one.state for one in changes if one.before is None or one.before.is_over]
     if created:
-        yield _sent(_TABLE.insert_statement(sorted(created, key=lambda job: job.id.int)))
+        yield _query(_TABLE.insert_statement(sorted(created, key=lambda job: job.id.int)))
     if restarted:
-        yield _sent(_TABLE.update_statement(restarted))
+        yield _query(_TABLE.update_statement(restarted))
 
 
-def _sent(statement: tuple[str, Parameters]) -> Query:
+def _query(statement: tuple[str, Parameters]) -> Query:
     query, given = statement
     return query, dict(given)
 
 
-def _desk(new: Sequence[NewJob]) -> Generator[Query, Rows, BatchUnitOfWork]:
+def _unit_of_work(new: Sequence[NewJob]) -> Generator[Query, Rows, BatchUnitOfWork]:
     keyed = [job_id for _, job_id in CreateJobs(new).needs.lock]
     existing: dict[UUID, Job] = {}
     if keyed:
@@ -221,17 +218,15 @@ def _desk(new: Sequence[NewJob]) -> Generator[Query, Rows, BatchUnitOfWork]:
     ((now,),) = yield READ_CLOCK, {}
     return BatchUnitOfWork(
         now=now,
-        seal=_MAPPER.seal,
-        held=existing.values(),
+        encode=_MAPPER.encode_checked,
+        locked=existing.values(),
         absent=[*queues, *(one for one in keyed if one not in existing)],
         ready={},
-        drawn={JOB_NUMBERS: iter([row[0] for row in drawn])},
-        seen=map(LiveQueues().load, seen),
+        numbers={JOB_NUMBERS: iter([row[0] for row in drawn])},
+        peeked=map(LiveQueues().load, seen),
     )
 
 
-def _fold(
-    ids: Collection[UUID],
-) -> Generator[Query, Rows, dict[UUID, Job]]:
+def _fold(ids: Collection[UUID]) -> Generator[Query, Rows, dict[UUID, Job]]:
     rows = yield READ_AGGREGATES, {"ids": uuids([*ids])}
     return fold_aggregates(_MAPPER, rows)

@@ -414,6 +414,15 @@ def test_slow_tests_run_when_asked_for(repository: Repository) -> None:
     assert "'-m', 'browser'" in repository.start("test", "--browser").stdout.splitlines()[-1]
 
 
+def test_a_part_of_the_tests_starts_without_the_checks(repository: Repository) -> None:
+    at_once = repository.start("test", "-k", "claim", FAILING_TOOL="mypy")
+    checked = repository.start("test", "--check", "-k", "claim", FAILING_TOOL="mypy")
+
+    assert at_once.stdout.startswith("pytest [")
+    assert checked.returncode == 1
+    assert "--check" not in at_once.stdout
+
+
 @pytest.mark.parametrize("tool", ["ruff", "mypy", "lint-imports"])
 def test_pytest_is_not_started_when_a_check_fails(repository: Repository, tool: str) -> None:
     result = repository.start("test", FAILING_TOOL=tool)

@@ -121,7 +121,7 @@ def test_every_line_that_is_told_is_described() -> None:
         for _, node in sources()
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
-        and node.func.id == "happened"
+        and node.func.id == "log_event"
         and isinstance(node.args[0], ast.Constant)
         and isinstance(node.args[0].value, str)
     }

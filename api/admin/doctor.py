@@ -1,4 +1,4 @@
-"""What may be wrong, and what to do next, as `daybook doctor` finds it."""
+"""Runs the checks of `daybook doctor` and returns their findings."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -8,14 +8,13 @@ import orjson
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import EmptyBody, RawHeaders, RequestContext, WriteEndpoint
-from daybook.api.endpoints.query import QueryEndpoint
+from daybook.api.endpoints.command import EmptyBody, Reply, RequestContext, WriteEndpoint
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import AUDITOR
 from daybook.api.runtime.background.protocol import FindingReported
 from daybook.api.runtime.background.task import BackgroundTask
-from daybook.api.runtime.service import Service
 from daybook.eventlog.origin import StoredResponse
 from daybook.projections.doctor.finding import Finding, Health
 
@@ -28,7 +27,7 @@ class FindingJSON(TypedDict):
 
 
 class ExaminationJSON(TypedDict):
-    """While it runs, what was found so far."""
+    """While it runs, `findings` is incomplete."""
 
     state: Literal["running", "done", "failed", "stopped"]
     findings: list[FindingJSON]
@@ -38,51 +37,48 @@ class ExaminationJSON(TypedDict):
 
 
 class DoctorAnswer(TypedDict):
-    """The last examination that was asked for here, if there was one."""
+    """The last examination of this process, if any."""
 
     examination: ExaminationJSON | None
 
 
 async def get_examination(_: NoParameters, request: Request) -> DoctorAnswer:
-    """What the last examination found."""
-    service: Service = request.app.service
-    return answer_of(service.background_tasks.examination)
+    """The findings of the last examination."""
+    return doctor_json(service_of(request).background_tasks.examination)
 
 
-def answer_of(errand: BackgroundTask | None) -> DoctorAnswer:
-    return {"examination": None if errand is None else _examination_json(errand)}
+def doctor_json(task: BackgroundTask | None) -> DoctorAnswer:
+    return {"examination": None if task is None else _examination_json(task)}
 
 
-def _examination_json(errand: BackgroundTask) -> ExaminationJSON:
+def _examination_json(task: BackgroundTask) -> ExaminationJSON:
     return {
-        "state": errand.state.value,
-        "findings": [finding_json(one) for one in errand.found],
-        "trouble": errand.trouble,
-        "startedAt": moment(errand.started_at),
-        "finishedAt": moment(errand.finished_at) if errand.finished_at else None,
+        "state": task.state.value,
+        "findings": [finding_json(one) for one in task.found],
+        "trouble": task.trouble,
+        "startedAt": moment(task.started_at),
+        "finishedAt": moment(task.finished_at) if task.finished_at else None,
     }
 
 
-def finding_json(found: FindingReported | Finding) -> FindingJSON:
+def finding_json(finding: FindingReported | Finding) -> FindingJSON:
     return {
-        "what": found.what,
-        "health": found.health,
-        "sentence": found.sentence,
-        "nextStep": found.next_step,
+        "what": finding.what,
+        "health": finding.health,
+        "sentence": finding.sentence,
+        "nextStep": finding.next_step,
     }
 
 
 class ExamineEndpoint(WriteEndpoint[EmptyBody]):
-    summary = "Look for what may be wrong; whoever asks meanwhile looks at the same examination."
-    answers = staticmethod(answer_of)
+    summary = "Start an examination; concurrent requests share one."
+    answers = staticmethod(doctor_json)
     headers: ClassVar[Mapping[str, Any]] = {}
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
         self.read(context, body)
-        errand = context.service.background_tasks.start_examination()
-        return StoredResponse(self.status, orjson.dumps(answer_of(errand))), []
+        task = context.service.background_tasks.start_examination()
+        return StoredResponse(self.status, orjson.dumps(doctor_json(task))), []
 
 
 EXAMINE = ExamineEndpoint(

@@ -1,4 +1,4 @@
-"""Why something is where it is, and what comes next; and one thing's history."""
+"""Explains the state of an order, bot, job or ticket: reasons, events, next step."""
 
 from datetime import datetime
 from typing import Any, TypedDict
@@ -8,7 +8,7 @@ from msgspec import to_builtins
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseQueryEndpoint
+from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.request_reader import read_id
 from daybook.api.http.timestamps import Moment, moment
@@ -16,13 +16,13 @@ from daybook.api.keys.access import AUDITOR
 from daybook.domain.errors import NotFoundError
 from daybook.eventlog.codec import RecordedEvent
 from daybook.projections.explain.explain import Explanation, explain
-from daybook.projections.explain.reasons import Reason, said_why
+from daybook.projections.explain.reasons import Reason, reason_given
 
 KINDS = {"orders": "order", "bots": "bot", "jobs": "job", "tickets": "ticket"}
 
 
 class ReasonJSON(TypedDict):
-    """`code` is stable; what else there is depends on it."""
+    """`code` is stable; further members depend on it."""
 
     code: str
     detail: str
@@ -51,25 +51,25 @@ class ExplainAnswer(TypedDict):
     events: list[StepJSON]
 
 
-def explanation_json(told: Explanation) -> ExplainAnswer:
+def explanation_json(explanation: Explanation) -> ExplainAnswer:
     return {
-        "id": told.id,
-        "kind": told.kind,
-        "status": told.status,
-        "reasons": [reason_json(reason) for reason in told.reasons],
+        "id": explanation.id,
+        "kind": explanation.kind,
+        "status": explanation.status,
+        "reasons": [reason_json(reason) for reason in explanation.reasons],
         "next": {
-            "what": told.next.what.replace("{id}", str(told.id)),
-            "at": moment(told.next.at) if told.next.at else None,
+            "what": explanation.next.what.replace("{id}", str(explanation.id)),
+            "at": moment(explanation.next.at) if explanation.next.at else None,
         },
-        "events": [step_json(event) for event in told.events],
+        "events": [step_json(event) for event in explanation.events],
     }
 
 
 def reason_json(reason: Reason) -> ReasonJSON:
     fields: dict[str, Any] = to_builtins(reason, builtin_types=(datetime, UUID))
-    told = {name: moment(v) if isinstance(v, datetime) else v for name, v in fields.items()}
-    # What else there is depends on the code, which a type cannot say.
-    return {"code": told.pop("code"), "detail": reason.sentence, **told}  # type: ignore[typeddict-item]
+    rendered = {name: moment(v) if isinstance(v, datetime) else v for name, v in fields.items()}
+    # The further members depend on the code, which a TypedDict cannot express.
+    return {"code": rendered.pop("code"), "detail": reason.sentence, **rendered}  # type: ignore[typeddict-item]
 
 
 def step_json(event: RecordedEvent) -> StepJSON:
@@ -79,23 +79,23 @@ def step_json(event: RecordedEvent) -> StepJSON:
         "version": event.originator_version,
         "recordedAt": moment(event.recorded_at),
         "actor": event.actor,
-        "because": said_why(event),
+        "because": reason_given(event),
     }
 
 
-def explaining(kind: str) -> Any:
+def explain_kind(kind: str) -> Any:
     async def answer(_: NoParameters, request: Request) -> ExplainAnswer:
-        """Why it is where it is, the events that led there, and what comes next."""
-        wanted = read_id(request.path_params["id"])
-        told = await request.app.service.read(lambda reader: explain(reader, wanted))
-        if told is None or told.kind != kind:
-            raise NotFoundError(kind, wanted)
-        return explanation_json(told)
+        """Why it is in its state, the events that led there, and the next step."""
+        aggregate_id = read_id(request.path_params["id"])
+        explanation = await service_of(request).read(lambda reader: explain(reader, aggregate_id))
+        if explanation is None or explanation.kind != kind:
+            raise NotFoundError(kind, aggregate_id)
+        return explanation_json(explanation)
 
     return answer
 
 
 routes: list[Route] = [
-    DatabaseQueryEndpoint(f"/api/{plural}/{{id}}/explain", explaining(kind), scope=AUDITOR).route
+    DatabaseQueryEndpoint(f"/api/{plural}/{{id}}/explain", explain_kind(kind), scope=AUDITOR).route
     for plural, kind in KINDS.items()
 ]

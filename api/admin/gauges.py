@@ -1,7 +1,6 @@
-"""The numbers of a service as Prometheus reads them, beside what is counted where it happens.
+"""Prometheus metrics collected at scrape time, beside the counters of each module.
 
-What stands in the database is read at most every few seconds, however often somebody asks, and is
-left out while it cannot be read.
+Database readings are cached for 5 seconds and omitted while the database cannot be read.
 """
 
 import asyncio
@@ -25,32 +24,31 @@ from daybook.api.runtime.service import Service
 from daybook.api.telemetry.request_metrics import RequestMetrics
 from daybook.domain.deciders import DECIDERS
 from daybook.eventlog.errors import UnavailableError
-from daybook.eventlog.writing.histogram import Meter
+from daybook.eventlog.writing.histogram import Histogram
 from daybook.projections.gauge_readings import Readings, take_readings
 
-KEEP_SECONDS = 5.0
-# What has not happened yet is told as well: of a count that begins with one, nobody learns that it
-# has grown.
-NONE_YET = {kind.topic: 0 for decider in DECIDERS for kind in decider.events}
+CACHE_SECONDS = 5.0
+# Every topic starts at 0: Prometheus cannot see the increase of a counter that starts at 1.
+ZERO_EVENTS = {kind.topic: 0 for decider in DECIDERS for kind in decider.events}
 
 
 class Gauges(Collector):
     def __init__(self, service: Service, traffic: RequestMetrics) -> None:
         self._service, self._traffic = service, traffic
         self._readings: Readings | None = None
-        self._read_at = -KEEP_SECONDS
-        self._looking = asyncio.Lock()
+        self._read_at = -CACHE_SECONDS
+        self._read_lock = asyncio.Lock()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
     async def text(self) -> bytes:
-        async with self._looking:
-            if monotonic() - self._read_at >= KEEP_SECONDS:
-                self._readings = await self._look()
+        async with self._read_lock:
+            if monotonic() - self._read_at >= CACHE_SECONDS:
+                self._readings = await self._read()
                 self._read_at = monotonic()
         return generate_latest(self._registry)
 
-    async def _look(self) -> Readings | None:
+    async def _read(self) -> Readings | None:
         try:
             off = self._service.followers_off
             return await self._service.read(partial(take_readings, followers_off=off))
@@ -61,7 +59,7 @@ class Gauges(Collector):
         yield from self._of_requests()
         yield from self._of_committer()
         is_up = GaugeMetricFamily(
-            "daybook_database_up", "Whether the database could be read a moment ago."
+            "daybook_database_up", "Whether the last database reading succeeded."
         )
         is_up.add_metric([], self._readings is not None)
         yield is_up
@@ -73,7 +71,7 @@ class Gauges(Collector):
     def _of_requests(self) -> Iterable[Metric]:
         answers = CounterMetricFamily(
             "daybook_http_requests",
-            "Requests by their route and answer.",
+            "Requests by route and status.",
             labels=["route", "status"],
         )
         for (route, status), count in self._traffic.answers.items():
@@ -81,7 +79,7 @@ class Gauges(Collector):
         yield answers
         yield _histogram(
             "daybook_http_seconds",
-            "How long requests took.",
+            "Request duration.",
             self._traffic.seconds,
             label="route",
         )
@@ -89,33 +87,33 @@ class Gauges(Collector):
     def _of_committer(self) -> Iterable[Metric]:
         committer = self._service.committer
         events = CounterMetricFamily(
-            "daybook_events", "Events that this process has recorded.", labels=["topic"]
+            "daybook_events", "Events recorded by this process.", labels=["topic"]
         )
-        for topic, count in {**NONE_YET, **committer.events_count}.items():
+        for topic, count in {**ZERO_EVENTS, **committer.events_count}.items():
             events.add_metric([topic], count)
         yield events
-        waiting = GaugeMetricFamily("daybook_commands_waiting", "Commands that wait for a batch.")
+        waiting = GaugeMetricFamily("daybook_commands_waiting", "Commands waiting for a batch.")
         waiting.add_metric([], committer.waiting_count)
         yield waiting
         sizes = {"": committer.batch_sizes}
-        yield _histogram("daybook_batch_commands", "Commands of a batch.", sizes)
+        yield _histogram("daybook_batch_commands", "Commands per batch.", sizes)
         waits = {"": committer.waits}
-        yield _histogram("daybook_wait_seconds", "How long commands waited for a batch.", waits)
+        yield _histogram("daybook_wait_seconds", "Time that commands waited for a batch.", waits)
 
 
 def _of_log(readings: Readings) -> Iterable[Metric]:
-    position = GaugeMetricFamily("daybook_log_position", "Where the log ends.")
+    position = GaugeMetricFamily("daybook_log_position", "Last position of the log.")
     position.add_metric([], readings.position)
     yield position
     lag = GaugeMetricFamily(
-        "daybook_follower_lag", "Positions that a follower has not read yet.", labels=["follower"]
+        "daybook_follower_lag", "Positions a follower has yet to read.", labels=["follower"]
     )
     for name, reached in readings.followers.items():
         lag.add_metric([name], max(0, readings.position - reached))
     yield lag
     late = GaugeMetricFamily(
         "daybook_follower_lag_seconds",
-        "How old the first event is that a follower has not read yet.",
+        "Age of the oldest event a follower has yet to read.",
         labels=["follower"],
     )
     for name, seconds in readings.unread_seconds.items():
@@ -130,12 +128,12 @@ def _of_log(readings: Readings) -> Iterable[Metric]:
         ahead.add_metric([name], positions)
     yield ahead
     epoch = GaugeMetricFamily(
-        "daybook_log_epoch", "Epochs of the log so far: a failover or a restore begins another."
+        "daybook_log_epoch", "Number of log epochs: each failover or restore starts one."
     )
     epoch.add_metric([], readings.epoch)
     yield epoch
     age = GaugeMetricFamily(
-        "daybook_horizon_age_seconds", "For how long the oldest writer has kept readers waiting."
+        "daybook_horizon_age_seconds", "Time the oldest open transaction has held back the horizon."
     )
     age.add_metric([], readings.horizon_age_seconds)
     yield age
@@ -152,13 +150,12 @@ def _of_log(readings: Readings) -> Iterable[Metric]:
 def _of_queues(readings: Readings) -> Iterable[Metric]:
     depth = GaugeMetricFamily(
         "daybook_queue_depth",
-        "What waits, runs and is dead, of jobs by queue, of orders and of accepted operations; "
-        "counted to a thousand of each type.",
+        "Jobs by queue and status, orders and operations; counted up to 1,000 of each type.",
         labels=["kind", "queue", "status"],
     )
     age = GaugeMetricFamily(
         "daybook_queue_age_seconds",
-        "For how long the oldest has waited that could be taken.",
+        "Age of the oldest ready job, order or operation.",
         labels=["kind", "queue"],
     )
     depth.add_metric(["order", "", "pending"], readings.orders_pending)
@@ -177,7 +174,7 @@ def _of_queues(readings: Readings) -> Iterable[Metric]:
 def _of_bots(readings: Readings) -> Metric:
     bots = GaugeMetricFamily(
         "daybook_bots",
-        "Bots by status; a dead one is out of service after too many failures in a row.",
+        "Bots by status; dead means out of service after too many failures in a row.",
         labels=["status"],
     )
     for status, count in readings.bots.items():
@@ -190,7 +187,7 @@ def _age(since: datetime | None) -> float:
 
 
 def _histogram(
-    name: str, text: str, meters: Mapping[str, Meter], label: str | None = None
+    name: str, text: str, meters: Mapping[str, Histogram], label: str | None = None
 ) -> HistogramMetricFamily:
     family = HistogramMetricFamily(name, text, labels=[label] if label else [])
     for value, meter in meters.items():

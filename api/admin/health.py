@@ -1,14 +1,13 @@
-"""Whether the process answers, and whether it can do its work."""
+"""Liveness and readiness probes."""
 
 from typing import Literal, TypedDict
 
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseQueryEndpoint, QueryEndpoint
+from daybook.api.endpoints.query import DatabaseQueryEndpoint, QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.keys.access import PUBLIC
-from daybook.api.runtime.service import Service
 from daybook.eventlog.errors import UnavailableError
 
 
@@ -22,14 +21,13 @@ class ReadyJSON(TypedDict):
 
 
 async def live(_: NoParameters, _request: Request) -> LiveJSON:
-    """The process answers. It says nothing of the database, whose trouble no restart cures."""
+    """Liveness: the process responds. Ignores the database, which a restart cannot repair."""
     return {"status": "ok"}
 
 
 async def ready(_: NoParameters, request: Request) -> ReadyJSON:
-    """The service can do its work, and where its log ends."""
-    service: Service = request.app.service
-    readiness = await service.readiness()
+    """Readiness: the service can read and write; returns the last log position."""
+    readiness = await service_of(request).readiness()
     if readiness.trouble is not None:
         raise UnavailableError(readiness.trouble)
     return {"status": "ready", "position": readiness.position}

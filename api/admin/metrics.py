@@ -1,4 +1,4 @@
-"""`GET /metrics`: what was counted and how things stand, as Prometheus reads it."""
+"""`GET /metrics` in the Prometheus text format."""
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.requests import Request
@@ -10,7 +10,7 @@ from daybook.api.telemetry.counters import REGISTRY
 
 
 async def metrics(request: Request) -> Response:
-    """What this process has counted and how the service stands, as Prometheus reads it."""
+    """Counters of this process and gauges of the service, for Prometheus."""
     text = generate_latest(REGISTRY) + await request.app.gauges.text()
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 

@@ -1,4 +1,4 @@
-"""The description of this API as OpenAPI 3.1, made from its routes and the types they name."""
+"""`GET /openapi.json`: OpenAPI 3.1, generated from the routes and their types."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ from daybook.api.endpoints.query import NDJSON, QueryEndpoint
 from daybook.api.http.problems import RETRY_AFTER, JSONAnswer, Problem, ProblemJSON
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.request_reader import Id, IfMatch, Reason
-from daybook.api.keys.access import PUBLIC, declared, described
+from daybook.api.keys.access import PUBLIC, declared_scope, scope_names
 from daybook.api.keys.key_format import KEY_PATTERN
 from daybook.api.tickets.restaurants import Slug
 from daybook.api.version import version
@@ -32,13 +32,13 @@ Schemas = dict[Any, Description]
 ANSWER_HEADERS = {
     "Daybook-Command-Id": {"schema": {"type": "string", "format": "uuid"}},
     "Daybook-Position": {
-        "description": "Where in the log the command's last event stands, if there is one.",
+        "description": "The log position of the command's last event, if any.",
         "schema": {"type": "integer"},
     },
     "Idempotent-Replayed": {"schema": {"const": "true"}},
 }
-# What stands for one thing in a path.
-IN_PATHS: dict[str, Any] = {
+# Path parameters.
+PATH_PARAMETERS: dict[str, Any] = {
     "id": Id,
     "leaseId": Id,
     "name": Name,
@@ -53,14 +53,18 @@ KEY_SCHEME = {
     "type": "http",
     "scheme": "bearer",
     "bearerFormat": KEY_PATTERN,
-    "description": "A key, one of whose scopes is among those that an operation names.",
+    "description": "An API key with one of the scopes that the operation lists.",
 }
 
 
 def describe(routes: Iterable[Any]) -> Description:
     ours = [route for route in routes if isinstance(route, Route) and route.include_in_schema]
     types = dict.fromkeys(
-        [ProblemJSON, *IN_PATHS.values(), *(kind for route in ours for kind in _types(route))]
+        [
+            ProblemJSON,
+            *PATH_PARAMETERS.values(),
+            *(kind for route in ours for kind in _types(route)),
+        ]
     )
     described = schema_components(types, ref_template="#/components/schemas/{name}")
     references, components = _in_dialect([*described])
@@ -78,7 +82,7 @@ def describe(routes: Iterable[Any]) -> Description:
 
 
 def _in_dialect(schema: Any) -> Any:
-    """JSON Schema's patterns are JavaScript's, which anchors them otherwise than Python does."""
+    """Converts patterns to ECMAScript, whose anchors differ from Python's."""
     if isinstance(schema, dict):
         return {
             name: in_ecma(value)
@@ -90,7 +94,6 @@ def _in_dialect(schema: Any) -> Any:
 
 
 def _types(route: Route) -> Iterator[Any]:
-    """Everything that an endpoint takes and answers."""
     endpoint = route.endpoint
     if isinstance(endpoint, WriteEndpoint | QueryEndpoint):
         yield from answer_types(endpoint)
@@ -103,7 +106,7 @@ def _types(route: Route) -> Iterator[Any]:
 
 
 def answer_types(endpoint: Described) -> tuple[Any, ...]:
-    """One, or those of which it is one: a union of them is more than msgspec can describe."""
+    """The response type, or the members of a union, which msgspec cannot describe as one."""
     answer = get_type_hints(endpoint.answers, include_extras=True)["return"]
     return get_args(answer) if get_origin(answer) in (Union, UnionType) else (answer,)
 
@@ -125,8 +128,8 @@ def _operation(route: Route, schemas: Schemas) -> Description:
 
 
 def _needs(route: Route) -> Description:
-    """Which keys lead there; nothing is said of what everybody may do."""
-    scopes = described(declared(route))
+    """The required scopes; empty for public routes."""
+    scopes = scope_names(declared_scope(route))
     return {"security": [{"key": scopes}]} if scopes else {}
 
 
@@ -136,7 +139,7 @@ def _has_body(endpoint: Described) -> TypeGuard[WriteEndpoint[Any]]:
 
 def _parameters(endpoint: Described, schemas: Schemas) -> Iterator[Description]:
     for name in re.findall(r"\{(\w+)\}", endpoint.path):
-        yield {**_parameter("path", name, schemas[IN_PATHS[name]]), "required": True}
+        yield {**_parameter("path", name, schemas[PATH_PARAMETERS[name]]), "required": True}
     for field in fields(endpoint.parameters):
         default = None if field.default is NODEFAULT else field.default
         yield _parameter("query", field.encode_name, schemas[field.type], default)
@@ -146,7 +149,7 @@ def _parameters(endpoint: Described, schemas: Schemas) -> Iterator[Description]:
 
 def _headers(endpoint: Described) -> Mapping[str, Any]:
     headers = dict(endpoint.headers)
-    if isinstance(endpoint, WriteEndpoint) and endpoint.is_stated:
+    if isinstance(endpoint, WriteEndpoint) and endpoint.takes_reason:
         headers["Daybook-Reason"] = Reason
     if isinstance(endpoint, CommandEndpoint) and endpoint.is_about_one:
         headers["If-Match"] = IfMatch
@@ -154,7 +157,7 @@ def _headers(endpoint: Described) -> Mapping[str, Any]:
 
 
 def _parameter(where: str, name: str, schema: Description, default: Any = None) -> Description:
-    # Who gives none leaves the parameter out.
+    # Parameters are optional by omission: null is not documented.
     given, *_ = schema.get("anyOf", [schema])
     if default is not None:
         given = {**given, "default": default}
@@ -180,7 +183,7 @@ def _responses(endpoint: Described, schemas: Schemas) -> Description:
 
 def _any_problem(schemas: Schemas) -> Description:
     content = {Problem.media_type: {"schema": schemas[ProblemJSON]}}
-    return {"description": "A problem, as RFC 9457 describes it.", "content": content}
+    return {"description": "A problem as of RFC 9457.", "content": content}
 
 
 def _answer(endpoint: Described, schema: Description, schemas: Schemas) -> Description:
@@ -196,14 +199,14 @@ def _answer(endpoint: Described, schema: Description, schemas: Schemas) -> Descr
 
 
 def _written(status: HTTPStatus, schema: Description) -> Description:
-    told = {"description": status.phrase, "headers": ANSWER_HEADERS}
+    described = {"description": status.phrase, "headers": ANSWER_HEADERS}
     if status is HTTPStatus.NO_CONTENT:
-        return told
-    return {**told, "content": {JSONAnswer.media_type: {"schema": schema}}}
+        return described
+    return {**described, "content": {JSONAnswer.media_type: {"schema": schema}}}
 
 
 def _within(media_type: str, schema: Description) -> Description:
-    """Of a stream, the schema is that of an event's data or of a line: a text that holds JSON."""
+    """Streams contain JSON text: the schema describes an event's data or a line."""
     if media_type == JSONAnswer.media_type:
         return schema
     return {
@@ -219,7 +222,7 @@ def _problem(status: HTTPStatus, content: Description) -> Description:
 
 
 async def openapi(_: NoParameters, request: Request) -> Description:
-    """The description of this API, as OpenAPI 3.1."""
+    """This API as OpenAPI 3.1."""
     return describe(request.app.routes)
 
 

@@ -1,4 +1,4 @@
-"""The constants in force, for clients that draw a timer or cut their batches to size."""
+"""`GET /api/config`: settings that clients need for timers and batch sizes."""
 
 from typing import TypedDict
 
@@ -58,7 +58,7 @@ def config_json(settings: Settings) -> ConfigJSON:
 
 
 async def config(_: NoParameters, request: Request) -> ConfigJSON:
-    """The constants in force."""
+    """Effective settings for clients."""
     return config_json(request.app.settings)
 
 

@@ -1,4 +1,4 @@
-"""Aggregates that cannot be read, over HTTP: which they are, and setting one aside."""
+"""Quarantine: list aggregates with unreadable events, and set one aside."""
 
 from typing import Annotated, Literal, TypedDict
 from uuid import UUID
@@ -8,22 +8,22 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, CommandEndpoint, RawHeaders, RequestContext
-from daybook.api.endpoints.query import DatabaseQueryEndpoint
+from daybook.api.endpoints.command import Body, CommandEndpoint, Reply, RequestContext
+from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.request_reader import Reason
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import ADMIN, AUDITOR
 from daybook.domain.command import Command
 from daybook.domain.quarantine import Fault, Quarantine, SetAside
-from daybook.eventlog.origin import Origin, StoredResponse
+from daybook.eventlog.origin import Origin
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 from daybook.projections.quarantine.first_fault import fault_to_set_aside
 from daybook.projections.quarantine.quarantines import all_quarantines
 
 
 class QuarantineJSON(TypedDict):
-    """`position`, `topic` and `version` are those of the first event that cannot be read."""
+    """`position`, `topic` and `version` belong to the first unreadable event."""
 
     id: UUID
     kind: str
@@ -46,7 +46,7 @@ class QuarantineAnswer(TypedDict):
 
 
 class SetAsideBody(Body, frozen=True):
-    reason: Annotated[Reason, Meta(description="Why; it stays in the log.")]
+    reason: Annotated[Reason, Meta(description="Why; stored in the log.")]
 
 
 def quarantine_json(quarantine: Quarantine) -> QuarantineJSON:
@@ -66,24 +66,24 @@ def quarantine_json(quarantine: Quarantine) -> QuarantineJSON:
 
 
 async def list_quarantines(_: NoParameters, request: Request) -> QuarantinesAnswer:
-    """Every order, job, ticket … with an event that cannot be read."""
-    found = await request.app.service.read(all_quarantines)
+    """All aggregates with an unreadable event."""
+    found = await service_of(request).read(all_quarantines)
     return {"quarantines": [quarantine_json(one) for one in found]}
 
 
 def set_aside(body: SetAsideBody, context: RequestContext) -> SetAside:
-    """Take an aggregate that cannot be read out of the live tables, and say why."""
-    # `SettingAside` reads the fault from the log before it hands the command over.
+    """Remove an unreadable aggregate from the live tables."""
+    # `SetAsideEndpoint` fills the fault in from the log before it submits the command.
     unknown = Fault(aggregate_id=context.id, kind="", topic="", position=0, version=0, error="")
     return SetAside(fault=unknown, reason=body.reason)
 
 
-def answer_of(quarantine: Quarantine) -> QuarantineAnswer:
+def answer_json(quarantine: Quarantine) -> QuarantineAnswer:
     return {"quarantine": quarantine_json(quarantine)}
 
 
-class SettingAside(CommandEndpoint[SetAsideBody, Quarantine]):
-    """Reads the fault of an aggregate from the log instead of believing the client."""
+class SetAsideEndpoint(CommandEndpoint[SetAsideBody, Quarantine]):
+    """Reads the fault from the log instead of trusting the client."""
 
     async def submit(
         self,
@@ -91,20 +91,20 @@ class SettingAside(CommandEndpoint[SetAsideBody, Quarantine]):
         command: Command[Quarantine],
         origin: Origin,
         key: IdempotencyKey | None,
-    ) -> tuple[StoredResponse, RawHeaders]:
+    ) -> Reply:
         assert isinstance(command, SetAside)
         wanted = command.fault.aggregate_id
         fault = await context.service.read(lambda reader: fault_to_set_aside(reader, wanted))
         return await super().submit(context, replace(command, fault=fault), origin, key)
 
 
-SET_ASIDE = SettingAside(
+SET_ASIDE = SetAsideEndpoint(
     "POST",
     "/api/quarantine/{id}/set-aside",
     takes=SetAsideBody,
     scope=ADMIN,
     command=set_aside,
-    shape=answer_of,
+    shape=answer_json,
 )
 
 routes: list[Route] = [

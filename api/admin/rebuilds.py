@@ -1,7 +1,6 @@
-"""Rebuilding tables from the log while the service goes on: start, watch, stop.
+"""Online rebuild of tables from the log: start, progress, stop.
 
-One at a time, and known to the process that was asked; the database itself lets no two rebuilds
-work at once, wherever they were started.
+One rebuild at a time, enforced by a database lock; only the process that runs it knows its state.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,19 +15,18 @@ from starlette.routing import Route
 from daybook.api.endpoints.command import (
     Body,
     EmptyBody,
-    RawHeaders,
+    Reply,
     RequestContext,
     WithReason,
     WriteEndpoint,
 )
-from daybook.api.endpoints.query import QueryEndpoint
+from daybook.api.endpoints.query import QueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.request_reader import KeyText, read_idempotency_key, unprocessable
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import ADMIN, AUDITOR
 from daybook.api.runtime.background.protocol import TableCompared
 from daybook.api.runtime.background.task import BackgroundTask, RequestedTask
-from daybook.api.runtime.service import Service
 from daybook.eventlog.origin import StoredResponse
 from daybook.projections.rebuild.targets import TARGETS
 
@@ -39,15 +37,15 @@ Name = Annotated[str, Meta(extra_json_schema={"enum": NAMES})]
 
 
 class NewRebuild(WithReason, frozen=True):
-    """Of these tables, or of all when none is named."""
+    """`names` defaults to all tables."""
 
     names: Annotated[tuple[Name, ...], Meta(max_length=len(NAMES))] = ()
     verify_only: bool = False
 
 
 class TableJSON(TypedDict):
-    """How many rows the log says there are, and how many of the running table were different.
-    `leftOut` names aggregates that cannot be read, which are in no table made from the log."""
+    """Rows according to the log, and how many rows of the live table differed. `leftOut` lists
+    unreadable aggregates, which no rebuilt table contains."""
 
     name: str
     rowsCount: int
@@ -57,7 +55,7 @@ class TableJSON(TypedDict):
 
 
 class RebuildJSON(TypedDict):
-    """While the log is read, `position` of `goal` is done; both are 0 in every other step."""
+    """`position` and `goal` are the progress through the log; both are 0 in other steps."""
 
     state: Literal["running", "done", "failed", "stopped"]
     names: list[str]
@@ -76,52 +74,54 @@ class RebuildAnswer(TypedDict):
 
 
 class RebuildsAnswer(RebuildAnswer):
-    """What can be rebuilt, and the last rebuild that was asked for here."""
+    """The names of all tables, and the last rebuild of this process."""
 
     names: list[str]
 
 
 async def get_rebuild(_: NoParameters, request: Request) -> RebuildsAnswer:
-    """What can be rebuilt, and how the last rebuild goes."""
-    service: Service = request.app.service
-    return {"names": [*NAMES], "rebuild": rebuild_json(service.background_tasks.rebuild)}
+    """The tables that can be rebuilt, and the last rebuild."""
+    return {
+        "names": [*NAMES],
+        "rebuild": rebuild_json(service_of(request).background_tasks.rebuild),
+    }
 
 
-async def start(asked: NewRebuild, context: RequestContext) -> BackgroundTask | None:
-    """Make tables anew from the log, or only compare them with it."""
-    if unknown := [name for name in asked.names if name not in NAMES]:
+async def start(body: NewRebuild, context: RequestContext) -> BackgroundTask | None:
+    """Rebuild tables from the log, or only verify them."""
+    if unknown := [name for name in body.names if name not in NAMES]:
         raise unprocessable(
             "schema",
-            f"There is no {unknown[0][:80]!r} to rebuild: name some of {', '.join(NAMES)}.",
+            f"Unknown table {unknown[0][:80]!r}: choose from {', '.join(NAMES)}.",
         )
-    work: Literal["verify", "rebuild"] = "verify" if asked.verify_only else "rebuild"
+    work: Literal["verify", "rebuild"] = "verify" if body.verify_only else "rebuild"
     key = read_idempotency_key(context.scope)
-    by = RequestedTask(context.caller.actor, asked.reason)
-    return context.service.background_tasks.start_rebuild(work, asked.names or NAMES, key, by)
+    by = RequestedTask(context.caller.actor, body.reason)
+    return context.service.background_tasks.start_rebuild(work, body.names or NAMES, key, by)
 
 
 async def stop(_: EmptyBody, context: RequestContext) -> BackgroundTask | None:
-    """Stop the rebuild that is under way; the next one goes on from there."""
+    """Stop the running rebuild; the next one resumes from there."""
     running = context.service.background_tasks.rebuild
     if running is not None and running.is_running:
         await running.stop()
     return running
 
 
-def rebuild_json(errand: BackgroundTask | None) -> RebuildJSON | None:
-    if errand is None:
+def rebuild_json(task: BackgroundTask | None) -> RebuildJSON | None:
+    if task is None:
         return None
     return {
-        "state": errand.state.value,
-        "names": [*errand.task.names],
-        "verifyOnly": errand.task.work == "verify",
-        "step": errand.step,
-        "position": errand.position,
-        "goal": errand.goal,
-        "tables": [_table_json(one) for one in errand.compared],
-        "trouble": errand.trouble,
-        "startedAt": moment(errand.started_at),
-        "finishedAt": moment(errand.finished_at) if errand.finished_at else None,
+        "state": task.state.value,
+        "names": [*task.task.names],
+        "verifyOnly": task.task.work == "verify",
+        "step": task.step,
+        "position": task.position,
+        "goal": task.goal,
+        "tables": [_table_json(one) for one in task.compared],
+        "trouble": task.trouble,
+        "startedAt": moment(task.started_at),
+        "finishedAt": moment(task.finished_at) if task.finished_at else None,
     }
 
 
@@ -146,17 +146,15 @@ class RebuildEndpoint(WriteEndpoint[Body]):
         self.summary = act.__doc__ or ""
         self._act = act
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
-        # To stop has no use for a key, but a bad one is bad all the same.
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
+        # Stopping ignores the key, but a malformed one is still refused.
         read_idempotency_key(context.scope)
-        errand = await self._act(self.read(context, body), context)
-        return StoredResponse(self.status, orjson.dumps(self.answers(errand))), []
+        task = await self._act(self.read(context, body), context)
+        return StoredResponse(self.status, orjson.dumps(self.answers(task))), []
 
     @staticmethod
-    def answers(errand: BackgroundTask | None) -> RebuildAnswer:
-        return {"rebuild": rebuild_json(errand)}
+    def answers(task: BackgroundTask | None) -> RebuildAnswer:
+        return {"rebuild": rebuild_json(task)}
 
 
 START = RebuildEndpoint("/api/rebuilds", takes=NewRebuild, act=start, status=HTTPStatus.ACCEPTED)

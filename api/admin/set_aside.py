@@ -1,4 +1,4 @@
-"""Sets an aggregate aside on a database, beside any service that runs on it or none."""
+"""Sets an aggregate aside directly on the database; works with and without a running service."""
 
 from uuid import UUID
 
@@ -15,12 +15,12 @@ from daybook.projections.registry import LIVE_TABLES
 
 
 async def set_aside(conninfo: str, aggregate_id: UUID, *, reason: str, actor: str) -> Quarantine:
-    """Raises the refusal: there is no such aggregate, or it can be read."""
+    """Raises a Refusal if the aggregate does not exist or is readable."""
     async with await connect(reader_conninfo(conninfo)) as connection:
         fault = await fault_to_set_aside(connection, aggregate_id)
     mapper = EventMapper(DECIDERS)
-    async with Committer(conninfo, tables=LIVE_TABLES, mapper=mapper, lanes=1) as committer:
+    async with Committer(conninfo, tables=LIVE_TABLES, mapper=mapper, writers=1) as committer:
         command = SetAside(fault=fault, reason=reason)
         receipt = await committer.submit(command, Origin(command_id=uuid7(), actor=actor))
-    answer: Quarantine = receipt.result
-    return answer
+    quarantine: Quarantine = receipt.result
+    return quarantine

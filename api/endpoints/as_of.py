@@ -22,7 +22,7 @@ TEXT_CHARACTERS_MAX = 40
 AsOf = Annotated[
     str,
     Meta(
-        description="As it was then: an instant (ISO 8601, with its zone) or a position.",
+        description="Reads the past: an instant (ISO 8601, with its zone) or a log position.",
         examples=["2026-03-01T12:00:00Z", "4711"],
         extra_json_schema={"minLength": 1, "maxLength": TEXT_CHARACTERS_MAX},
     ),
@@ -43,32 +43,34 @@ def then_json(then: PastMoment) -> ThenJSON:
 async def read_then(
     request: Request, text: str, query: Callable[[Reader, int], Awaitable[T]]
 ) -> tuple[PastMoment, T]:
-    """Lets a query look at the past, and tells which moment it was."""
+    """Runs a query at the past position that `text` names; returns that moment and the result."""
 
-    async def ask(reader: Reader) -> tuple[PastMoment, T]:
+    async def read(reader: Reader) -> tuple[PastMoment, T]:
         position = await position_named(reader, text)
         return await moment_of(reader, position), await query(reader, position)
 
-    answer: tuple[PastMoment, T] = await request.app.service.read(ask)
-    return answer
+    result: tuple[PastMoment, T] = await request.app.service.read(read)
+    return result
 
 
 def refuse_cursor(cursor: str | None) -> None:
     if cursor is not None:
-        raise bad_request("bad_parameter", "The parameters asOf and cursor do not go together.")
+        raise bad_request("bad_parameter", "The parameters asOf and cursor cannot be combined.")
 
 
 async def position_named(reader: Reader, text: str) -> int:
     if text.isascii() and text.isdigit() and len(text) <= POSITION_DIGITS_MAX:
         ((_, head),) = await (await reader.execute(READ_BOUNDS)).fetchall()
         if int(text) > head:
-            raise bad_request("bad_parameter", f"The parameter asOf is beyond the log: {head}.")
+            raise bad_request(
+                "bad_parameter", f"The parameter asOf is after the end of the log, {head}."
+            )
         return int(text)
     try:
         instant = read_instant(text)
     except BadValueError:
         raise bad_request(
             "bad_parameter",
-            "The parameter asOf must be a position, or an instant like 2026-03-01T12:00:00Z.",
+            "The parameter asOf must be a position, or an instant such as 2026-03-01T12:00:00Z.",
         ) from None
     return await position_of(reader, instant)

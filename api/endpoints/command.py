@@ -1,8 +1,7 @@
-"""Endpoints that change something: a request becomes one command, and its answer goes back.
+"""Base classes of endpoints that write: a request becomes one command.
 
-A module of endpoints says for each what it takes, which command that is, and how the answer
-looks. All else is the same for every write and stands here: reading the body, idempotency keys,
-refusals, and the headers that say which command it was and where in the log it ended.
+Each endpoint declares its body, its command and the JSON of its response. This module reads bodies
+and idempotency keys, renders refusals, and adds the headers with command id and log position.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ from daybook.api.http.problems import (
     Problem,
     internal_error_response,
     problem_of,
-    unavailable,
+    unavailable_response,
 )
 from daybook.api.http.query_parameters import NoParameters, Parameters, read_parameters
 from daybook.api.http.request_reader import (
@@ -59,36 +58,38 @@ from daybook.domain.visibility import within
 from daybook.eventlog.origin import Origin, Receipt, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 
-# Command ids made from idempotency keys belong to this name space.
+# The UUID namespace of command ids that are derived from idempotency keys.
 KEYED_COMMANDS = UUID("6f0f4a1e-8c0b-5d0e-9d5a-3b7c1f2e4d60")
 
 RawHeaders = list[tuple[bytes, bytes]]
+Reply = tuple[StoredResponse, RawHeaders]
 JSON_TYPE = (b"content-type", b"application/json")
 PROBLEM_TYPE = (b"content-type", b"application/problem+json")
 CORRELATION = b"daybook-correlation-id"
 REASON = b"daybook-reason"
 IF_MATCH = b"if-match"
 PREFER = b"prefer"
-AWAY = "The database cannot be read at the moment; nothing was done, so send it again."
+AWAY = "The database cannot be read at the moment. Nothing was done; send it again."
 REPLAYED = (b"idempotent-replayed", b"true")
 
 
 class Body(Struct, frozen=True, forbid_unknown_fields=True, rename="camel", omit_defaults=True):
-    """What a request says. Defaults are left out, so that a new one changes no fingerprint."""
+    """Base of request bodies. Defaults are omitted when encoded, so that a new optional field does
+    not change the fingerprint of an idempotent request."""
 
 
 class EmptyBody(Body, frozen=True):
-    """The body of a request whose path says everything: none, or an empty object."""
+    """No body, or an empty object."""
 
 
 class WithReason(Body, frozen=True):
-    """The body of what people decide: they may say why, here or in the header Daybook-Reason."""
+    """A body with a reason, which may also come in the header Daybook-Reason."""
 
     reason: Reason | None = None
 
 
 Preference = Annotated[
-    str, Meta(description="`return=minimal` leaves out of the answer what can be left out.")
+    str, Meta(description="`return=minimal` omits optional parts of the answer.")
 ]
 
 B = TypeVar("B", bound=Body)
@@ -98,7 +99,7 @@ Shape = Callable[[A], Mapping[str, Any]]
 
 
 class RequestContext:
-    """One request on its way to a command."""
+    """A request, its caller and the service: input of an endpoint's command."""
 
     __slots__ = ("caller", "headers", "parameters", "receive", "scope", "service", "settings")
 
@@ -118,21 +119,20 @@ class RequestContext:
 
     @property
     def correlation(self) -> UUID | None:
-        """What the caller says that this belongs to, or else the trace that it is part of;
-        recorded with every event."""
+        """The correlation id of all events: the request's own, or its trace id."""
         text = self.headers.get(CORRELATION)
         if text is not None:
             return read_id(text.decode("latin-1"))
         return trace_of(self.headers.get(b"traceparent"))
 
-    def must_be_known(self) -> None:
-        """For who has waited: a key may have been revoked since it was shown."""
+    def require_valid_key(self) -> None:
+        """Raises 401 if the key was revoked while the request waited."""
         key_cache = self.service.key_cache
         if key_cache is not None and not key_cache.is_still_valid(self.caller):
             raise unknown_key()
 
-    async def until_unknown(self) -> None:
-        """Returns once the key that was shown is good no longer; never, where none is needed."""
+    async def wait_until_key_revoked(self) -> None:
+        """Returns once the caller's key is no longer valid; never without authentication."""
         key_cache = self.service.key_cache
         if key_cache is None:
             await asyncio.Event().wait()
@@ -142,15 +142,14 @@ class RequestContext:
     def submit(
         self, command: Command[A], origin: Origin, key: IdempotencyKey | None = None
     ) -> Future[Receipt]:
-        """Hands a command over, to be decided within the bounds of who is asking. What an admin
-        does is written down, beside the log that has it anyway."""
+        """Submits a command, restricted to the caller's visibility. Logs commands of admins."""
         if self.caller.scope & ADMIN and self.service.key_cache is not None:
             log_event("admin.acted")
         if IF_MATCH in self.headers:
-            command = self._as_seen(command)
+            command = self._expect_version(command)
         return self.service.committer.submit(within(command, self.caller.bounds), origin, key)
 
-    def _as_seen(self, command: Command[A]) -> Command[A]:
+    def _expect_version(self, command: Command[A]) -> Command[A]:
         versions = read_if_match(self.headers[IF_MATCH])
         if versions is None or "id" not in self.scope["path_params"]:
             return command
@@ -158,30 +157,30 @@ class RequestContext:
 
 
 class WriteEndpoint(ABC, Generic[B]):
-    """Reads a body, lets `answer` do the rest, and sends what it says."""
+    """Reads the body, calls `answer`, and sends its response."""
 
     summary: str
     answers: Callable[..., Any]
-    """Its return type is the shape of the answer."""
+    """Its return type describes the response in OpenAPI."""
 
     headers: ClassVar[Mapping[str, Any]] = {
         "Idempotency-Key": KeyText,
         "Daybook-Correlation-Id": Id,
     }
-    """Headers of the request that are looked at, with the type of each; beside them, where people
-    may say why, Daybook-Reason, and where the path names one thing, If-Match."""
+    """Supported request headers with their types. Daybook-Reason is added for bodies with a reason,
+    If-Match for paths with an id."""
 
     also: tuple[HTTPStatus, ...] = ()
-    """Statuses with which it answers as well when all went well."""
+    """Further success statuses."""
 
     problems: tuple[HTTPStatus, ...] = ()
-    """Statuses with which only this endpoint refuses; the others are the same for every write."""
+    """Problem statuses of this endpoint, beside those that every write has."""
 
     minimal_variant: "WriteEndpoint[B] | None" = None
-    """What answers in its place who wants to hear no more than necessary."""
+    """Answers requests with Prefer: return=minimal."""
 
     changes: ClassVar[bool] = True
-    """Also by GET, as others who pop messages do: the door looks at it as at any other change."""
+    """Also for GET, which pops messages: authentication treats it as an unsafe method."""
 
     def __init__(
         self,
@@ -201,13 +200,13 @@ class WriteEndpoint(ABC, Generic[B]):
         self._decoder = Decoder(takes)
         self._body_bytes_max = body_bytes_max
         self.may_be_empty = not any(field.required for field in fields(takes))
-        self.is_stated = issubclass(takes, WithReason)
+        self.takes_reason = issubclass(takes, WithReason)
 
     @property
     def route(self) -> Route:
         route = Route(self.path, self, methods=[self.method])
         if self.changes and route.methods is not None:
-            # Added to every GET, and answered by it: it would take, and show nothing.
+            # Starlette adds HEAD to every GET: it would take a message and discard it.
             route.methods.discard("HEAD")
         return route
 
@@ -221,12 +220,12 @@ class WriteEndpoint(ABC, Generic[B]):
             await problem_of(error)(scope, receive, send)
             return
         except (psycopg.OperationalError, OSError):
-            # A read before the command failed: the database was away, or too slow.
-            await unavailable(AWAY)(scope, receive, send)
+            # A read before the command failed: the database is unreachable or too slow.
+            await unavailable_response(AWAY)(scope, receive, send)
             return
         except Exception:
             await internal_error_response()(scope, receive, send)
-            raise  # The server writes it into its log.
+            raise  # The server logs it.
         if answer.status != HTTPStatus.NO_CONTENT:
             headers.append((b"content-length", b"%d" % len(answer.body)))
             headers.append(JSON_TYPE if answer.status < HTTPStatus.BAD_REQUEST else PROBLEM_TYPE)
@@ -235,22 +234,22 @@ class WriteEndpoint(ABC, Generic[B]):
         await send({"type": "http.response.body", "body": answer.body})
 
     def reject_early(self, scope: Scope) -> tuple[StoredResponse, RawHeaders] | None:  # noqa: ARG002 (few do)
-        """What is answered before anything of what is said is looked at; mostly nothing."""
+        """A response that is sent before the request is read, such as a load-shedding 429."""
         return None
 
     async def _answer(self, scope: Scope, receive: Receive) -> tuple[StoredResponse, RawHeaders]:
-        call = RequestContext(scope, receive, self.parameters)
-        bytes_max = self.body_bytes_max(call.settings)
-        body = await read_bytes(call.headers, receive, bytes_max)
+        context = RequestContext(scope, receive, self.parameters)
+        bytes_max = self.body_bytes_max(context.settings)
+        body = await read_bytes(context.headers, receive, bytes_max)
         chosen = (
             self.minimal_variant
-            if self.minimal_variant is not None and prefers_minimal(call)
+            if self.minimal_variant is not None and prefers_minimal(context)
             else self
         )
-        return await chosen.answer(call, body)
+        return await chosen.answer(context, body)
 
     def body_bytes_max(self, limits: LimitSettings) -> int:
-        """Its own limit, or a smaller one that was set."""
+        """The endpoint's limit, or a smaller one from the settings."""
         is_batch = self._body_bytes_max > BODY_BYTES_MAX
         set_max = limits.batch_body_bytes_max if is_batch else limits.body_bytes_max
         return min(self._body_bytes_max, set_max)
@@ -258,9 +257,9 @@ class WriteEndpoint(ABC, Generic[B]):
     def read(self, context: RequestContext, body: bytes) -> B:
         is_empty = not body and self.may_be_empty
         value = self.takes() if is_empty else self.read_as(context, body, self._decoder)
-        return self._stated(value, context) if self.is_stated else value
+        return self._with_reason(value, context) if self.takes_reason else value
 
-    def _stated(self, value: B, context: RequestContext) -> B:
+    def _with_reason(self, value: B, context: RequestContext) -> B:
         text = context.headers.get(REASON)
         return value if text is None else replace(value, reason=read_reason(text))
 
@@ -274,7 +273,7 @@ class WriteEndpoint(ABC, Generic[B]):
 
 
 class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
-    """One request, one command."""
+    """An endpoint that turns one request into one command."""
 
     def __init__(
         self,
@@ -317,7 +316,7 @@ class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
         text = read_idempotency_key(context.scope)
         if text is None:
             return None
-        return keyed(context, value, self.operation, text, self.render)
+        return idempotency_key(context, value, self.operation, text, self.render)
 
     async def submit(
         self,
@@ -337,35 +336,35 @@ class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
         if isinstance(error, Refusal):
             return self.render(error), headers
         problem = problem_of(error)
-        return stored(problem), headers + retry_after(problem)
+        return stored_problem(problem), headers + retry_after(problem)
 
     def render(self, outcome: A | Refusal) -> StoredResponse:
         if isinstance(outcome, Refusal):
-            return stored(problem_of(outcome))
+            return stored_problem(problem_of(outcome))
         return StoredResponse(self.status, orjson.dumps(self._shape(outcome)))
 
 
-def keyed(
+def idempotency_key(
     context: RequestContext,
     value: Struct,
     operation: str,
     text: str,
     render: Callable[[Any], StoredResponse],
 ) -> IdempotencyKey:
-    """Requests are the same when operation, path, parameters and body say the same, however
-    written."""
-    asked = {
+    """The key with a fingerprint of operation, path, parameters and decoded body, so that
+    formatting does not matter."""
+    request = {
         "operation": operation,
         "path": context.scope["path_params"],
         "parameters": context.parameters,
         "body": value,
     }
     if IF_MATCH in context.headers:
-        asked["ifMatch"] = context.headers[IF_MATCH].decode("latin-1")
+        request["ifMatch"] = context.headers[IF_MATCH].decode("latin-1")
     return IdempotencyKey(
         principal=context.caller.id,
         key=text,
-        fingerprint=sha256(encode(asked, order="sorted")).digest(),
+        fingerprint=sha256(encode(request, order="sorted")).digest(),
         render=render,
     )
 
@@ -377,7 +376,7 @@ def prefers_minimal(context: RequestContext) -> bool:
 def origin_of(
     context: RequestContext, key: IdempotencyKey | None, correlation: UUID | None = None
 ) -> Origin:
-    """With a key the command's id follows from it: the same request is the same command."""
+    """Derives the command id from the idempotency key, so that a retry is the same command."""
     actor = context.caller.actor
     command_id = uuid7() if key is None else uuid5(KEYED_COMMANDS, orjson.dumps(key.scope).decode())
     context.scope[COMMAND_ID] = command_id
@@ -393,7 +392,7 @@ def receipt_headers(receipt: Receipt) -> RawHeaders:
     return headers
 
 
-def stored(problem: Problem) -> StoredResponse:
+def stored_problem(problem: Problem) -> StoredResponse:
     return StoredResponse(problem.status_code, bytes(problem.body))
 
 

@@ -1,8 +1,6 @@
-"""Endpoints that only read: parameters become a typed value, and an answer of a known type goes
-back.
+"""Base classes of endpoints that read: typed parameters in, a response of a declared type out.
 
-A module of endpoints says for each what it takes and how it answers. What is the same for all of
-them stands here: reading the parameters, and what is told when the database cannot be read.
+They also read If-Position-At-Least, and answer 503 when the database cannot be read.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,31 +14,30 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from daybook.api.http.problems import RETRY_AFTER, JSONAnswer, Problem, unavailable
+from daybook.api.http.problems import RETRY_AFTER, JSONAnswer, Problem, unavailable_response
 from daybook.api.http.query_parameters import NoParameters, Parameters, read_parameters
 from daybook.api.http.read_position import AT_LEAST, PositionNotReachedError, read_at_least
 from daybook.api.http.request_reader import Position, bad_request
 from daybook.api.keys.access import caller_of
+from daybook.api.runtime.service import Service
 from daybook.domain.api_keys.scope import Scope as KeyScope
 from daybook.eventlog.errors import UnavailableError
 from daybook.projections.snapshot import ListBehindError
 
 NDJSON = "application/x-ndjson"
-AWAY = "The database cannot be read at the moment: ask again."
+AWAY = "The database cannot be read at the moment: retry."
 
 
 class QueryEndpoint:
-    """One request, one answer, and nothing is changed."""
-
     media_type: ClassVar[str] = JSONAnswer.media_type
     headers: ClassVar[Mapping[str, Any]] = {}
-    """Headers of the request that are looked at, with the type of each."""
+    """Supported request headers with their types."""
 
-    may_be_away: ClassVar[bool] = False
-    """Whether it may have to answer that the service is unavailable."""
+    may_be_unavailable: ClassVar[bool] = False
+    """Whether it can answer 503."""
 
     lines: ClassVar[Any] = None
-    """The type of a line, where it also answers as NDJSON."""
+    """The type of a line, if it also answers as NDJSON."""
 
     def __init__(
         self,
@@ -50,8 +47,8 @@ class QueryEndpoint:
         scope: KeyScope,
         parameters: type[Parameters] = NoParameters,
     ) -> None:
-        """`answers` gets the parameters and the request; its return type is the shape of the
-        answer, its docstring the summary."""
+        """`answers` gets the parameters and the request. Its return type and docstring describe the
+        endpoint in OpenAPI."""
         self.path, self.answers, self.parameters = path, answers, parameters
         self.scope = scope
         self.summary = (getdoc(answers) or "").partition("\n")[0]
@@ -62,10 +59,9 @@ class QueryEndpoint:
 
     @property
     def problems(self) -> list[HTTPStatus]:
-        """With what it may answer instead."""
         others = {
             HTTPStatus.NOT_FOUND: "{" in self.path,
-            HTTPStatus.SERVICE_UNAVAILABLE: self.may_be_away,
+            HTTPStatus.SERVICE_UNAVAILABLE: self.may_be_unavailable,
         }
         return [HTTPStatus.BAD_REQUEST, *(status for status, may_be in others.items() if may_be)]
 
@@ -77,19 +73,19 @@ class QueryEndpoint:
         return JSONAnswer(await self.answers(self.read(request), request))
 
     def read(self, request: Request) -> Any:
-        asked = read_parameters(request.scope["query_string"], self.parameters)
+        parameters = read_parameters(request.scope["query_string"], self.parameters)
         page_max = request.app.settings.page_max
-        if (getattr(asked, "limit", None) or 0) > page_max:
-            sentence = f"The parameter limit may be {page_max} at most: ask for several pages."
+        if (getattr(parameters, "limit", None) or 0) > page_max:
+            sentence = f"The parameter limit may be {page_max} at most: read several pages."
             raise bad_request("bad_parameter", sentence)
-        return asked
+        return parameters
 
 
 class DatabaseQueryEndpoint(QueryEndpoint):
-    """One that says so when the database cannot be read, or not as far as was asked for."""
+    """A query that reads the database, and answers 503 if it is unreachable or behind."""
 
     headers: ClassVar[Mapping[str, Any]] = {"If-Position-At-Least": Position}
-    may_be_away: ClassVar[bool] = True
+    may_be_unavailable: ClassVar[bool] = True
 
     async def respond(self, request: Request) -> Response:
         wanted = read_at_least(dict(request.scope["headers"])) if self.headers else None
@@ -101,8 +97,8 @@ class DatabaseQueryEndpoint(QueryEndpoint):
             response = await self._respond(request)
         finally:
             AT_LEAST.reset(token)
-        if wanted.shown is not None:
-            response.headers["Daybook-Position"] = str(wanted.shown)
+        if wanted.visible_position is not None:
+            response.headers["Daybook-Position"] = str(wanted.visible_position)
         return response
 
     async def _respond(self, request: Request) -> Response:
@@ -116,6 +112,11 @@ class DatabaseQueryEndpoint(QueryEndpoint):
                 headers=RETRY_AFTER,
             )
         except (ListBehindError, UnavailableError) as error:
-            return unavailable(str(error))
+            return unavailable_response(str(error))
         except (psycopg.OperationalError, OSError):
-            return unavailable(AWAY)
+            return unavailable_response(AWAY)
+
+
+def service_of(request: Request) -> Service:
+    service: Service = request.app.service
+    return service

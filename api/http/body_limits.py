@@ -1,9 +1,8 @@
-"""How a body is built: how deep, how many, how long, how large a number.
+"""Limits on the shape of a JSON body: depth, members, items, text length and size of integers.
 
-How deep is looked at before anybody reads it; the rest afterwards, because whoever knows what was
-to be read says more clearly what is wrong with it. What cannot break a limit is not walked through:
-that shows in a few counts of bytes or, for what is large, in its skeleton, the brackets and commas
-outside of texts, from which the innermost brackets are taken away again and again.
+Depth is checked before decoding; the rest afterwards, because the decoder's schema errors are more
+precise. Byte counts rule out most bodies without parsing them. For large bodies the brackets and
+commas outside of strings are reduced, innermost brackets first.
 """
 
 import json
@@ -18,57 +17,57 @@ import orjson
 from daybook.api.http.problems import BadInputError
 from daybook.api.settings.limits import LimitSettings
 
-# Larger ones do not fit where numbers are kept, and readers would round them.
+# Larger integers do not fit into bigint, and clients would round them.
 INTEGER_MAX = 2**63 - 1
-# A long number, when every digit is written as a 0: found ten times as fast as by its pattern.
+# A long number after all digits are mapped to 0: 10 times faster to find than with a pattern.
 LONG_NUMBER = b"0" * 19
 TO_ZEROS = bytes.maketrans(b"123456789", b"000000000")
 
 ESCAPE = re.compile(rb"\\.", re.DOTALL)
-NO_BONES = bytes(byte for byte in range(256) if byte not in b"[]{},")
+NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b"[]{},")
 TO_ARRAYS = bytes.maketrans(b"{}", b"[]")
 INNERMOST = re.compile(rb"\{,*\}|\[,*\]")
-# Those with a few members, which most are: to take them away as texts is ten times as fast.
+# Most objects and arrays have few members: plain replacement of these is 10 times faster.
 SMALL_COMMAS_MAX = 7
-SMALL = [
+SMALL_BRACKETS = [
     opened + b"," * commas + closed
     for commas in range(SMALL_COMMAS_MAX + 1)
     for opened, closed in ((b"{", b"}"), (b"[", b"]"))
 ]
-STEPS = {byte: 1 if byte in b"[" else -1 for byte in b"[]"}
+DEPTH_CHANGES = {byte: 1 if byte in b"[" else -1 for byte in b"[]"}
 
 
 class BodyShape:
-    """Of one body: made when somebody asks for it, and once."""
+    """The brackets and commas of one body, extracted once on first use."""
 
     def __init__(self, body: bytes) -> None:
         self.body = body
 
     @cached_property
-    def bones(self) -> bytes:
+    def structure(self) -> bytes:
         plain = ESCAPE.sub(b"", self.body) if b"\\" in self.body else self.body
-        return b"".join(plain.split(b'"')[::2]).translate(None, NO_BONES)
+        return b"".join(plain.split(b'"')[::2]).translate(None, NOT_STRUCTURE)
 
 
-def check_depth(skeleton: BodyShape, limits: LimitSettings) -> None:
-    depth_max, body = limits.json_depth_max, skeleton.body
+def check_depth(shape: BodyShape, limits: LimitSettings) -> None:
+    depth_max, body = limits.json_depth_max, shape.body
     if body.count(b"[") + body.count(b"{") <= depth_max:
         return
-    brackets = skeleton.bones.translate(TO_ARRAYS, b",")
+    brackets = shape.structure.translate(TO_ARRAYS, b",")
     left = brackets
     for _ in range(depth_max):
-        # One level of all there are; texts that readers would give up on are no trouble for it.
+        # Removes the innermost level everywhere, without recursion.
         left = left.replace(b"[]", b"")
-    if left and max(accumulate(map(STEPS.__getitem__, brackets))) > depth_max:
+    if left and max(accumulate(map(DEPTH_CHANGES.__getitem__, brackets))) > depth_max:
         sentence = f"The body may be nested {depth_max} times at most: flatten it."
         raise BadInputError(HTTPStatus.BAD_REQUEST, "too_deep", sentence)
 
 
-def check_sizes(skeleton: BodyShape, limits: LimitSettings) -> None:
-    body = skeleton.body
+def check_sizes(shape: BodyShape, limits: LimitSettings) -> None:
+    body = shape.body
     is_wide = body.count(b",") >= min(limits.json_members_max, limits.json_items_max)
     is_long = len(body) > limits.json_text_characters_max
-    if (is_wide and _may_be_wide(skeleton.bones, limits)) or (
+    if (is_wide and _may_be_wide(shape.structure, limits)) or (
         is_long and _may_be_long(body, limits)
     ):
         _check_sizes(body, limits)
@@ -80,14 +79,14 @@ def _may_be_wide(left: bytes, limits: LimitSettings) -> bool:
     members_max, items_max = limits.json_members_max, limits.json_items_max
     too_wide = _too_wide(members_max, items_max)
     if min(members_max, items_max) > SMALL_COMMAS_MAX:
-        for small in SMALL:
+        for small in SMALL_BRACKETS:
             left = left.replace(small, b"")
     while left:
         if too_wide.search(left):
             return True
         less = INNERMOST.sub(b"", left)
         if len(less) == len(left):
-            # Commas alone are left of what is whole.
+            # Of balanced brackets only commas remain.
             return b"[" in left or b"{" in left
         left = less
     return False
@@ -95,35 +94,35 @@ def _may_be_wide(left: bytes, limits: LimitSettings) -> bool:
 
 @cache
 def _too_wide(members_max: int, items_max: int) -> re.Pattern[bytes]:
-    """So many members and one more have so many commas between them. Both are settings."""
+    """Matches n commas in brackets, which n + 1 members have."""
     return re.compile(rb"\{,{%d,}\}|\[,{%d,}\]" % (members_max, items_max))
 
 
 def _may_be_long(body: bytes, limits: LimitSettings) -> bool:
-    """An escape has more bytes than it means characters, so they show nothing."""
+    """Bodies with escapes may be long: the number of bytes does not show the characters."""
     longest = max(map(len, body.split(b'"')))
     return b"\\" in body or longest > limits.json_text_characters_max
 
 
 def _check_sizes(body: bytes, limits: LimitSettings) -> None:
     try:
-        waiting: list[Any] = [orjson.loads(body)]
+        pending: list[Any] = [orjson.loads(body)]
     except orjson.JSONDecodeError:
         return
-    while waiting:
-        value = waiting.pop()
+    while pending:
+        value = pending.pop()
         if isinstance(value, dict):
             if len(value) > limits.json_members_max:
                 _refuse_count("An object", "members", limits.json_members_max)
-            waiting += value
-            waiting += value.values()
+            pending += value
+            pending += value.values()
         elif isinstance(value, list):
             if len(value) > limits.json_items_max:
                 _refuse_count("An array", "items", limits.json_items_max)
-            waiting += value
+            pending += value
         elif isinstance(value, str) and len(value) > limits.json_text_characters_max:
             count = limits.json_text_characters_max
-            sentence = f"A text of the body may have {count} characters at most: shorten it."
+            sentence = f"A string in the body may have {count} characters at most: shorten it."
             raise BadInputError(HTTPStatus.UNPROCESSABLE_ENTITY, "text_too_long", sentence)
 
 
@@ -135,13 +134,15 @@ def _check_numbers(body: bytes) -> None:
 
 
 def _read_integer(text: str) -> int:
-    # Python itself refuses to read very long ones.
+    # Python raises ValueError for very long integers.
     if len(text) > 20 or not -INTEGER_MAX - 1 <= int(text) <= INTEGER_MAX:
-        sentence = f"A whole number of the body is beyond {INTEGER_MAX}: send it as a text."
+        sentence = f"An integer in the body exceeds {INTEGER_MAX}: send it as a string."
         raise BadInputError(HTTPStatus.UNPROCESSABLE_ENTITY, "out_of_range", sentence)
     return 0
 
 
-def _refuse_count(what: str, of: str, count_max: int) -> NoReturn:
-    sentence = f"{what} of the body may have {count_max} {of} at most: send several requests."
+def _refuse_count(container: str, unit: str, count_max: int) -> NoReturn:
+    sentence = (
+        f"{container} in the body may have {count_max} {unit} at most: send several requests."
+    )
     raise BadInputError(HTTPStatus.UNPROCESSABLE_ENTITY, "too_many_items", sentence)

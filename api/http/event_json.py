@@ -1,4 +1,4 @@
-"""Events as they go over the wire: their members in camelCase, and every moment in one form."""
+"""Renders events as JSON: members in camelCase, timestamps in UTC with milliseconds."""
 
 from datetime import datetime
 from functools import lru_cache
@@ -30,11 +30,11 @@ class EventJSON(TypedDict):
 
 
 def event_json(recorded: RecordedEvent) -> EventJSON:
-    told = _event_json(recorded)
+    rendered = _event_json(recorded)
     if isinstance(recorded.event, UnreadableEvent):
-        # An event that cannot be read is shown by its columns in the log, without its data.
-        return {**told, "topic": recorded.topic, "data": {}, "unreadable": recorded.event.error}
-    return told
+        # Only the columns of the log are known of it.
+        return {**rendered, "topic": recorded.topic, "data": {}, "unreadable": recorded.event.error}
+    return rendered
 
 
 def _event_json(recorded: RecordedEvent) -> EventJSON:
@@ -61,7 +61,7 @@ def _value(value: Any) -> Any:
     if isinstance(value, Raw):
         return orjson.Fragment(bytes(value))
     if isinstance(value, list | tuple):
-        return [_value(one) for one in value]
+        return [_value(item) for item in value]
     return members_json(value) if isinstance(value, Struct) else value
 
 

@@ -1,7 +1,4 @@
-"""JSON in answers, and problems as RFC 9457 describes them: the same shape for every refusal.
-
-Owns the one table from what can go wrong to its HTTP status.
-"""
+"""JSON responses and RFC 9457 problems. Owns the one table from errors to HTTP statuses."""
 
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
@@ -126,18 +123,18 @@ REFUSALS: dict[type[Refusal], HTTPStatus] = {
 
 
 class InfrastructureProblem(Struct, frozen=True):
-    """What the log's own errors are to the outside. Their texts may name the database."""
+    """The public problem for an error of the event log, whose own text may name the database."""
 
     status: HTTPStatus
     code: str
     detail: str
-    may_be_repeated: bool = True
+    is_retryable: bool = True
 
 
 BUSY = InfrastructureProblem(
     HTTPStatus.CONFLICT,
     "conflict",
-    "Others kept changing the same thing; nothing was done, so send it again.",
+    "Concurrent requests changed the same data. Nothing was done; send it again.",
 )
 INFRASTRUCTURE_PROBLEMS: dict[type[Exception], InfrastructureProblem] = {
     ConflictError: BUSY,
@@ -145,24 +142,24 @@ INFRASTRUCTURE_PROBLEMS: dict[type[Exception], InfrastructureProblem] = {
     IdempotencyKeyReusedError: InfrastructureProblem(
         HTTPStatus.UNPROCESSABLE_ENTITY,
         "idempotency_key_reused",
-        "This Idempotency-Key was used before, for another request.",
-        may_be_repeated=False,
+        "This Idempotency-Key was already used for another request.",
+        is_retryable=False,
     ),
     IdempotencyKeyExpiredError: InfrastructureProblem(
         HTTPStatus.CONFLICT,
         "already_exists",
-        "Look there, or send a new request with a new key.",
-        may_be_repeated=False,
+        "Read it, or send a new request with a new Idempotency-Key.",
+        is_retryable=False,
     ),
     UnavailableError: InfrastructureProblem(
         HTTPStatus.SERVICE_UNAVAILABLE,
         "unavailable",
-        "The database does not take commands at the moment; nothing was done, so send it again.",
+        "The database is not accepting writes. Nothing was done; send it again.",
     ),
     StorageFullError: InfrastructureProblem(
         HTTPStatus.SERVICE_UNAVAILABLE,
         "storage_full",
-        "The disk of the database is full; nothing was done. Make room there, then send it again.",
+        "The disk of the database is full. Nothing was done; free some space, then send it again.",
     ),
     OutcomeUnknownError: InfrastructureProblem(
         HTTPStatus.SERVICE_UNAVAILABLE,
@@ -172,17 +169,16 @@ INFRASTRUCTURE_PROBLEMS: dict[type[Exception], InfrastructureProblem] = {
     NoGuestKeyError: InfrastructureProblem(
         HTTPStatus.SERVICE_UNAVAILABLE,
         "no_guest_key",
-        "This service has no key to seal guests' data with: name one with DAYBOOK_GUEST_KEY_FILE "
-        "and start it again.",
-        may_be_repeated=False,
+        "This service has no key to encrypt guests' data: set DAYBOOK_GUEST_KEY_FILE and restart "
+        "it.",
+        is_retryable=False,
     ),
 }
 KNOWN_ERRORS: tuple[type[Exception], ...] = (Refusal, *INFRASTRUCTURE_PROBLEMS)
 
 
 class ProblemJSON(TypedDict):
-    """`code` is stable, and what programs look at; `detail` and `error` are one sentence, for
-    people."""
+    """`code` is stable, for programs; `detail` and `error` are the same sentence, for people."""
 
     type: str
     title: str
@@ -218,7 +214,7 @@ class Problem(JSONAnswer):
 
 
 class BadInputError(Exception):
-    """The request cannot be understood, so that no command comes of it."""
+    """The request is invalid or refused before any command is decided."""
 
     def __init__(
         self, status: HTTPStatus, code: str, detail: str, *, headers: Mapping[str, str] = {}
@@ -238,42 +234,41 @@ def problem_json(status: HTTPStatus, code: str, detail: str) -> ProblemJSON:
     }
 
 
-def overloaded(
-    *, queue_depth: int, retry_seconds: int, why: str = "There is more to do than can be done."
+def overloaded_response(
+    *, queue_depth: int, retry_seconds: int, why: str = "The service is overloaded."
 ) -> Problem:
-    """As a rule told before anything was looked at: who is turned away costs nothing."""
     return Problem(
         HTTPStatus.TOO_MANY_REQUESTS,
         "overloaded",
-        f"{why} Send it again after {retry_seconds} seconds.",
+        f"{why} Retry after {retry_seconds} seconds.",
         headers={"Retry-After": str(retry_seconds)},
         more={"queueDepth": queue_depth},
     )
 
 
-def unavailable(sentence: str) -> Problem:
+def unavailable_response(sentence: str) -> Problem:
     return Problem(HTTPStatus.SERVICE_UNAVAILABLE, "unavailable", sentence, headers=RETRY_AFTER)
 
 
 def problem_of(error: Exception) -> Problem:
-    """The problem for any error that has one: a refusal, or trouble with the log."""
+    """The problem for a refusal or for an error of the event log."""
     code, sentence = reason_of(error)
     if isinstance(error, Refusal):
         return Problem(REFUSALS[type(error)], code, sentence, more=error.facts)
-    trouble = INFRASTRUCTURE_PROBLEMS[type(error)]
-    headers = RETRY_AFTER if trouble.may_be_repeated else None
-    return Problem(trouble.status, code, sentence, headers=headers)
+    infrastructure = INFRASTRUCTURE_PROBLEMS[type(error)]
+    headers = RETRY_AFTER if infrastructure.is_retryable else None
+    return Problem(infrastructure.status, code, sentence, headers=headers)
 
 
 def reason_of(error: Exception) -> tuple[str, str]:
-    """Code and sentence of any error that has a problem."""
+    """The code and the detail of an error in KNOWN_ERRORS."""
     if isinstance(error, Refusal):
         return error.code, str(error)
-    trouble = INFRASTRUCTURE_PROBLEMS[type(error)]
+    infrastructure = INFRASTRUCTURE_PROBLEMS[type(error)]
     if isinstance(error, OutcomeUnknownError | IdempotencyKeyExpiredError):
-        # Its sentence names the command, or what there is, for whoever has to find out.
-        return trouble.code, f"{error} {trouble.detail}"
-    return trouble.code, trouble.detail
+        # The error's own text names the command, or the resource that exists.
+        return infrastructure.code, f"{error} {infrastructure.detail}"
+    return infrastructure.code, infrastructure.detail
 
 
 async def bad_input(_request: Request, error: Exception) -> Response:
@@ -291,21 +286,21 @@ async def not_found(request: Request, _error: Exception) -> Response:
 
 async def method_not_allowed(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return not_taken(request.method, request.url.path, _methods_of(request))
+    return method_not_allowed_response(request.method, request.url.path, _methods_of(request))
 
 
-def not_taken(method: str, path: str, methods: Iterable[str]) -> Problem:
+def method_not_allowed_response(method: str, path: str, methods: Iterable[str]) -> Problem:
     allowed = ", ".join(sorted(methods))
     return Problem(
         HTTPStatus.METHOD_NOT_ALLOWED,
         "method_not_allowed",
-        f"{path} takes {allowed}, not {method}.",
+        f"{path} supports {allowed}, not {method}.",
         headers={"Allow": allowed},
     )
 
 
 def _methods_of(request: Request) -> set[str]:
-    """Of all routes to this path: each knows only its own methods."""
+    """The methods of all routes to this path; each route knows only its own."""
     return {
         method
         for route in request.app.routes
@@ -315,7 +310,7 @@ def _methods_of(request: Request) -> set[str]:
 
 
 def internal_error_response() -> Problem:
-    detail = "This is a defect of Daybook; its log says more."
+    detail = "Internal error of Daybook: its log has the details, under the Daybook-Request-Id."
     return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal_error", detail)
 
 

@@ -1,6 +1,6 @@
-"""Parameters in the query of a request: each is known, given once, and of its type.
+"""Reads query parameters into a typed struct; each must be known, given once, and valid.
 
-An endpoint that takes some names a type for them. That type is also how they are described.
+The same struct describes them in the OpenAPI document.
 """
 
 from collections.abc import Container
@@ -18,11 +18,11 @@ PARAMETERS_MAX = 20
 
 
 class Parameters(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What a query says. Every parameter has a default."""
+    """Base of all query parameters. Each has a default."""
 
 
 class NoParameters(Parameters, frozen=True):
-    """The query of a request that takes none."""
+    """For endpoints without query parameters."""
 
 
 P = TypeVar("P", bound=Parameters)
@@ -38,7 +38,6 @@ def read_parameters(query: bytes, kind: type[P]) -> P:
 
 
 def _read_pairs(query: bytes, known: Container[str]) -> dict[str, str]:
-    """The names and texts of a query; each parameter may be given once."""
     try:
         pairs = parse_qsl(
             query.decode("ascii"), True, errors="strict", max_num_fields=PARAMETERS_MAX
@@ -50,12 +49,12 @@ def _read_pairs(query: bytes, known: Container[str]) -> dict[str, str]:
     parameters: dict[str, str] = {}
     for name, value in pairs:
         if name not in known:
-            raise bad_request("unknown_parameter", f"There is no parameter {name[:80]!r} here.")
+            raise bad_request("unknown_parameter", f"The parameter {name[:80]!r} is unknown.")
         if name in parameters:
             raise bad_request("duplicate_parameter", f"The parameter {name} is given twice.")
         if "\0" in value:
-            # PostgreSQL knows no text with it.
-            raise bad_request("bad_parameter", f"The parameter {name} holds the character NUL.")
+            # PostgreSQL cannot store it in a text.
+            raise bad_request("bad_parameter", f"The parameter {name} contains a NUL character.")
         parameters[name] = value
     return parameters
 
@@ -70,8 +69,8 @@ def _read_value(parameter: FieldInfo, text: str) -> Any:
 
 
 def read_text(text: str, kind: Any) -> Any:
-    """What a text says, or None if it says nothing of that kind: every value has one way to be
-    written, and the text null is none of them."""
+    """Returns the value, or None if the text is not its canonical form: `01` and `null` are not
+    accepted."""
     try:
         value = convert(text, kind, strict=False)
     except ValidationError:

@@ -1,8 +1,7 @@
-"""Reading one's own writes: a read that names a position is shown nothing older than that.
+"""Read-your-writes: a read with If-Position-At-Least sees the log at least up to that position.
 
-Every answer is current as of the database that it is read from. That may be a standby, which
-follows the one that is written to. So whoever wrote at a position, and then reads with it, is
-answered once that position is there, on the very connection that is read from.
+The database may be a standby that lags behind the primary. So the position is checked on the same
+connection that then runs the query.
 """
 
 from contextvars import ContextVar
@@ -15,12 +14,12 @@ from daybook.api.http.request_reader import Headers, bad_request
 
 HEADER = b"if-position-at-least"
 POSITION_DIGITS_MAX = 18
-# Less than a read may take as a whole.
+# Below READ_SECONDS_MAX of the service.
 WAIT_SECONDS_MAX = 1.0
-# Whoever waits is woken by commits of this service; of others it hears a little later.
-LOOK_SECONDS = 0.05
+# Commits of this service wake a waiting read at once; those of other processes are polled for.
+POLL_SECONDS = 0.05
 
-# The position itself, and not only a later one: positions do not become visible in their order.
+# The position itself, not only a later one: positions do not become visible in order.
 FIND_POSITION = """
 SELECT (SELECT max(notification_id) FROM stored_events)
 WHERE EXISTS (SELECT FROM stored_events WHERE notification_id = %(position)s)
@@ -28,11 +27,11 @@ WHERE EXISTS (SELECT FROM stored_events WHERE notification_id = %(position)s)
 
 
 class PositionNotReachedError(Exception):
-    """What was asked for is not there yet, or never will be."""
+    """The log does not contain the position, or not yet."""
 
     def __init__(self, position: int) -> None:
         super().__init__(
-            f"The log does not show position {position} yet: ask again, or without "
+            f"The log has not reached position {position}: retry, or read without "
             "If-Position-At-Least."
         )
 
@@ -40,14 +39,14 @@ class PositionNotReachedError(Exception):
 class AtLeast(Struct):
     position: int
     may_wait: bool = True
-    """False for a request without a key: it is answered at once, and never held open."""
+    """False for a request without a key, which may not occupy a connection."""
 
-    shown: int | None = None
-    """Up to where the log was there when the read began."""
+    visible_position: int | None = None
+    """The last position of the log when the read began."""
 
 
 AT_LEAST: ContextVar[AtLeast | None] = ContextVar("at_least", default=None)
-"""What the request at hand asks for: of every query that is read for it."""
+"""Applies to every query of the current request."""
 
 
 def read_at_least(headers: Headers) -> AtLeast | None:
@@ -59,11 +58,11 @@ def read_at_least(headers: Headers) -> AtLeast | None:
     return AtLeast(int(text))
 
 
-async def is_there(connection: AsyncConnection[TupleRow], wanted: AtLeast) -> bool:
+async def is_visible(connection: AsyncConnection[TupleRow], wanted: AtLeast) -> bool:
     if not wanted.position:
         return True
     found = await connection.execute(FIND_POSITION, {"position": wanted.position})
     row = await found.fetchone()
     if row is not None:
-        wanted.shown = row[0]
+        wanted.visible_position = row[0]
     return row is not None

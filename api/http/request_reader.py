@@ -1,6 +1,6 @@
-"""Reading requests into typed values, and refusing what cannot be read.
+"""Reads requests into typed values, and rejects invalid ones.
 
-The order of the checks is always the same: parameters, size, media type, syntax, schema.
+The checks always run in this order: parameters, size, media type, syntax, schema.
 """
 
 import json
@@ -41,7 +41,8 @@ KeyText = Annotated[
         min_length=1,
         max_length=IDEMPOTENCY_KEY_CHARACTERS_MAX,
         pattern=whole(f"{VISIBLE_ASCII}+"),
-        description="The same key and request get the same answer, and have one effect.",
+        description="A retry with the same key and request gets the same answer and has no "
+        "second effect.",
     ),
 ]
 Reason = Annotated[
@@ -49,7 +50,7 @@ Reason = Annotated[
     Meta(
         min_length=1,
         max_length=REASON_CHARACTERS_MAX,
-        description="Why this is done; recorded with what it brings about.",
+        description="Why this is done; recorded with the events.",
     ),
 ]
 IF_MATCH_PATTERN = whole('[*]|"[0-9]{1,18}"(?:, ?"[0-9]{1,18}"){0,9}')
@@ -58,12 +59,12 @@ IfMatch = Annotated[
     str,
     Meta(
         pattern=IF_MATCH_PATTERN,
-        description="The version that is meant, in quotes: with a later one, nothing is done.",
+        description="The expected version, in quotes: nothing is done if there is a later one.",
         examples=['"3"'],
     ),
 ]
 Position = Annotated[
-    int, Meta(ge=0, lt=10**18, description="A position of the log, which must be there already.")
+    int, Meta(ge=0, lt=10**18, description="A position that the log must have reached.")
 ]
 Headers = dict[bytes, bytes]
 T = TypeVar("T")
@@ -74,15 +75,15 @@ unprocessable = partial(BadInputError, HTTPStatus.UNPROCESSABLE_ENTITY)
 
 def read_id(text: str) -> UUID:
     if len(text) != 36 or not CANONICAL_UUID.match(text):
-        raise bad_request("bad_id", "An id is a UUID in lower case, with its four hyphens.")
+        raise bad_request("bad_id", "An id must be a UUID in lower case with hyphens.")
     return UUID(text)
 
 
 def read_name_of(kind: str, text: str) -> str:
-    """As a part of a path; `kind` is the thing that is named so."""
+    """Reads a name in a path; `kind` is used in the error."""
     if not NAME.match(text):
-        signs = f"1 to {NAME_CHARACTERS_MAX} of A-Z a-z 0-9 . _ : @ -"
-        raise bad_request("bad_name", f"The name of {kind} is {signs}.")
+        form = f"1 to {NAME_CHARACTERS_MAX} of A-Z a-z 0-9 . _ : @ -"
+        raise bad_request("bad_name", f"The name of {kind} must be {form}.")
     return text
 
 
@@ -93,7 +94,7 @@ def read_idempotency_key(scope: Scope) -> str | None:
     if len(values) > 1 or not IDEMPOTENCY_KEY.fullmatch(values[0]):
         raise bad_request(
             "idempotency_key_invalid",
-            "The Idempotency-Key must be one text of 1 to "
+            "Send one Idempotency-Key of 1 to "
             f"{IDEMPOTENCY_KEY_CHARACTERS_MAX} visible ASCII characters.",
         )
     text: bytes = values[0]
@@ -101,7 +102,7 @@ def read_idempotency_key(scope: Scope) -> str | None:
 
 
 def read_reason(text: bytes) -> str:
-    """Of a header, for requests that have no body."""
+    """Reads the header Daybook-Reason, which requests without a body use."""
     try:
         reason = text.decode()
     except UnicodeDecodeError:
@@ -109,23 +110,23 @@ def read_reason(text: bytes) -> str:
     if not 1 <= len(reason) <= REASON_CHARACTERS_MAX or "\0" in reason:
         raise bad_request(
             "bad_reason",
-            f"The Daybook-Reason must be 1 to {REASON_CHARACTERS_MAX} characters of UTF-8, and "
-            "none of them NUL.",
+            f"The Daybook-Reason must be 1 to {REASON_CHARACTERS_MAX} characters of UTF-8 "
+            "without NUL.",
         )
     return reason
 
 
 def read_if_match(text: bytes) -> frozenset[int] | None:
-    """The versions that are meant; None for any."""
+    """The expected versions; None for any."""
     if text == b"*":
         return None
     if not IF_MATCH.match(text.decode("latin-1")):
-        raise bad_request("bad_if_match", 'If-Match is the number of a version in quotes: "3".')
+        raise bad_request("bad_if_match", 'If-Match must be a version number in quotes: "3".')
     return frozenset(int(part) for part in text.replace(b'"', b"").split(b","))
 
 
 async def read_bytes(headers: Headers, receive: Receive, bytes_max: int) -> bytes:
-    """The body, but never more of it than the limit."""
+    """Returns the body; stops reading once it exceeds `bytes_max`."""
     declared = headers.get(b"content-length", b"")
     if declared.isdigit() and int(declared[:20]) > bytes_max:
         _refuse_size(bytes_max)
@@ -145,8 +146,8 @@ def read_json(
     headers: Headers, body: bytes, decoder: Decoder[T], limits: LimitSettings = STANDARD_LIMITS
 ) -> T:
     _check_media_type(headers)
-    skeleton = BodyShape(body)
-    check_depth(skeleton, limits)
+    shape = BodyShape(body)
+    check_depth(shape, limits)
     if b"\\u0000" in body:
         _refuse_nul(body)
     try:
@@ -159,24 +160,24 @@ def read_json(
         raise bad_request("bad_encoding", "The body is not UTF-8.") from None
     except RecursionError:
         raise bad_request("too_deep", "The body is nested too deeply.") from None
-    _look_closely(body)
-    check_sizes(skeleton, limits)
+    _check_raw_parts(body)
+    check_sizes(shape, limits)
     return value
 
 
-def _look_closely(body: bytes) -> None:
-    """What is taken over as it is, like a payload, is not looked at by the decoder: it may be no
-    UTF-8, hold half a character or a number without end, or have a member twice."""
+def _check_raw_parts(body: bytes) -> None:
+    """Checks the parts that the decoder takes over raw, such as payloads: they may have invalid
+    UTF-8, lone surrogates, infinite numbers or duplicate members."""
     colons_count = body.count(b":")
     if colons_count <= 1:
         return
     try:
-        read = orjson.loads(body)
+        parsed = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise bad_request("bad_json", f"The body is not JSON: {error}.") from None
-    # What was read has lost a member that is there twice, and its colon with it; a colon that is
-    # written as an escape could make up for the loss.
-    if b"\\u003" in body or orjson.dumps(read).count(b":") != colons_count:
+    # orjson drops a duplicate member, and its colon with it. A colon written as an escape would
+    # hide the difference.
+    if b"\\u003" in body or orjson.dumps(parsed).count(b":") != colons_count:
         json.loads(body, object_pairs_hook=_refuse_duplicates)
 
 
@@ -203,22 +204,22 @@ def _refuse_size(bytes_max: int) -> NoReturn:
     raise BadInputError(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         "body_too_large",
-        f"The body may have {bytes_max // KILOBYTE} KB at most.",
+        f"The body may have {bytes_max // KILOBYTE} KiB at most.",
     )
 
 
 def _refuse_schema(sentence: str) -> NoReturn:
     code = "unknown_field" if "unknown field" in sentence else "schema"
-    # A sentence of our own has its full stop before the place that is added to it.
-    told = sentence_in_ecma(sentence).replace(". - at", " - at").removesuffix(".")
-    raise unprocessable(code, f"The body does not fit: {told}.")
+    # msgspec appends the path after the full stop of Daybook's own messages.
+    reason = sentence_in_ecma(sentence).replace(". - at", " - at").removesuffix(".")
+    raise unprocessable(code, f"The body is invalid: {reason}.")
 
 
 def _refuse_nul(body: bytes) -> None:
-    """PostgreSQL cannot store it in a text. What is no JSON is refused elsewhere."""
+    """PostgreSQL cannot store NUL in a text. Invalid JSON is rejected by the decoder."""
     try:
         if any("\0" in text for text in texts_in(json.loads(body))):
-            raise unprocessable("nul_character", "No text may hold the character NUL.")
+            raise unprocessable("nul_character", "No string may contain a NUL character.")
     except (ValueError, RecursionError):
         return
 

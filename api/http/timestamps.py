@@ -1,4 +1,4 @@
-"""Orders and bots as they go over the wire: camelCase, and every moment in one form."""
+"""Timestamps, orders and bots as JSON: camelCase, UTC with milliseconds."""
 
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -41,12 +41,12 @@ class OrderJSON(TypedDict):
 
 BotStatus = Annotated[
     Literal["IDLE", "PROCESSING", "DEAD"],
-    Meta(description="DEAD: out of service after `failuresMax` failures in a row."),
+    Meta(description="DEAD: out of service after `failuresMax` consecutive failures."),
 ]
 
 
 class BotJSON(TypedDict):
-    """`errors` are those of the failures in a row, the last one at the end."""
+    """`errors` are those of the consecutive failures, the latest last."""
 
     id: UUID
     status: BotStatus
@@ -108,13 +108,13 @@ def bot_status(bot: Bot) -> Literal["IDLE", "PROCESSING", "DEAD"]:
     return "IDLE" if bot.order_id is None else "PROCESSING"
 
 
-# The orders of a moment share it, and each is asked for again and again.
+# Orders of one batch share a timestamp, and are rendered repeatedly.
 @lru_cache(maxsize=4096)
 def moment(at: datetime) -> str:
     if at.tzinfo is not UTC:
         try:
             at = at.astimezone(UTC)
         except OverflowError:
-            # An older version took instants that UTC has no day for: told as they were written.
+            # Older versions accepted instants outside the range of UTC; they keep their offset.
             return at.isoformat(timespec="milliseconds")
     return at.isoformat(timespec="milliseconds")[:-6] + "Z"

@@ -1,9 +1,8 @@
-"""Retrying and cancelling all jobs that fit a filter, a page of them with each request.
+"""Bulk retry and cancel of the jobs that match a filter, one page a request.
 
-One request is one command: others have their turn between two of them, and whoever asks sees how
-far it is. The answer says what became of each job, and where the next request goes on. A dry run
-only says how many there are. A request that names the number that a person saw is refused once
-there are more.
+One request is one command, so other commands run in between. The response has each job's outcome
+and the cursor of the next page. A dry run only counts. With `expectedCount` a request is refused if
+more jobs match by now than the operator saw.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,17 +18,17 @@ from starlette.routing import Route
 
 from daybook.api.endpoints.command import (
     Body,
-    RawHeaders,
+    Reply,
     RequestContext,
     WithReason,
     WriteEndpoint,
-    keyed,
+    idempotency_key,
     origin_of,
     receipt_headers,
 )
-from daybook.api.http.request_reader import bad_request, read_idempotency_key
-from daybook.api.jobs.commands import JobResultJSON, told
-from daybook.api.jobs.queries import PageCursor
+from daybook.api.endpoints.paging import PageCursor, refusing_bad_cursors
+from daybook.api.http.request_reader import read_idempotency_key
+from daybook.api.jobs.commands import JobResultJSON, job_outcome_json
 from daybook.api.keys.access import ADMIN
 from daybook.domain.command import Command
 from daybook.domain.jobs.job import Job, JobStatus
@@ -42,13 +41,12 @@ from daybook.eventlog.origin import StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 from daybook.projections.jobs.job_filter import JobFilter
 from daybook.projections.jobs.job_list import JobPage, read_jobs
-from daybook.projections.page_cursor import BadCursorError
 from daybook.projections.snapshot import ListBehindError
 
-# Whoever else has something to do waits for one command: 8 ms with 100 jobs, 50 ms with 500.
-PAGE_USUAL = 100
+# Other commands wait for one page: 8 ms with 100 jobs, 50 ms with 500.
+PAGE_DEFAULT = 100
 PAGE_MAX = 500
-# A dry run counts no further: 10,000 jobs take 15 ms.
+# A dry run stops counting here: 10,000 jobs take 15 ms.
 COUNT_MAX = 10_000
 
 PageSize = Annotated[int, Meta(ge=1, le=PAGE_MAX)]
@@ -57,14 +55,14 @@ ExpectedCount = Annotated[
     Meta(
         ge=0,
         le=COUNT_MAX,
-        description="How many were counted, from `cursor` on if there is one. If there are more "
-        "by now, the request is refused with `count_grown`, and nothing is changed.",
+        description="The count of a dry run, from `cursor` on if given. If more jobs match by now, "
+        "the request is refused with `count_grown` and changes nothing.",
     ),
 ]
 
 
 class JobsOf(Body, frozen=True):
-    """None means any."""
+    """An omitted member matches any value."""
 
     queue: Name | None = None
     type: Name | None = None
@@ -79,26 +77,24 @@ class CancelFilter(JobsOf, frozen=True):
     status: Literal["PENDING", "PROCESSING", "DEAD"] = "PENDING"
 
 
-class RetryMany(WithReason, frozen=True):
+class BulkBody(WithReason, frozen=True):
+    dry_run: bool = False
+    limit: PageSize = PAGE_DEFAULT
+    cursor: PageCursor | None = None
+    expected_count: ExpectedCount | None = None
+
+
+class RetryMany(BulkBody, frozen=True):
     filter: RetryFilter = RetryFilter()
-    dry_run: bool = False
-    limit: PageSize = PAGE_USUAL
-    cursor: PageCursor | None = None
-    expected_count: ExpectedCount | None = None
 
 
-class CancelMany(WithReason, frozen=True):
+class CancelMany(BulkBody, frozen=True):
     filter: CancelFilter = CancelFilter()
-    dry_run: bool = False
-    limit: PageSize = PAGE_USUAL
-    cursor: PageCursor | None = None
-    expected_count: ExpectedCount | None = None
 
 
 class BulkAnswer(TypedDict):
-    """How many jobs were looked at and how many of them changed, and what became of each. When
-    there are more, `nextCursor` sent as `cursor` goes on behind them; a dry run changes none, and
-    with `more` there are at least so many."""
+    """The number of matched and of changed jobs, and the outcome of each. `nextCursor` continues
+    with the next page. In a dry run, `more` means that counting stopped at `matched`."""
 
     matched: int
     changed: int
@@ -117,20 +113,18 @@ class BulkEndpoint(WriteEndpoint[B]):
         self.summary = change.__doc__ or ""
         self._change = change
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
-        asked = self.read(context, body)
-        # A dry run has no use for them, but what is bad is bad all the same.
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
+        request = self.read(context, body)
+        # A dry run ignores the key, but a malformed one is still refused.
         read_idempotency_key(context.scope)
         correlation = context.correlation
-        page = await _page(context, asked)
-        if asked.dry_run:
-            return StoredResponse(HTTPStatus.OK, orjson.dumps(_counted(page))), []
+        page = await _page(context, request)
+        if request.dry_run:
+            return StoredResponse(HTTPStatus.OK, orjson.dumps(_count_json(page))), []
         render = partial(_render, page)
-        key = self._key(context, asked, render)
-        ids, seen = [job.id for job in page.jobs], JobStatus(asked.filter.status)
-        command = _as_counted(self._change(ids, seen, asked.reason), asked, page)
+        key = self._key(context, request, render)
+        ids, seen = [job.id for job in page.jobs], JobStatus(request.filter.status)
+        command = _with_expected_count(self._change(ids, seen, request.reason), request, page)
         origin = origin_of(context, key, correlation)
         receipt = await context.submit(command, origin, key)
         return receipt.replayed_response or render(receipt.result), receipt_headers(receipt)
@@ -138,52 +132,55 @@ class BulkEndpoint(WriteEndpoint[B]):
     def _key(
         self,
         context: RequestContext,
-        asked: B,
+        request: B,
         render: Callable[[Sequence[JobOutcome]], StoredResponse],
     ) -> IdempotencyKey | None:
         text = read_idempotency_key(context.scope)
-        return None if text is None else keyed(context, asked, self.operation, text, render)
+        return (
+            None
+            if text is None
+            else idempotency_key(context, request, self.operation, text, render)
+        )
 
     @staticmethod
     def answers(answer: BulkAnswer) -> BulkAnswer:
         return answer
 
 
-async def _page(context: RequestContext, asked: RetryMany | CancelMany) -> JobPage:
-    of = asked.filter
-    wanted = JobFilter(JobStatus(of.status), of.queue, of.type, of.subject)
-    is_counted = asked.dry_run or asked.expected_count is not None
+async def _page(context: RequestContext, request: RetryMany | CancelMany) -> JobPage:
+    given = request.filter
+    wanted = JobFilter(JobStatus(given.status), given.queue, given.type, given.subject)
+    is_counted = request.dry_run or request.expected_count is not None
     try:
-        return await context.service.read(
-            lambda reader: read_jobs(
-                reader,
-                wanted,
-                limit=1 if asked.dry_run else asked.limit,
-                cursor=asked.cursor,
-                # One more than is told shows whether there are more.
-                count_max=COUNT_MAX + 1 if is_counted else 0,
+        with refusing_bad_cursors():
+            return await context.service.read(
+                lambda reader: read_jobs(
+                    reader,
+                    wanted,
+                    limit=1 if request.dry_run else request.limit,
+                    cursor=request.cursor,
+                    # One more than is reported shows whether there are more.
+                    count_max=COUNT_MAX + 1 if is_counted else 0,
+                )
             )
-        )
-    except BadCursorError as error:
-        raise bad_request("bad_cursor", str(error)) from error
     except (ListBehindError, psycopg.OperationalError, OSError) as error:
-        raise UnavailableError("The jobs cannot be listed at the moment.") from error
+        raise UnavailableError("The job list cannot be read at the moment; retry.") from error
 
 
-def _as_counted(
-    command: ChangeJobs, asked: RetryMany | CancelMany, page: JobPage
+def _with_expected_count(
+    command: ChangeJobs, request: RetryMany | CancelMany, page: JobPage
 ) -> Command[list[JobOutcome]]:
-    if asked.expected_count is None:
+    if request.expected_count is None:
         return command
     return AsCounted(
         command=command,
-        expected=asked.expected_count,
+        expected=request.expected_count,
         counted=min(page.counted, COUNT_MAX),
         is_more=page.counted > COUNT_MAX,
     )
 
 
-def _counted(page: JobPage) -> BulkAnswer:
+def _count_json(page: JobPage) -> BulkAnswer:
     return {
         "matched": min(page.counted, COUNT_MAX),
         "changed": 0,
@@ -193,11 +190,11 @@ def _counted(page: JobPage) -> BulkAnswer:
     }
 
 
-def _render(page: JobPage, settled: Sequence[JobOutcome]) -> StoredResponse:
+def _render(page: JobPage, outcomes: Sequence[JobOutcome]) -> StoredResponse:
     answer: BulkAnswer = {
-        "matched": len(settled),
-        "changed": len([one for one in settled if isinstance(one.answer, Job)]),
-        "results": [told(one) for one in settled],
+        "matched": len(outcomes),
+        "changed": len([one for one in outcomes if isinstance(one.answer, Job)]),
+        "results": [job_outcome_json(one) for one in outcomes],
         "more": page.next_cursor is not None,
         "nextCursor": page.next_cursor,
     }
@@ -205,12 +202,12 @@ def _render(page: JobPage, settled: Sequence[JobOutcome]) -> StoredResponse:
 
 
 def retry(ids: Sequence[UUID], seen: JobStatus, because: str | None) -> RetryJobs:
-    """Start dead or cancelled jobs over, a page of them; or only count them."""
+    """Retry dead or cancelled jobs, one page a request; or count them."""
     return RetryJobs(job_ids=ids, expected_status=seen, because=because)
 
 
 def cancel(ids: Sequence[UUID], seen: JobStatus, because: str | None) -> CancelJobs:
-    """Cancel jobs that wait, run or are dead, a page of them; or only count them."""
+    """Cancel pending, processing or dead jobs, one page a request; or count them."""
     return CancelJobs(job_ids=ids, expected_status=seen, because=because)
 
 

@@ -1,4 +1,4 @@
-"""Workers come for jobs here, and say that they are still at them."""
+"""Claims and heartbeats of workers: `POST /api/jobs/claim` (long poll) and `…/heartbeat`."""
 
 import asyncio
 from abc import abstractmethod
@@ -19,11 +19,11 @@ from daybook.api.endpoints.command import (
     Body,
     CommandEndpoint,
     Preference,
-    RawHeaders,
+    Reply,
     RequestContext,
     WriteEndpoint,
     origin_of,
-    stored,
+    stored_problem,
 )
 from daybook.api.http.problems import problem_of
 from daybook.api.http.request_reader import BATCH_MAX, Id, KeyText, unprocessable
@@ -41,7 +41,7 @@ from daybook.eventlog.writing.idempotency import IdempotencyKey
 from daybook.projections.jobs.heartbeats import Extended, LeaseExtension, extend_leases
 
 NAMES_MAX = 100
-# Whoever was woken and got nothing is not woken again before this time has passed.
+# Pause after a wake-up that found no job, so that waiters do not spin.
 EMPTY_CLAIM_PAUSE_SECONDS = 0.1
 
 Names = Annotated[tuple[Name, ...], Meta(min_length=1, max_length=NAMES_MAX)]
@@ -61,30 +61,30 @@ class ClaimedJobs(TypedDict):
 
 
 class BrieflyClaimedJobs(TypedDict):
-    """The answer to `Prefer: return=minimal`."""
+    """The response to `Prefer: return=minimal`."""
 
     jobs: list[BriefJob]
 
 
-def claim(wish: ClaimRequest, context: RequestContext) -> ClaimJobs:
-    """Take the most urgent jobs of these queues, waiting for some if there are none."""
-    for queue in wish.queues:
+def claim(request: ClaimRequest, context: RequestContext) -> ClaimJobs:
+    """Claim the most urgent jobs of these queues; wait up to waitSeconds if none is ready."""
+    for queue in request.queues:
         context.caller.must_reach(queue)
-    types = None if wish.types is None else tuple(sorted(set(wish.types)))
+    types = None if request.types is None else tuple(sorted(set(request.types)))
     return ClaimJobs(
-        selector=JobSelector(tuple(sorted(set(wish.queues))), types),
-        worker=wish.worker_id,
-        limit=wish.limit,
+        selector=JobSelector(tuple(sorted(set(request.queues))), types),
+        worker=request.worker_id,
+        limit=request.limit,
         claim_id=uuid7(),
-        lease_seconds=wish.lease_seconds,
+        lease_seconds=request.lease_seconds,
     )
 
 
-def claimed(jobs: list[Job]) -> ClaimedJobs | BrieflyClaimedJobs:
+def claimed_jobs_json(jobs: list[Job]) -> ClaimedJobs | BrieflyClaimedJobs:
     return {"jobs": [job_json(job) for job in jobs]}
 
 
-def briefly_claimed(jobs: list[Job]) -> BrieflyClaimedJobs:
+def claimed_jobs_minimal_json(jobs: list[Job]) -> BrieflyClaimedJobs:
     return {"jobs": brief_jobs(jobs)}
 
 
@@ -93,47 +93,45 @@ class ClaimRef(Struct, frozen=True, rename="camel"):
     claim_id: UUID
 
 
-class ClaimsTold(Struct, frozen=True):
+class ClaimRefs(Struct, frozen=True):
     jobs: list[ClaimRef]
 
 
-_CLAIMS = Decoder(ClaimsTold)
+_CLAIMS = Decoder(ClaimRefs)
 
 
 class LongPollEndpoint(CommandEndpoint[B, list[Job]]):
-    """Looks, and if there is nothing waits and looks again, for as long as somebody listens."""
+    """Submits the claim; while it finds nothing and the client is connected, waits and repeats."""
 
-    # What a job belongs to was said when it was created.
+    # No correlation header: a job keeps the correlation of its creation.
     headers: ClassVar[Mapping[str, Any]] = {"Idempotency-Key": KeyText}
 
     empty: ClassVar[bytes]
-    """What is answered when there is nothing."""
+    """The response body when no job is ready."""
 
     @abstractmethod
-    def take(self, context: RequestContext, wish: B) -> tuple[ClaimJobs, float]:
-        """The claim, and how long to wait for something."""
+    def take(self, context: RequestContext, request: B) -> tuple[ClaimJobs, float]:
+        """Returns the claim command and how many seconds to wait."""
 
     @abstractmethod
     def claims(self, body: bytes) -> Sequence[tuple[UUID, UUID]]:
-        """The jobs of an answer, and the claim on each."""
+        """Returns job id and claim id of each job in a response body."""
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
-        wish = self.read(context, body)
-        command, wait_seconds = self.take(context, wish)
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
+        request = self.read(context, body)
+        command, wait_seconds = self.take(context, request)
         seconds_max = context.settings.wait_seconds_max
         if wait_seconds > seconds_max:
-            sentence = f"The body does not fit: waitSeconds may be {seconds_max:g} at most."
+            sentence = f"waitSeconds must be at most {seconds_max:g}."
             raise unprocessable("schema", sentence)
-        key = self.key(context, wish)
+        key = self.key(context, request)
         if not wait_seconds:
             return await self.submit(context, command, origin_of(context, key), key)
-        listening = asyncio.create_task(_hung_up(context.receive))
+        disconnect = asyncio.create_task(_client_disconnected(context.receive))
         try:
-            return await self._wait(context, command, key, wait_seconds, listening)
+            return await self._wait(context, command, key, wait_seconds, disconnect)
         finally:
-            listening.cancel()
+            disconnect.cancel()
 
     async def _wait(
         self,
@@ -141,23 +139,25 @@ class LongPollEndpoint(CommandEndpoint[B, list[Job]]):
         command: ClaimJobs,
         key: IdempotencyKey | None,
         seconds: float,
-        listening: "asyncio.Task[bool]",
-    ) -> tuple[StoredResponse, RawHeaders]:
+        disconnect: "asyncio.Task[bool]",
+    ) -> Reply:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         number = 0
         while True:
-            context.must_be_known()
-            this = _numbered(key, number)
-            answer, headers = await self.submit(context, command, origin_of(context, this), this)
+            context.require_valid_key()
+            numbered = _numbered_key(key, number)
+            answer, headers = await self.submit(
+                context, command, origin_of(context, numbered), numbered
+            )
             if answer.body != self.empty:
-                if key is None and _is_gone(listening):
-                    await _give_back(context, self.claims(answer.body))
+                if key is None and _is_disconnected(disconnect):
+                    await _release(context, self.claims(answer.body))
                 return answer, headers
             if number:
                 await asyncio.sleep(EMPTY_CLAIM_PAUSE_SECONDS)
             left = deadline - loop.time()
-            if left <= 0 or not await _is_woken(context, command, left, listening):
+            if left <= 0 or not await _is_woken(context, command, left, disconnect):
                 return answer, headers
             number += 1
 
@@ -166,45 +166,45 @@ class ClaimEndpoint(LongPollEndpoint[ClaimRequest]):
     headers: ClassVar[Mapping[str, Any]] = {**LongPollEndpoint.headers, "Prefer": Preference}
     empty: ClassVar[bytes] = b'{"jobs":[]}'
 
-    def take(self, context: RequestContext, wish: ClaimRequest) -> tuple[ClaimJobs, float]:
-        return claim(wish, context), wish.wait_seconds
+    def take(self, context: RequestContext, request: ClaimRequest) -> tuple[ClaimJobs, float]:
+        return claim(request, context), request.wait_seconds
 
     def claims(self, body: bytes) -> Sequence[tuple[UUID, UUID]]:
         return [(one.id, one.claim_id) for one in _CLAIMS.decode(body).jobs]
 
 
-async def _hung_up(receive: Receive) -> bool:
-    """After a whole request, the next thing that a server tells is that the client is gone."""
+async def _client_disconnected(receive: Receive) -> bool:
+    """After the request body, the next ASGI message is the disconnect."""
     message = await receive()
     return bool(message["type"] == "http.disconnect")
 
 
-def _is_gone(listening: "asyncio.Task[bool]") -> bool:
-    return listening.done() and listening.result()
+def _is_disconnected(disconnect: "asyncio.Task[bool]") -> bool:
+    return disconnect.done() and disconnect.result()
 
 
 async def _is_woken(
-    context: RequestContext, command: ClaimJobs, seconds: float, listening: "asyncio.Task[bool]"
+    context: RequestContext, command: ClaimJobs, seconds: float, disconnect: "asyncio.Task[bool]"
 ) -> bool:
-    """Whether there may be jobs, and the client still waits for them. Raises once the key is
-    revoked or expired: a client without a valid key does not go on waiting."""
-    job_waiters = context.service.job_waiters.wait(command.selector, command.limit, seconds)
-    waiting = asyncio.create_task(job_waiters)
-    unknown = asyncio.create_task(context.until_unknown())
-    # What has been heard already, and was not the end, is not listened to again.
-    others = set() if listening.done() and not listening.result() else {listening}
+    """Whether jobs may be ready and the client is still connected. Raises once the API key is
+    revoked or expired."""
+    waiters = context.service.job_waiters
+    waiting = asyncio.create_task(waiters.wait(command.selector, command.limit, seconds))
+    revoked = asyncio.create_task(context.wait_until_key_revoked())
+    # A message that was no disconnect ends the task; it is not awaited again.
+    others = set() if disconnect.done() and not disconnect.result() else {disconnect}
     try:
-        await asyncio.wait({waiting, unknown, *others}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({waiting, revoked, *others}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        unknown.cancel()
+        revoked.cancel()
         waiting.cancel()
-    context.must_be_known()
-    is_rung = waiting.done() and not waiting.cancelled() and waiting.result()
-    return is_rung and not _is_gone(listening)
+    context.require_valid_key()
+    is_notified = waiting.done() and not waiting.cancelled() and waiting.result()
+    return is_notified and not _is_disconnected(disconnect)
 
 
-async def _give_back(context: RequestContext, claims: Sequence[tuple[UUID, UUID]]) -> None:
-    """Nobody is there to do what was claimed for them: it must not wait for a lease to end."""
+async def _release(context: RequestContext, claims: Sequence[tuple[UUID, UUID]]) -> None:
+    """Releases the claims of a disconnected client, so that jobs need not wait for their leases."""
     results = [
         JobResult(job_id=job_id, claim_id=claim_id, outcome=Outcome.RELEASE)
         for job_id, claim_id in claims
@@ -212,9 +212,9 @@ async def _give_back(context: RequestContext, claims: Sequence[tuple[UUID, UUID]
     await context.submit(FinishJobs(results=results, jitter=0), origin_of(context, None))
 
 
-def _numbered(key: IdempotencyKey | None, number: int) -> IdempotencyKey | None:
-    """One request may look several times; each look that found nothing keeps its answer, so a
-    repetition comes to the look that found something."""
+def _numbered_key(key: IdempotencyKey | None, number: int) -> IdempotencyKey | None:
+    """A long poll submits several claims under numbered keys. Each empty claim stores its response,
+    so a replayed request arrives at the claim that found jobs."""
     if key is None or number == 0:
         return key
     return replace(key, key=f"{key.key} {number}")
@@ -247,13 +247,11 @@ class BeatAnswer(TypedDict):
 
 class HeartbeatsEndpoint(WriteEndpoint[HeartbeatsRequest]):
     headers: ClassVar[Mapping[str, Any]] = {}
-    summary = "Say that these claims are still being worked on: each gets another lease."
+    summary = "Extend the leases of these claims."
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
         beats = [_heartbeat(beat, UUID(beat.id)) for beat in self.read(context, body).claims]
-        extended = await context.service.read(
+        extended = await context.service.write(
             lambda connection: extend_leases(connection, beats, queues=context.caller.bounds.queues)
         )
         answer = orjson.dumps(self.answers(beats, extended))
@@ -261,29 +259,28 @@ class HeartbeatsEndpoint(WriteEndpoint[HeartbeatsRequest]):
 
     @staticmethod
     def answers(beats: Sequence[LeaseExtension], extended: Sequence[Extended]) -> BeatsAnswer:
-        held: list[ExtendedClaim] = [
+        extended_claims: list[ExtendedClaim] = [
             {"id": one.job_id, "claimId": one.claim_id, "leaseUntil": moment(one.until)}
             for one in extended
         ]
-        kept = {one.claim_id for one in extended}
-        return {"held": held, "lost": [b.claim_id for b in beats if b.claim_id not in kept]}
+        ids = {one.claim_id for one in extended}
+        lost = [beat.claim_id for beat in beats if beat.claim_id not in ids]
+        return {"held": extended_claims, "lost": lost}
 
 
 class HeartbeatEndpoint(WriteEndpoint[ClaimBody]):
     headers: ClassVar[Mapping[str, Any]] = {}
-    summary = "Say that this claim is still being worked on."
+    summary = "Extend the lease of this claim."
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
         beat = LeaseExtension(context.id, UUID(self.read(context, body).claim_id))
-        extended = await context.service.read(
+        extended = await context.service.write(
             lambda connection: extend_leases(
                 connection, [beat], queues=context.caller.bounds.queues
             )
         )
         if not extended:
-            return stored(problem_of(ClaimLostError("job", beat.job_id, beat.claim_id))), []
+            return stored_problem(problem_of(ClaimLostError("job", beat.job_id, beat.claim_id))), []
         return StoredResponse(self.status, orjson.dumps(self.answers(extended[0]))), []
 
     @staticmethod
@@ -299,7 +296,7 @@ CLAIM, BRIEF_CLAIM = (
     ClaimEndpoint(
         "POST", "/api/jobs/claim", takes=ClaimRequest, scope=WORKER, command=claim, shape=shape
     )
-    for shape in (claimed, briefly_claimed)
+    for shape in (claimed_jobs_json, claimed_jobs_minimal_json)
 )
 CLAIM.minimal_variant = BRIEF_CLAIM
 HEARTBEATS = HeartbeatsEndpoint(

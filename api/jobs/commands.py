@@ -1,4 +1,4 @@
-"""What can be done with jobs over HTTP, other than claiming and reading them."""
+"""Commands on jobs: create, report results, cancel, retry."""
 
 import random
 import re
@@ -19,7 +19,7 @@ from daybook.api.endpoints.command import (
     RequestContext,
     WithReason,
     prefers_minimal,
-    stored,
+    stored_problem,
 )
 from daybook.api.http.problems import problem_of, reason_of
 from daybook.api.http.request_reader import unprocessable
@@ -48,7 +48,7 @@ from daybook.domain.jobs.manage import CancelJob, RetryJob
 from daybook.domain.jobs.work import FinishJob, FinishJobs, JobOutcome, JobResult, Outcome
 from daybook.eventlog.origin import StoredResponse
 
-# Looked up once: they are compared with every job that is told of.
+# Module constants: enum attribute lookup is slow, and each reported job compares with these.
 _COMPLETED = JobStatus.COMPLETED
 _DONE = Outcome.DONE
 
@@ -66,7 +66,7 @@ class IdsAnswer(TypedDict):
 
 
 class JobResultJSON(TypedDict):
-    """How the job stands now; or, when that was refused, why."""
+    """The new status of the job, or the refusal's `code` and `error`."""
 
     id: UUID
     status: NotRequired[JobStatus]
@@ -79,20 +79,20 @@ class ResultsAnswer(TypedDict):
 
 
 class PlacedResultJSON(JobResultJSON):
-    """With its place among the results that were told, from 0."""
+    """`place` is the index in the request's results, from 0."""
 
     place: int
 
 
 class BriefResultsAnswer(TypedDict):
-    """The answer to `Prefer: return=minimal`: how many are completed, and how all others stand."""
+    """The response to `Prefer: return=minimal`: the number of completed jobs, and all others."""
 
     completed: int
     results: list[PlacedResultJSON]
 
 
 class Enqueue(Struct, frozen=True, gc=False):
-    """Creates jobs, and remembers in which words the answer is wanted."""
+    """Creates jobs and carries the requested form of the response (job, jobs or ids)."""
 
     create: CreateJobs
     answer: str
@@ -109,17 +109,18 @@ class Enqueue(Struct, frozen=True, gc=False):
         return self.answer, self.create.decide(work)
 
 
-def create(new: NewJobs, context: RequestContext) -> Enqueue:
+def create(body: NewJobs, context: RequestContext) -> Enqueue:
     """Create a job, or up to 1,000 as {jobs: […]}, all or none."""
-    for queue in {one.queue for one in new.jobs}:
+    for queue in {job.queue for job in body.jobs}:
         context.caller.must_reach(queue)
     first = uuid7().int
-    created = [_new_job(one, id_of(first + place)) for place, one in enumerate(new.jobs)]
-    return Enqueue(CreateJobs(created), new.answer)
+    # Consecutive ids keep the jobs of a batch in order, and take half the time of random ones.
+    new = [_new_job(job, id_of(first + index)) for index, job in enumerate(body.jobs)]
+    return Enqueue(CreateJobs(new), body.answer)
 
 
 def complete(body: JobCompletion, context: RequestContext) -> FinishJob:
-    """The job is done."""
+    """Complete a job, optionally with follow-up jobs."""
     done = JobResult(
         job_id=context.id,
         claim_id=UUID(body.claim_id),
@@ -131,7 +132,7 @@ def complete(body: JobCompletion, context: RequestContext) -> FinishJob:
 
 
 def fail(body: JobFailure, context: RequestContext) -> FinishJob:
-    """The job failed: it is tried again later, or is dead."""
+    """Report a failed attempt: the job is retried later, or dead."""
     failed = JobResult(
         job_id=context.id,
         claim_id=UUID(body.claim_id),
@@ -143,41 +144,41 @@ def fail(body: JobFailure, context: RequestContext) -> FinishJob:
 
 
 def snooze(body: SnoozeBody, context: RequestContext) -> FinishJob:
-    """The job is to be looked at later; the attempt does not count."""
-    later = JobResult(
+    """Snooze a job until a time; the attempt does not count."""
+    snoozed = JobResult(
         job_id=context.id, claim_id=UUID(body.claim_id), outcome=Outcome.SNOOZE, until=body.until
     )
-    return _finish(later)
+    return _finish(snoozed)
 
 
 def release(body: ClaimBody, context: RequestContext) -> FinishJob:
-    """The worker gives the job back; the attempt does not count."""
-    given_back = JobResult(job_id=context.id, claim_id=UUID(body.claim_id), outcome=Outcome.RELEASE)
-    return _finish(given_back)
+    """Release a claimed job; the attempt does not count."""
+    released = JobResult(job_id=context.id, claim_id=UUID(body.claim_id), outcome=Outcome.RELEASE)
+    return _finish(released)
 
 
 def report(body: Results, context: RequestContext) -> FinishJobs:
-    """What became of up to 1,000 claims; each is decided by itself."""
+    """Report the results of up to 1,000 claims; each is decided independently."""
     return FinishJobs(
         results=[_result(one, context.caller) for one in body.results], jitter=_jitter()
     )
 
 
-def cancel(asked: WithReason, context: RequestContext) -> CancelJob:
-    """The job is not wanted any more."""
-    return CancelJob(context.id, asked.reason)
+def cancel(body: WithReason, context: RequestContext) -> CancelJob:
+    """Cancel a job."""
+    return CancelJob(context.id, body.reason)
 
 
-def retry(asked: WithReason, context: RequestContext) -> RetryJob:
-    """A dead or cancelled job begins a new life."""
-    return RetryJob(context.id, asked.reason)
+def retry(body: WithReason, context: RequestContext) -> RetryJob:
+    """Retry a dead or cancelled job with all its attempts."""
+    return RetryJob(context.id, body.reason)
 
 
-def one_job(job: Job) -> JobAnswer:
+def one_job_json(job: Job) -> JobAnswer:
     return {"job": job_json(job)}
 
 
-def enqueued(outcome: tuple[str, list[CreatedJob]]) -> JobAnswer | JobsAnswer | IdsAnswer:
+def created_jobs_json(outcome: tuple[str, list[CreatedJob]]) -> JobAnswer | JobsAnswer | IdsAnswer:
     answer, jobs = outcome
     if answer == "ids":
         return {"ids": [one.job.id for one in jobs]}
@@ -187,7 +188,7 @@ def enqueued(outcome: tuple[str, list[CreatedJob]]) -> JobAnswer | JobsAnswer | 
 
 
 class CreateEndpoint(EnqueueEndpoint[NewJobs, tuple[str, list[CreatedJob]]]):
-    """Takes one job or many, and answers 200 when there was nothing to create."""
+    """Accepts one job or a batch; responds 200 if all jobs existed already."""
 
     headers: ClassVar[Mapping[str, Any]] = {**EnqueueEndpoint.headers, "Prefer": Preference}
     also = (HTTPStatus.OK,)
@@ -210,40 +211,38 @@ class CreateEndpoint(EnqueueEndpoint[NewJobs, tuple[str, list[CreatedJob]]]):
 
     def render(self, outcome: tuple[str, list[CreatedJob]] | Refusal) -> StoredResponse:
         if isinstance(outcome, Refusal):
-            return stored(problem_of(outcome))
+            return stored_problem(problem_of(outcome))
         is_new = any(one.is_new for one in outcome[1])
         status = HTTPStatus.CREATED if is_new else HTTPStatus.OK
-        return StoredResponse(status, orjson.dumps(enqueued(outcome)))
+        return StoredResponse(status, orjson.dumps(created_jobs_json(outcome)))
 
 
 class ReportEndpoint(CommandEndpoint[Results, list[JobOutcome]]):
     headers: ClassVar[Mapping[str, Any]] = {**CommandEndpoint.headers, "Prefer": Preference}
 
 
-def reported(outcomes: list[JobOutcome]) -> ResultsAnswer | BriefResultsAnswer:
-    return {"results": [told(outcome) for outcome in outcomes]}
+def results_json(outcomes: list[JobOutcome]) -> ResultsAnswer | BriefResultsAnswer:
+    return {"results": [job_outcome_json(outcome) for outcome in outcomes]}
 
 
-def briefly_reported(outcomes: list[JobOutcome]) -> BriefResultsAnswer:
+def results_minimal_json(outcomes: list[JobOutcome]) -> BriefResultsAnswer:
     others: list[PlacedResultJSON] = [
-        {"place": place, **told(outcome)}
-        for place, outcome in enumerate(outcomes)
+        {"place": index, **job_outcome_json(outcome)}
+        for index, outcome in enumerate(outcomes)
         if not (isinstance(outcome.answer, Job) and outcome.answer.status is _COMPLETED)
     ]
     return {"completed": len(outcomes) - len(others), "results": others}
 
 
-def told(settled: JobOutcome) -> JobResultJSON:
-    answer = settled.answer
+def job_outcome_json(outcome: JobOutcome) -> JobResultJSON:
+    answer = outcome.answer
     if isinstance(answer, Job):
         return {"id": answer.id, "status": answer.status}
     code, sentence = reason_of(answer)
-    return {"id": settled.job_id, "code": code, "error": sentence}
+    return {"id": outcome.job_id, "code": code, "error": sentence}
 
 
 def _new_job(body: NewJobBody, job_id: UUID) -> NewJob:
-    """The ids of those that come together count on from the first: so they are in order, and made
-    in half the time."""
     key = body.unique_key
     return NewJob(
         job_id=job_id if key is None else unique_id(body.queue, body.type, key),
@@ -285,13 +284,13 @@ def _follow_ups(bodies: Sequence[FollowUp], caller: Caller) -> tuple[NewJob, ...
 
 def _result(body: JobResultBody, caller: Caller) -> JobResult:
     if body.outcome is _DONE and not body.then:
-        # As most are: what is not said of them is not asked.
+        # Fast path: most results carry no other member.
         result = check_payload_size(body.result)
         return JobResult(job_id=body.id, claim_id=body.claim_id, outcome=_DONE, result=result)
     if body.outcome is Outcome.SNOOZE and body.until is None:
-        raise unprocessable("schema", "The body does not fit: a snooze says until when.")
+        raise unprocessable("schema", "A result with outcome snooze must have until.")
     if body.then and body.outcome is not _DONE:
-        raise unprocessable("schema", "The body does not fit: only what is done has follow-ups.")
+        raise unprocessable("schema", "Only a result with outcome done may have then.")
     return JobResult(
         job_id=body.id,
         claim_id=body.claim_id,
@@ -318,7 +317,7 @@ CREATE = CreateEndpoint(
     takes=NewJobs,
     scope=CLIENT | WORKER,
     command=create,
-    shape=enqueued,
+    shape=created_jobs_json,
     status=HTTPStatus.CREATED,
     body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
@@ -332,7 +331,7 @@ REPORT, BRIEF_REPORT = (
         shape=shape,
         body_bytes_max=BATCH_BODY_BYTES_MAX,
     )
-    for shape in (reported, briefly_reported)
+    for shape in (results_json, results_minimal_json)
 )
 REPORT.minimal_variant = BRIEF_REPORT
 COMPLETE = CommandEndpoint(
@@ -341,22 +340,37 @@ COMPLETE = CommandEndpoint(
     takes=JobCompletion,
     scope=WORKER,
     command=complete,
-    shape=one_job,
+    shape=one_job_json,
 )
 FAIL = CommandEndpoint(
-    "POST", "/api/jobs/{id}/fail", takes=JobFailure, scope=WORKER, command=fail, shape=one_job
+    "POST", "/api/jobs/{id}/fail", takes=JobFailure, scope=WORKER, command=fail, shape=one_job_json
 )
 SNOOZE = CommandEndpoint(
-    "POST", "/api/jobs/{id}/snooze", takes=SnoozeBody, scope=WORKER, command=snooze, shape=one_job
+    "POST",
+    "/api/jobs/{id}/snooze",
+    takes=SnoozeBody,
+    scope=WORKER,
+    command=snooze,
+    shape=one_job_json,
 )
 RELEASE = CommandEndpoint(
-    "POST", "/api/jobs/{id}/release", takes=ClaimBody, scope=WORKER, command=release, shape=one_job
+    "POST",
+    "/api/jobs/{id}/release",
+    takes=ClaimBody,
+    scope=WORKER,
+    command=release,
+    shape=one_job_json,
 )
 CANCEL = CommandEndpoint(
-    "POST", "/api/jobs/{id}/cancel", takes=WithReason, scope=CLIENT, command=cancel, shape=one_job
+    "POST",
+    "/api/jobs/{id}/cancel",
+    takes=WithReason,
+    scope=CLIENT,
+    command=cancel,
+    shape=one_job_json,
 )
 RETRY = CommandEndpoint(
-    "POST", "/api/jobs/{id}/retry", takes=WithReason, scope=ADMIN, command=retry, shape=one_job
+    "POST", "/api/jobs/{id}/retry", takes=WithReason, scope=ADMIN, command=retry, shape=one_job_json
 )
 
 routes: list[Route] = [

@@ -1,7 +1,7 @@
-"""For platforms that can only call a URL: a call has some jobs run, in this very process.
+"""Cron trigger for platforms that can only call a URL: runs ready jobs in this process.
 
-Whoever calls must know a secret, which is sent as a header and nowhere else: addresses end up in
-logs. While it is being changed, two are good. A key with the scope cron is as good as a secret.
+Callers authenticate by a secret header (never in the URL, which ends up in logs) or by an API key
+with the scope cron. Two secrets are valid during a rotation.
 """
 
 import re
@@ -18,22 +18,22 @@ from starlette.routing import Route
 
 from daybook.api.endpoints.command import (
     Body,
-    RawHeaders,
+    Reply,
     RequestContext,
     WriteEndpoint,
     retry_after,
-    stored,
+    stored_problem,
 )
 from daybook.api.endpoints.query import AWAY
-from daybook.api.http.problems import BadInputError, unavailable
+from daybook.api.http.problems import BadInputError, unavailable_response
 from daybook.api.http.timestamps import Moment, moment
-from daybook.api.keys.access import ANYBODY, CRON, OPEN, SIGNED
+from daybook.api.keys.access import ANONYMOUS, CRON, OPEN, SIGNED
 from daybook.api.settings.settings import Settings
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.origin import StoredResponse
 from daybook.projections.jobs.pending_jobs import Pending, count_pending
 
-JOBS_USUAL = 10
+JOBS_DEFAULT = 10
 JOBS_MAX = 100
 PENDING_COUNT_MAX = 10_000
 SECRET_HEADER = "x-cron-secret"  # noqa: S105 - the name of the header
@@ -44,25 +44,23 @@ SecretText = Annotated[str, Meta(min_length=16, max_length=200)]
 
 
 class CronWorker(Protocol):
-    """What is needed of a `daybook.Worker` here."""
+    """The part of `daybook.Worker` that the trigger uses."""
 
     async def process(self, *, jobs_max: int, key: str | None = None) -> int:
-        """Does the most urgent jobs that are ready, at most so many; returns how many it did."""
+        """Runs up to `jobs_max` ready jobs, most urgent first; returns how many it ran."""
 
 
 class CronAccess(Struct, frozen=True, eq=False):
-    """Whose calls are answered, and by whom the jobs are done."""
-
     secrets: tuple[str, ...]
     worker: CronWorker | None
     key: str | None = None
-    """What the worker shows to the service, if not a key of its own."""
+    """The API key for the worker, unless it has its own."""
 
     def __repr__(self) -> str:
         return f"CronAccess({len(self.secrets)} secrets)"
 
     def admits(self, given: bytes) -> bool:
-        """In a time that does not tell how much of it is right. No secret opens nothing."""
+        """Compares in constant time. Without secrets every call is refused."""
         matches = [compare_digest(given, secret.encode()) for secret in self.secrets]
         return any(matches)
 
@@ -75,11 +73,11 @@ class CronAccess(Struct, frozen=True, eq=False):
 
 
 class CronBatch(Body, frozen=True):
-    max_jobs: Annotated[int, Meta(ge=1, le=JOBS_MAX)] = JOBS_USUAL
+    max_jobs: Annotated[int, Meta(ge=1, le=JOBS_MAX)] = JOBS_DEFAULT
 
 
 class ProcessedAnswer(TypedDict):
-    """`remainingPending` stops at 10,000."""
+    """`remainingPending` is at most 10,000."""
 
     ok: Literal[True]
     processed: int
@@ -92,42 +90,40 @@ def cron_access(settings: Settings) -> CronAccess:
     secrets = tuple(secret for secret in given if secret)
     if not all(SECRET.fullmatch(secret) for secret in secrets):
         raise SetupError("A cron secret must be 16 to 200 visible ASCII characters.")
-    worker = _worker(settings.cron_worker) if settings.cron_worker else None
+    worker = _load_worker(settings.cron_worker) if settings.cron_worker else None
     return CronAccess(secrets, worker, settings.key)
 
 
-def _worker(place: str) -> CronWorker:
-    if not WORKER.fullmatch(place):
-        _refuse_worker(place, "it must be module:worker")
-    module, _, name = place.partition(":")
+def _load_worker(path: str) -> CronWorker:
+    if not WORKER.fullmatch(path):
+        _refuse_worker(path, "the format is module:worker")
+    module, _, name = path.partition(":")
     try:
         worker = getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
-        _refuse_worker(place, str(error))
+        _refuse_worker(path, str(error))
     if not callable(getattr(worker, "process", None)):
-        _refuse_worker(place, "it is no worker")
+        _refuse_worker(path, "it has no method process")
     found: CronWorker = worker
     return found
 
 
-def _refuse_worker(place: str, reason: str) -> NoReturn:
-    raise SetupError(f"DAYBOOK_CRON_WORKER is {place!r}, but there is none: {reason}.")
+def _refuse_worker(path: str, reason: str) -> NoReturn:
+    raise SetupError(f"DAYBOOK_CRON_WORKER={path!r} cannot be loaded: {reason}.")
 
 
 class ProcessEndpoint(WriteEndpoint[CronBatch]):
-    """By GET too, as platforms call it that know no other method: it changes something all the
-    same, so the door asks a cookie for more than that it is there."""
+    """Also served by GET, the only method of some platforms. It still counts as a write: a cookie
+    alone does not authorise it."""
 
-    summary = "Have the most urgent jobs done in this process, and tell how many are left."
+    summary = "Run the most urgent jobs in this process and return how many remain."
     headers: ClassVar[Mapping[str, Any]] = {SECRET_HEADER: SecretText}
     problems = (HTTPStatus.UNAUTHORIZED,)
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
         access: CronAccess = context.scope["app"].cron_access
-        if context.caller in (ANYBODY, OPEN) and not access.admits(_only_secret(context)):
-            detail = f"The header {SECRET_HEADER} must be the secret."
+        if context.caller in (ANONYMOUS, OPEN) and not access.admits(_only_secret(context)):
+            detail = f"The header {SECRET_HEADER} must be the cron secret."
             raise BadInputError(HTTPStatus.UNAUTHORIZED, "unauthorized", detail)
         jobs_max = self.read(context, body).max_jobs
         processed = await access.process(jobs_max)
@@ -136,8 +132,8 @@ class ProcessEndpoint(WriteEndpoint[CronBatch]):
                 lambda reader: count_pending(reader, count_max=PENDING_COUNT_MAX)
             )
         except (psycopg.OperationalError, OSError):
-            away = unavailable(AWAY)
-            return stored(away), retry_after(away)
+            away = unavailable_response(AWAY)
+            return stored_problem(away), retry_after(away)
         return StoredResponse(self.status, orjson.dumps(self.answers(processed, pending))), []
 
     @staticmethod
@@ -151,13 +147,13 @@ class ProcessEndpoint(WriteEndpoint[CronBatch]):
 
 
 def _only_secret(context: RequestContext) -> bytes:
-    """Of two, a proxy might check the one and we the other."""
+    """Refuses duplicates: a proxy might check one header and this service the other."""
     given = [value for name, value in context.scope["headers"] if name == SECRET_HEADER.encode()]
     return given[0] if len(given) == 1 else b""
 
 
-WHERE = "/api/cron/process-jobs"
-PROCESS = ProcessEndpoint("POST", WHERE, takes=CronBatch, scope=CRON | SIGNED)
-PROCESS_USUAL = ProcessEndpoint("GET", WHERE, takes=CronBatch, scope=CRON | SIGNED)
+PATH = "/api/cron/process-jobs"
+PROCESS = ProcessEndpoint("POST", PATH, takes=CronBatch, scope=CRON | SIGNED)
+PROCESS_BY_GET = ProcessEndpoint("GET", PATH, takes=CronBatch, scope=CRON | SIGNED)
 
-routes: list[Route] = [PROCESS.route, PROCESS_USUAL.route]
+routes: list[Route] = [PROCESS.route, PROCESS_BY_GET.route]

@@ -1,4 +1,4 @@
-"""Reading the dead jobs: those that failed for good and wait for somebody to look at them."""
+"""Queries on dead letters: jobs that exhausted their attempts or failed permanently."""
 
 from typing import Annotated, TypedDict
 
@@ -6,32 +6,29 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseQueryEndpoint
+from daybook.api.endpoints.paging import PageCursor, refusing_bad_cursors
+from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.query_parameters import Parameters
-from daybook.api.http.request_reader import bad_request
 from daybook.api.jobs.queries import (
-    PAGE_USUAL,
-    PageCursor,
+    PAGE_DEFAULT,
     PageLimit,
     QueueWanted,
     TypeWanted,
-    must_reach,
     read_page,
+    require_queue,
 )
 from daybook.api.jobs.responses import JobJSON, job_json
 from daybook.api.keys.access import AUDITOR, CLIENT, WORKER
-from daybook.api.runtime.service import Service
 from daybook.domain.jobs.job import Job, JobStatus
 from daybook.domain.values import ERROR_CHARACTERS_MAX
 from daybook.projections.jobs.dead_job_search import search_dead
 from daybook.projections.jobs.dead_jobs import DeadFilter
 from daybook.projections.jobs.job_filter import JobFilter
-from daybook.projections.page_cursor import BadCursorError
 
 
 class DeadJobsAnswer(TypedDict):
-    """With `error` a page may be empty although there is a next one: every page looks at some
-    thousand dead jobs."""
+    """With `error` a page may be empty and still have a next one: each page scans a limited number
+    of dead jobs."""
 
     jobs: list[JobJSON]
     nextCursor: str | None
@@ -51,33 +48,30 @@ class DeadListing(Parameters, frozen=True):
         ]
         | None
     ) = None
-    limit: PageLimit = PAGE_USUAL
+    limit: PageLimit = PAGE_DEFAULT
     cursor: PageCursor | None = None
 
 
-async def list_dead(asked: DeadListing, request: Request) -> DeadJobsAnswer:
+async def list_dead(query: DeadListing, request: Request) -> DeadJobsAnswer:
     """Dead jobs with their last errors, newest first."""
-    must_reach(request, asked.queue)
-    if asked.error is not None:
-        return await _search(asked, request)
-    wanted = JobFilter(JobStatus.DEAD, asked.queue, asked.type)
-    page = await read_page(request, wanted, asked.limit, asked.cursor)
-    return _shaped(page.jobs, page.next_cursor)
+    require_queue(request, query.queue)
+    if query.error is not None:
+        return await _search(query, request)
+    wanted = JobFilter(JobStatus.DEAD, query.queue, query.type)
+    page = await read_page(request, wanted, query.limit, query.cursor)
+    return _page_json(page.jobs, page.next_cursor)
 
 
-async def _search(asked: DeadListing, request: Request) -> DeadJobsAnswer:
-    service: Service = request.app.service
-    wanted = DeadFilter(asked.queue, asked.type, asked.error)
-    try:
-        found = await service.read(
-            lambda reader: search_dead(reader, wanted, limit=asked.limit, cursor=asked.cursor)
+async def _search(query: DeadListing, request: Request) -> DeadJobsAnswer:
+    wanted = DeadFilter(query.queue, query.type, query.error)
+    with refusing_bad_cursors():
+        found = await service_of(request).read(
+            lambda reader: search_dead(reader, wanted, limit=query.limit, cursor=query.cursor)
         )
-    except BadCursorError as error:
-        raise bad_request("bad_cursor", str(error)) from error
-    return _shaped(found.jobs, found.next_cursor)
+    return _page_json(found.jobs, found.next_cursor)
 
 
-def _shaped(jobs: list[Job], next_cursor: str | None) -> DeadJobsAnswer:
+def _page_json(jobs: list[Job], next_cursor: str | None) -> DeadJobsAnswer:
     return {"jobs": [job_json(job) for job in jobs], "nextCursor": next_cursor}
 
 

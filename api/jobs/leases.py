@@ -1,4 +1,4 @@
-"""Reading who holds what: workers and bots, their jobs and orders, and until when."""
+"""Query on leases: jobs of workers and orders of bots, with their deadlines."""
 
 from typing import Annotated, Literal, TypedDict
 from uuid import UUID
@@ -7,19 +7,18 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseQueryEndpoint
+from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import AUDITOR
-from daybook.api.runtime.service import Service
 from daybook.domain.values import KEY_CHARACTERS_MAX
-from daybook.projections.jobs.leases import LeaseHolder, LeaseRow, read_in_hand
+from daybook.projections.jobs.leases import LeaseHolder, LeaseRow, read_leases
 
-LISTED_USUAL = 200
+LISTED_DEFAULT = 200
 LISTED_MAX = 1000
 
 
-class HeldJSON(TypedDict):
+class LeaseJSON(TypedDict):
     kind: Literal["job", "order"]
     id: UUID
     claimId: UUID
@@ -30,7 +29,7 @@ class HeldJSON(TypedDict):
     until: Moment
 
 
-class HolderJSON(TypedDict):
+class LeaseHolderJSON(TypedDict):
     kind: Literal["worker", "bot"]
     name: str
     held: int
@@ -38,39 +37,38 @@ class HolderJSON(TypedDict):
     firstUntil: Moment
 
 
-class HeldAnswer(TypedDict):
-    """What ends first comes first; the counts are of all, also of those that are not listed."""
+class LeasesAnswer(TypedDict):
+    """Sorted by deadline; the counts include leases beyond the limit."""
 
-    held: list[HeldJSON]
+    held: list[LeaseJSON]
     heldCount: int
-    holders: list[HolderJSON]
+    holders: list[LeaseHolderJSON]
     holdersCount: int
     serverNow: Moment
 
 
-class HeldListing(Parameters, frozen=True):
+class LeaseListing(Parameters, frozen=True):
     holder: (
         Annotated[
             str,
             Meta(
                 min_length=1,
                 max_length=KEY_CHARACTERS_MAX,
-                description="Only what this worker or bot holds.",
+                description="Only leases of this worker or bot.",
             ),
         ]
         | None
     ) = None
-    limit: Annotated[int, Meta(ge=1, le=LISTED_MAX, description="How many at most.")] = LISTED_USUAL
+    limit: Annotated[int, Meta(ge=1, le=LISTED_MAX, description="Leases at most.")] = LISTED_DEFAULT
 
 
-async def list_held(asked: HeldListing, request: Request) -> HeldAnswer:
-    """What workers and bots have in their hands, and until when."""
-    service: Service = request.app.service
-    found = await service.read(
-        lambda reader: read_in_hand(reader, holder=asked.holder, limit=asked.limit)
+async def list_leases(query: LeaseListing, request: Request) -> LeasesAnswer:
+    """Leases of workers and bots, earliest deadline first."""
+    found = await service_of(request).read(
+        lambda reader: read_leases(reader, holder=query.holder, limit=query.limit)
     )
     return {
-        "held": [held_json(one) for one in found.held],
+        "held": [lease_json(one) for one in found.held],
         "heldCount": found.held_count,
         "holders": [holder_json(one) for one in found.holders],
         "holdersCount": found.holders_count,
@@ -78,20 +76,20 @@ async def list_held(asked: HeldListing, request: Request) -> HeldAnswer:
     }
 
 
-def held_json(held: LeaseRow) -> HeldJSON:
+def lease_json(lease: LeaseRow) -> LeaseJSON:
     return {
-        "kind": held.kind,
-        "id": held.id,
-        "claimId": held.claim_id,
-        "holder": held.holder,
-        "label": held.label,
-        "attempts": held.attempts,
-        "startedAt": moment(held.started_at),
-        "until": moment(held.until),
+        "kind": lease.kind,
+        "id": lease.id,
+        "claimId": lease.claim_id,
+        "holder": lease.holder,
+        "label": lease.label,
+        "attempts": lease.attempts,
+        "startedAt": moment(lease.started_at),
+        "until": moment(lease.until),
     }
 
 
-def holder_json(holder: LeaseHolder) -> HolderJSON:
+def holder_json(holder: LeaseHolder) -> LeaseHolderJSON:
     return {
         "kind": holder.kind,
         "name": holder.name,
@@ -102,5 +100,5 @@ def holder_json(holder: LeaseHolder) -> HolderJSON:
 
 
 routes: list[Route] = [
-    DatabaseQueryEndpoint("/api/leases", list_held, scope=AUDITOR, parameters=HeldListing).route
+    DatabaseQueryEndpoint("/api/leases", list_leases, scope=AUDITOR, parameters=LeaseListing).route
 ]

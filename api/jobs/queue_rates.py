@@ -1,4 +1,4 @@
-"""Reading how fast jobs come and go in every queue."""
+"""Query on queue throughput: job counts in time slices."""
 
 from typing import Annotated, TypedDict
 
@@ -6,18 +6,17 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseQueryEndpoint
+from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import AUDITOR
-from daybook.api.runtime.service import Service
 from daybook.eventlog.transfer.ndjson import POSITION_MAX
 from daybook.projections.jobs.queue_rates import SLICE_SECONDS, Slice, read_rates
 
 
 class SliceJSON(TypedDict):
-    """What happened in one queue within `sliceSeconds` from a moment on. Jobs that are started
-    over count as created."""
+    """Job counts of one queue in the `sliceSeconds` from `at`. Retried dead jobs count as
+    created."""
 
     at: Moment
     queue: str
@@ -28,8 +27,8 @@ class SliceJSON(TypedDict):
 
 
 class RatesAnswer(TypedDict):
-    """All that happened between `since` and `until`. With `position` as `after`, the next answer
-    goes on from there: counts of the same slice are then to be added."""
+    """Slices between `since` and `until`. Sending `position` as `after` continues from there;
+    clients add counts of the same slice."""
 
     slices: list[SliceJSON]
     sliceSeconds: int
@@ -40,17 +39,14 @@ class RatesAnswer(TypedDict):
 
 class RatesWanted(Parameters, frozen=True):
     after: (
-        Annotated[
-            int, Meta(ge=0, le=POSITION_MAX, description="Only what stands behind this position.")
-        ]
+        Annotated[int, Meta(ge=0, le=POSITION_MAX, description="Only events after this position.")]
         | None
     ) = None
 
 
-async def list_rates(asked: RatesWanted, request: Request) -> RatesAnswer:
-    """How many jobs came and went in every queue, in slices of a few seconds."""
-    service: Service = request.app.service
-    rates = await service.read(lambda reader: read_rates(reader, after=asked.after))
+async def list_rates(query: RatesWanted, request: Request) -> RatesAnswer:
+    """Jobs created, completed, failed and dead in each queue, in slices of a few seconds."""
+    rates = await service_of(request).read(lambda reader: read_rates(reader, after=query.after))
     return {
         "slices": [slice_json(one) for one in rates.slices],
         "sliceSeconds": SLICE_SECONDS,

@@ -1,4 +1,4 @@
-"""What can be decided about queues over HTTP."""
+"""Queue configuration: pause, limits and the dead-job policy."""
 
 from typing import Annotated, TypedDict
 
@@ -25,7 +25,7 @@ class LimitsBody(Body, frozen=True):
 
 
 class QueueBody(WithReason, frozen=True):
-    """What is left out stays as it is; null takes a limit away."""
+    """An omitted member keeps its value; null removes a limit."""
 
     paused: bool | UnsetType = UNSET
     concurrency: Count | UnsetType | None = UNSET
@@ -39,8 +39,8 @@ class QueueAnswer(TypedDict):
 
 
 def configure(body: QueueBody, context: RequestContext) -> ConfigureQueue:
-    """Pause or resume a queue, limit how much of it runs, and say whether a dead job blocks its
-    lane or is skipped."""
+    """Pause or resume a queue, limit its concurrency and rate, and choose whether a dead job blocks
+    its lane or is skipped."""
     return ConfigureQueue(
         name=read_name(context.scope["path_params"]["name"]),
         paused=body.paused,
@@ -66,12 +66,17 @@ def _limits(body: LimitsBody) -> Limits:
     return Limits(body.concurrency, None if body.rate is None else _rate(body.rate))
 
 
-def configured(queue: Queue) -> QueueAnswer:
+def queue_answer_json(queue: Queue) -> QueueAnswer:
     return {"queue": queue_json(queue)}
 
 
 CONFIGURE = CommandEndpoint(
-    "PUT", "/api/queues/{name}", takes=QueueBody, scope=ADMIN, command=configure, shape=configured
+    "PUT",
+    "/api/queues/{name}",
+    takes=QueueBody,
+    scope=ADMIN,
+    command=configure,
+    shape=queue_answer_json,
 )
 
 routes: list[Route] = [CONFIGURE.route]

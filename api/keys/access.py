@@ -1,13 +1,11 @@
-"""Whom a route is for, and who is asking.
+"""The scope that each route requires, and the caller of each request.
 
-Every route says for whom it is, or the application does not start. An endpoint says it with one
-word: `Write(…, scope=STAFF)`, `Read(…, scope=CLIENT | STAFF)`; an admin may do everything anyway.
-What is for everybody, such as a page or a guest's way into a queue, says `scope=PUBLIC`: nobody
-needs a key then, and who comes with a good one is known all the same (`call.caller`). A route of
-another kind, such as a mount of static files, says it by `declare(Mount(…), PUBLIC)`.
+Every route declares its scope, or the application does not start: `WriteEndpoint(…, scope=STAFF)`,
+`QueryEndpoint(…, scope=CLIENT | STAFF)`; ADMIN is always allowed. `scope=PUBLIC` needs no key, but
+a valid one still identifies the caller. Mounts use `declare(Mount(…), PUBLIC)`.
 
-What a key is bound to is not the route's business: another's order, bot or job is simply not
-there. Commands are decided within bounds by `Call.submit`; a read asks `sees(request, state)`.
+Visibility of single orders, bots and jobs is not checked by route: an invisible one is not found.
+`RequestContext.submit` restricts commands; reads call `can_see(request, state)`.
 """
 
 from datetime import datetime
@@ -32,55 +30,55 @@ R = TypeVar("R", bound=BaseRoute)
 
 
 class Caller(Struct, frozen=True, kw_only=True, gc=False):
-    """Who is asking, as everything behind the door knows it."""
+    """The authenticated client of a request."""
 
     id: str
-    """The principal: the name of the key. Idempotency keys belong to it."""
+    """The principal: the name of the API key. Idempotency keys belong to it."""
 
     actor: str
-    """What the log calls it: the scope that let it in, and the key's name."""
+    """Recorded in the log: the scope that the request used, and the API key's name."""
 
     scope: Scope
     mask: int
-    """The same as a number."""
+    """`scope` as an int, which is faster to test."""
 
     bounds: Visibility = UNBOUND
     owner: str | None = None
     holder: str = ""
     digest: bytes = b""
-    """Of the secret that was shown."""
+    """Of the presented secret."""
 
     until: datetime | None = None
-    """When that ends to be good, if nobody ends it before."""
+    """When the presented secret expires."""
 
     def must_have(self, scope: Scope) -> None:
         if not self.scope & (scope | ADMIN):
-            raise forbidden(f"it takes one with the scope {NAMES[scope]}")
+            raise forbidden(f"it needs the scope {NAMES[scope]}")
 
     def must_reach(self, queue: str) -> None:
         if not self.bounds.can_use_queue(queue):
-            raise forbidden(f"it is not for the queue {queue}")
+            raise forbidden(f"it has no access to the queue {queue}")
 
 
-# Everybody, as long as the house is open.
+# Every client with DAYBOOK_AUTH=open.
 OPEN = Caller(id="open", actor="open", scope=ADMIN, mask=ADMIN.value)
-# Whoever comes without a key, where none is needed.
-ANYBODY = Caller(id="public", actor="public", scope=NOBODY, mask=0)
+# A client without a valid key on a public route.
+ANONYMOUS = Caller(id="public", actor="public", scope=NOBODY, mask=0)
 
 
 def unknown_key() -> BadInputError:
-    """The same for no key, an unknown one, a revoked one: nobody learns which it was."""
+    """The same response for a missing, unknown or revoked key, so that clients cannot probe."""
     return BadInputError(
         HTTPStatus.UNAUTHORIZED,
         "unauthorized",
-        "Send a good key as the header 'Authorization: Bearer dbk_…': 'daybook keys create' makes "
-        "one.",
+        "Send a valid API key as the header 'Authorization: Bearer dbk_…': 'daybook keys create' "
+        "creates one.",
         headers={"WWW-Authenticate": "Bearer"},
     )
 
 
 def forbidden(reason: str) -> BadInputError:
-    sentence = f"This key may not do that: {reason}."
+    sentence = f"This API key is not allowed to do that: {reason}."
     return BadInputError(HTTPStatus.FORBIDDEN, "forbidden", sentence)
 
 
@@ -89,33 +87,33 @@ def caller_of(request: Request) -> Caller:
     return caller
 
 
-def sees(request: Request, state: object) -> bool:
+def can_see(request: Request, state: object) -> bool:
     return state is not None and caller_of(request).bounds.can_see(state)
 
 
-def is_known(request: Request) -> bool:
-    """Whether what was let in still would be: a key may be revoked while an answer is sent."""
+def is_key_valid(request: Request) -> bool:
+    """Whether the caller's key is still valid: it may be revoked while a response streams."""
     key_cache = request.app.service.key_cache
-    return key_cache is None or bool(key_cache.knows(caller_of(request)))
+    return key_cache is None or bool(key_cache.is_still_valid(caller_of(request)))
 
 
 def declare(route: R, scope: Scope) -> R:
-    """For routes that are no endpoints of ours."""
+    """Sets the scope of a route without an endpoint class."""
     vars(route)["needs"] = scope
     return route
 
 
-def declared(route: BaseRoute) -> Scope:
+def declared_scope(route: BaseRoute) -> Scope:
     given: Any = vars(route).get("needs")
     if given is None:
         given = getattr(getattr(route, "endpoint", None), "scope", None)
     if not isinstance(given, Scope) or given == NOBODY:
         raise SetupError(
-            f"{route} declares no scope: give it one, or PUBLIC, as api/keys/access.py describes."
+            f"{route} declares no scope: set one, or PUBLIC, as api/keys/access.py describes."
         )
     return given
 
 
-def described(scope: Scope) -> list[str]:
-    """The scopes that lead to a route, for its description."""
+def scope_names(scope: Scope) -> list[str]:
+    """The names of the scopes that open a route; empty for a public one."""
     return [] if PUBLIC in scope else [*names_of(scope | ADMIN)]

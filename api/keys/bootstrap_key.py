@@ -1,7 +1,7 @@
-"""The first key: whoever starts Daybook on an empty log finds an admin's key in its data directory.
+"""Creates the first admin key on an empty log, in the file admin.key of the data directory.
 
-Its name is always the same, so that of two services that start at once one makes it, and the other
-finds it made. A key that is in the file already is used again: a new database takes the old key.
+Its name is fixed, so that of two services that start together only one creates it. An existing file
+is reused, so that a new database accepts the old key.
 """
 
 import asyncio
@@ -31,9 +31,8 @@ class AdminKey(Struct, frozen=True):
     """The key in the file; None unless stderr is a terminal, because other outputs are logs."""
 
     def lines(self, url: str) -> list[str]:
-        """What whoever starts the service wants to know next."""
         if self.text is None:
-            return [f"The admin's key is in {self.path}", self._shell_line]
+            return [f"The admin key is in {self.path}", self._shell_line]
         return [f"Log in:      {url}/login#{self.text}", self._shell_line]
 
     @property
@@ -42,54 +41,54 @@ class AdminKey(Struct, frozen=True):
 
 
 def make_first_key(conninfo: str, data_dir: Path) -> AdminKey | None:
-    """The admin's key, if it is on this machine; made if there never was one."""
+    """The admin key in this data directory, created if the log has none; None if it is elsewhere,
+    revoked, or not the one in the file."""
     path = data_dir / FILE
-    shown = _read(path)
+    in_file = _read(path)
     known = asyncio.run(_find(conninfo))
     if known is None:
-        return _make(conninfo, path, shown)
-    if shown is None or known.revoked_at is not None:
+        return _create(conninfo, path, in_file)
+    if in_file is None or known.revoked_at is not None:
         return None
-    if not compare_digest(shown.digest.hex(), known.digest):
+    if not compare_digest(in_file.digest.hex(), known.digest):
         return None
-    return _shown(path, shown)
+    return _admin_key(path, in_file)
 
 
-def _make(conninfo: str, path: Path, shown: WrittenKey | None) -> AdminKey | None:
-    key = shown or new_key_text(ADMIN, NAME)
-    if shown is None:
-        # Before it is good: whoever falls over in between has a key without a use, and not a log
-        # with a key that nobody has.
+def _create(conninfo: str, path: Path, in_file: WrittenKey | None) -> AdminKey | None:
+    key = in_file or new_key_text(ADMIN, NAME)
+    if in_file is None:
+        # Before it is issued: a crash in between leaves an unused file, not a log with a lost key.
         _write(path, key.write())
     try:
         asyncio.run(_issue(conninfo, key))
     except ApiKeyNameTakenError:
-        # Another service was quicker, and its key is in its own data directory.
-        if shown is None:
+        # Another service issued it first; the key is in that service's data directory.
+        if in_file is None:
             path.unlink()
         return None
-    return _shown(path, key)
+    return _admin_key(path, key)
 
 
-def _shown(path: Path, key: WrittenKey) -> AdminKey:
+def _admin_key(path: Path, key: WrittenKey) -> AdminKey:
     return AdminKey(path, key.write() if sys.stderr.isatty() else None)
 
 
 async def _find(conninfo: str) -> Key | None:
-    async with ApiKeyAdmin(conninfo, actor=operator()) as smith:
-        return next((key for key in await smith.keys() if key.name == NAME), None)
+    async with ApiKeyAdmin(conninfo, actor=operator()) as admin:
+        return next((key for key in await admin.keys() if key.name == NAME), None)
 
 
 async def _issue(conninfo: str, key: WrittenKey) -> None:
     first = IssueKey(
         name=NAME,
-        holder="whoever can read the data directory",
+        holder="operators with access to the data directory",
         scopes=(ADMIN,),
         digest=key.digest.hex(),
         reason="the first start",
     )
-    async with ApiKeyAdmin(conninfo, actor=operator()) as smith:
-        await smith.submit(first)
+    async with ApiKeyAdmin(conninfo, actor=operator()) as admin:
+        await admin.submit(first)
 
 
 def _read(path: Path) -> WrittenKey | None:
@@ -98,22 +97,22 @@ def _read(path: Path) -> WrittenKey | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise SetupError(f"The key in {path} cannot be read ({error.strerror}).") from error
-    shown = read_key_text(text)
-    if shown is None or (shown.kind, shown.name) != (ADMIN, NAME):
-        raise SetupError(f"{path} holds no key of an admin: move it away, and start again.")
-    return shown
+        raise SetupError(f"The admin key {path} cannot be read ({error.strerror}).") from error
+    in_file = read_key_text(text)
+    if in_file is None or (in_file.kind, in_file.name) != (ADMIN, NAME):
+        raise SetupError(f"{path} contains no admin key: move it away, and start again.")
+    return in_file
 
 
 def _write(path: Path, text: str) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Nobody else can read it at any moment, and nothing that is there is overwritten.
+        # Created with mode 0600, and never overwrites an existing file.
         made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(made, "w") as file:
             file.write(text + "\n")
     except OSError as error:
         raise SetupError(
-            f"The admin's key cannot be written to {path} ({error.strerror}): choose another "
+            f"The admin key cannot be written to {path} ({error.strerror}): choose another "
             "directory with --data-dir or DAYBOOK_DATA_DIR."
         ) from error

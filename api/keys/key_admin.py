@@ -1,4 +1,4 @@
-"""Makes, changes and ends keys on a database, beside any service that runs on it or none."""
+"""Creates, changes and revokes API keys directly on a database, with or without a service."""
 
 from contextlib import AsyncExitStack
 from getpass import getuser
@@ -18,7 +18,7 @@ from daybook.projections.registry import LIVE_TABLES
 
 
 def operator() -> str:
-    """What the log calls whoever works on the machine itself."""
+    """The actor recorded for commands run on this machine."""
     try:
         return f"operator:{getuser()}"
     except (KeyError, OSError):
@@ -30,7 +30,7 @@ class ApiKeyAdmin:
         self._conninfo = conninfo
         self._actor = actor
         self._committer = Committer(
-            conninfo, tables=LIVE_TABLES, mapper=EventMapper(DECIDERS), lanes=1
+            conninfo, tables=LIVE_TABLES, mapper=EventMapper(DECIDERS), writers=1
         )
         self._open = AsyncExitStack()
 
@@ -46,7 +46,7 @@ class ApiKeyAdmin:
             return await all_keys(connection)
 
     async def submit(self, command: Command[Any]) -> Key:
-        """What became of the key; raises the refusal."""
+        """Returns the key after the command; raises its refusal."""
         origin = Origin(command_id=uuid7(), actor=self._actor)
         key: Key = (await self._committer.submit(command, origin)).result
         return key

@@ -1,8 +1,7 @@
-"""The keys that are good, in this process: looked at with every request, and asked for by none.
+"""A cache of all valid API keys, so that no request queries the database for its key.
 
-One small query several times a second tells whether anything about any key has changed; only then
-is what has changed read. It has a connection of its own, so that it waits for nobody. So a key
-that is revoked anywhere opens nothing here a moment later, and never more than a second.
+Every 0.25 s one small query on a connection of its own detects changes, and only changed keys are
+read. A key that any process revokes is rejected here within one second.
 """
 
 import asyncio
@@ -39,15 +38,14 @@ T = TypeVar("T")
 _PREFERENCE = (VIP, *(one for one in NAMES if one not in (VIP, ADMIN)), ADMIN)
 
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-# A decision is committed within a few seconds, or not at all.
-LATE = timedelta(seconds=10)
+# Upper bound for the time between a key's timestamp and its commit.
+COMMIT_DELAY_MAX = timedelta(seconds=10)
 
 REFRESH_SECONDS = 0.25
-# A connection that has not answered by then is given up for a new one; to read very many keys may
-# take longer than to hear that they have changed.
-ANSWER_SECONDS_MAX = 0.5
+# A slower connection is replaced. Reading very many keys may take longer than detecting a change.
+PROBE_SECONDS_MAX = 0.5
 CATCH_UP_SECONDS_MAX = 30.0
-# Who has heard nothing of the keys for so long does not know who is good, and lets nobody in.
+# A cache that could not be refreshed for this long rejects all requests.
 STALE_SECONDS_MAX = 5.0
 
 
@@ -55,12 +53,12 @@ class Secret(Struct, frozen=True):
     digest: bytes
     until: datetime | None
 
-    def is_good(self, at: datetime) -> bool:
+    def is_valid(self, at: datetime) -> bool:
         return self.until is None or at < self.until
 
 
 class CachedKey:
-    """A key that is not revoked, with its secrets: one, or two while it changes."""
+    """A key that is not revoked, with one secret, or two during a rotation."""
 
     def __init__(self, key: Key) -> None:
         self.kind = key.scopes[0].partition(":")[0]
@@ -80,42 +78,42 @@ class CachedKey:
         self._callers: dict[tuple[bytes, int], Caller] = {}
 
     def caller(self, secret: Secret, needs: int) -> Caller:
-        """The same for the same route: made once, looked up from then on."""
-        place = secret.digest, needs
-        caller = self._callers.get(place)
+        """Cached by secret and required scope."""
+        cache_key = secret.digest, needs
+        caller = self._callers.get(cache_key)
         if caller is None:
-            caller = self._callers[place] = replace(
+            caller = self._callers[cache_key] = replace(
                 self._caller,
-                actor=f"{NAMES[_acting(self._caller.scope, Scope(needs))]}:{self._caller.id}",
+                actor=f"{NAMES[_used_scope(self._caller.scope, Scope(needs))]}:{self._caller.id}",
                 digest=secret.digest,
                 until=secret.until,
             )
         return caller
 
 
-def _acting(scope: Scope, needs: Scope) -> Scope:
-    """Of the scopes of a key, the one by which it is let in. The log keeps it: a VIP's order is
-    nothing that any client may create."""
-    meant = needs | VIP if CLIENT in needs else needs
-    return next(one for one in _PREFERENCE if one in (scope & meant or scope))
+def _used_scope(scope: Scope, needs: Scope) -> Scope:
+    """The scope of the key that opens the route. The log records it, because only the scope VIP
+    may create VIP orders."""
+    accepted = needs | VIP if CLIENT in needs else needs
+    return next(one for one in _PREFERENCE if one in (scope & accepted or scope))
 
 
 class ApiKeyCache:
     def __init__(self, conninfo: str) -> None:
         self._conninfo = reader_conninfo(conninfo)
-        self._held: dict[str, CachedKey] = {}
-        # Stands for every key that there is not: to refuse it takes as long as any other.
-        self._nobody = [Secret(token_bytes(32), now() - timedelta(days=1))]
-        # What was found to be good, by its digest: no secret is kept, and none is compared twice.
-        self._seen: dict[bytes, tuple[CachedKey, Secret]] = {}
+        self._keys: dict[str, CachedKey] = {}
+        # Compared in place of an unknown key, so that rejecting it takes the same time.
+        self._dummy_secrets = [Secret(token_bytes(32), now() - timedelta(days=1))]
+        # Verified keys by the digest of their text: no plain secret is kept or compared twice.
+        self._verified: dict[bytes, tuple[CachedKey, Secret]] = {}
         self._versions: dict[str, int] = {}
-        # The sum of them: what the database's must be.
+        # The sum of all versions, compared with the same sum in the database.
         self._edition = 0
         self._latest = LONG_AGO
-        self._is_doubtful = True
+        self._must_reload = True
         self._read_at = -STALE_SECONDS_MAX
-        self._turned = asyncio.Event()
-        self._looking = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._refreshing = asyncio.Lock()
         self._connection: AsyncConnection[TupleRow] | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
@@ -127,7 +125,7 @@ class ApiKeyCache:
 
     async def __aexit__(self, *_: object) -> None:
         self._closing = True
-        self._turn()
+        self._notify_waiters()
         await cancel_and_wait(self._tasks)
         await self._disconnect()
 
@@ -136,44 +134,44 @@ class ApiKeyCache:
         return monotonic() - self._read_at > STALE_SECONDS_MAX
 
     def caller(self, text: bytes, needs: int) -> Caller | None:
-        """Who shows this key; None when it opens nothing, for whatever reason."""
-        place = sha256(text).digest()
-        seen = self._seen.get(place) or self._recognise(text)
-        if seen is None or not seen[1].is_good(now()):
+        """The caller of a presented key; None if it is invalid for any reason."""
+        text_digest = sha256(text).digest()
+        verified = self._verified.get(text_digest) or self._verify(text)
+        if verified is None or not verified[1].is_valid(now()):
             return None
-        self._seen[place] = seen
-        return seen[0].caller(seen[1], needs)
+        self._verified[text_digest] = verified
+        key, secret = verified
+        return key.caller(secret, needs)
 
-    def _recognise(self, text: bytes) -> tuple[CachedKey, Secret] | None:
-        shown = read_key_text(text)
-        if shown is None:
+    def _verify(self, text: bytes) -> tuple[CachedKey, Secret] | None:
+        presented = read_key_text(text)
+        if presented is None:
             return None
-        held, digest = self._held.get(shown.name), shown.digest
+        cached, digest = self._keys.get(presented.name), presented.digest
         found = None
-        for secret in self._nobody if held is None else held.secrets:
+        for secret in self._dummy_secrets if cached is None else cached.secrets:
             if compare_digest(digest, secret.digest):
                 found = secret
-        if found is None or held is None or held.kind != shown.kind:
+        if found is None or cached is None or cached.kind != presented.kind:
             return None
-        return held, found
+        return cached, found
 
     def is_still_valid(self, caller: Caller) -> bool:
-        """Whether what was good when it was shown still is."""
-        held = self._held.get(caller.id)
-        shown = (
-            [one for one in held.secrets if compare_digest(one.digest, caller.digest)]
-            if held
-            else []
+        """Whether the secret that authenticated the caller has not been revoked or expired."""
+        cached = self._keys.get(caller.id)
+        return cached is not None and any(
+            one.is_valid(now())
+            for one in cached.secrets
+            if compare_digest(one.digest, caller.digest)
         )
-        return any(one.is_good(now()) for one in shown)
 
     async def wait_until_revoked(self, caller: Caller) -> None:
-        """Returns once the key is good no longer: what has no end of its own ends then."""
+        """Returns once the key is no longer valid, so that streams can end."""
         while self.is_still_valid(caller) and not self._closing:
             left = None if caller.until is None else (caller.until - now()).total_seconds()
             with suppress(TimeoutError):
                 async with asyncio.timeout(left):
-                    await self._turned.wait()
+                    await self._changed.wait()
 
     async def _run(self) -> None:
         while not self._closing:
@@ -183,37 +181,40 @@ class ApiKeyCache:
             except (psycopg.Error, OSError):
                 await self._disconnect()
             except Exception:
-                _log.exception("Keys could not be looked at.")
+                _log.exception(
+                    "API keys could not be refreshed; requests are rejected after %.0f s.",
+                    STALE_SECONDS_MAX,
+                )
                 await self._disconnect()
 
     async def refresh(self) -> None:
-        """Looks whether anything has changed, and if so at what."""
-        async with self._looking:
+        """Reads the changed keys, if any have changed."""
+        async with self._refreshing:
             began = monotonic()
             if self._connection is None:
                 self._connection = await connect(self._conninfo)
-                # The server may be another by now, and the same sum made up of other changes.
-                self._is_doubtful = True
-            link = self._connection
-            edition = await _answered(link, read_edition(link), ANSWER_SECONDS_MAX)
-            if edition != self._edition or self._is_doubtful:
-                await _answered(link, self._catch_up(link), CATCH_UP_SECONDS_MAX)
-                self._turn()
+                # After a failover the same sum may stand for other changes.
+                self._must_reload = True
+            connection = self._connection
+            edition = await _within(connection, read_edition(connection), PROBE_SECONDS_MAX)
+            if edition != self._edition or self._must_reload:
+                await _within(connection, self._catch_up(connection), CATCH_UP_SECONDS_MAX)
+                self._notify_waiters()
             self._read_at = began
 
     async def _catch_up(self, connection: AsyncConnection[TupleRow]) -> None:
-        """Takes what was decided lately; and all of it, should that not add up."""
+        """Reads recently changed keys, and all keys if the sum of versions still differs."""
         async with connection.transaction():
             await begin_snapshot(connection)
             edition = await read_edition(connection)
-            self._take(await changed_keys(connection, self._latest - LATE))
-            if self._edition != edition or self._is_doubtful:
+            self._put(await changed_keys(connection, self._latest - COMMIT_DELAY_MAX))
+            if self._edition != edition or self._must_reload:
                 keys = await all_keys(connection)
-                self._versions, self._held, self._edition = {}, {}, 0
-                self._take(keys)
-        self._seen, self._is_doubtful = {}, False
+                self._versions, self._keys, self._edition = {}, {}, 0
+                self._put(keys)
+        self._verified, self._must_reload = {}, False
 
-    def _take(self, keys: Sequence[Key]) -> None:
+    def _put(self, keys: Sequence[Key]) -> None:
         for key in keys:
             if self._versions.get(key.name) == key.version:
                 continue
@@ -221,13 +222,13 @@ class ApiKeyCache:
             self._versions[key.name] = key.version
             self._latest = max(self._latest, key.updated_at)
             if key.revoked_at is None:
-                self._held[key.name] = CachedKey(key)
+                self._keys[key.name] = CachedKey(key)
             else:
-                self._held.pop(key.name, None)
+                self._keys.pop(key.name, None)
 
-    def _turn(self) -> None:
-        turned, self._turned = self._turned, asyncio.Event()
-        turned.set()
+    def _notify_waiters(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
     async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -236,11 +237,12 @@ class ApiKeyCache:
                 await connection.close()
 
 
-async def _answered(
-    connection: AsyncConnection[TupleRow], asking: Coroutine[Any, Any, T], seconds: float
+async def _within(
+    connection: AsyncConnection[TupleRow], query: Coroutine[Any, Any, T], seconds: float
 ) -> T:
-    """Not cancelled when it takes too long: psycopg would wait for the server's consent."""
-    task = asyncio.create_task(asking)
+    """Runs the query; breaks the connection after `seconds`. A cancelled query would wait for the
+    server, which may hang."""
+    task = asyncio.create_task(query)
     await asyncio.wait({task}, timeout=seconds)
     if not task.done():
         cut_off(connection)

@@ -1,8 +1,7 @@
-"""How a key is written: `dbk_<kind>_<name>_<secret>_<checksum>`.
+"""The text form of an API key: `dbk_<kind>_<name>_<secret>_<checksum>`.
 
-The prefix lets scanners find keys that were left lying about; the checksum lets us refuse whatever
-is no key without looking at any. The secret is 256 bits of chance, so that its plain SHA-256 is as
-good as any slow hash: there is nothing to guess at.
+The prefix lets secret scanners find leaked keys; the checksum rejects other texts without a lookup.
+The secret has 256 random bits, so a plain SHA-256 is enough: it cannot be guessed.
 """
 
 import re
@@ -58,12 +57,12 @@ def new_key_text(first_scope: str, name: str) -> WrittenKey:
 
 
 def read_key_text(text: bytes) -> WrittenKey | None:
-    """None for whatever is no key."""
+    """Returns None if the text is not a well-formed key."""
     found = _KEY.fullmatch(text)
     if found is None:
         return None
     body, kind, name, secret, check = found.groups()
-    if check.decode() != _checksum(body):  # No secret: it follows from what was sent.
+    if check.decode() != _checksum(body):  # Not secret, so no constant-time comparison.
         return None
     return WrittenKey(kind.decode(), name.decode(), secret)
 
@@ -71,6 +70,6 @@ def read_key_text(text: bytes) -> WrittenKey | None:
 def _checksum(body: bytes) -> str:
     number, text = crc32(body), ""
     for _ in range(_CHECK_LENGTH):
-        number, place = divmod(number, len(_CHECK_ALPHABET))
-        text = _CHECK_ALPHABET[place] + text
+        number, index = divmod(number, len(_CHECK_ALPHABET))
+        text = _CHECK_ALPHABET[index] + text
     return text

@@ -1,7 +1,7 @@
-"""Room in queues, where there is a limit to how many jobs may wait in one.
+"""The depth limit of queues (DAYBOOK_QUEUE_DEPTH_MAX).
 
-What begins something is turned away from a full queue. What lets something come to its end is not:
-follow-ups, retries, transactions and what was accepted for later still go in.
+It rejects new jobs only. Follow-ups, retries, transactions and deferred pushes finish work that has
+begun, and still enter a full queue.
 """
 
 import asyncio
@@ -20,10 +20,10 @@ from daybook.api.telemetry import counters
 from daybook.domain.jobs.create import NewJob
 from daybook.eventlog.origin import Origin, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey, find_key
-from daybook.projections.jobs.queue_stats import QueueStats, read_standings
+from daybook.projections.jobs.queue_stats import QueueStats, read_queue_stats
 
-# For so long what was counted is believed, less what was let in since: to count takes its time.
-LOOK_SECONDS = 0.5
+# A count is cached for this time, less the jobs admitted since, because counting is slow.
+CACHE_SECONDS = 0.5
 QUEUES_MAX = 10_000
 
 Query = Callable[[AsyncConnection[TupleRow]], Awaitable[list[QueueStats]]]
@@ -31,7 +31,7 @@ Read = Callable[[Query], Awaitable[list[QueueStats]]]
 
 
 class EnqueueEndpoint(CommandEndpoint[B, A], Generic[B, A]):
-    """One whose command puts `new` jobs into queues."""
+    """An endpoint whose command puts `new` jobs into queues."""
 
     problems = (HTTPStatus.TOO_MANY_REQUESTS,)
 
@@ -39,72 +39,72 @@ class EnqueueEndpoint(CommandEndpoint[B, A], Generic[B, A]):
         self, context: RequestContext, command: Any, origin: Origin, key: IdempotencyKey | None
     ) -> tuple[StoredResponse, RawHeaders]:
         try:
-            await context.scope["app"].queue_room.take(command.new)
+            await context.scope["app"].queue_depth_limit.reserve(command.new)
         except BadInputError:
             if key is None or not await self._was_answered(context, key):
                 raise
         return await super().submit(context, command, origin, key)
 
     async def _was_answered(self, context: RequestContext, key: IdempotencyKey) -> bool:
-        """What is sent again needs no room: it gets the answer that it got."""
+        """Whether this is a retry, which gets the stored response and needs no slot."""
         return await context.service.read(lambda reader: find_key(reader, key.scope)) is not None
 
 
 class FreeSlots(Struct):
-    left: int
-    looked_at: float
+    count: int
+    counted_at: float
 
 
 class QueueDepthLimit:
     def __init__(self, read: Read, depth_max: int | None) -> None:
         self._read = read
         self._depth_max = depth_max
-        self._rooms: dict[str, FreeSlots] = {}
-        self._looking = asyncio.Lock()
+        self._slots: dict[str, FreeSlots] = {}
+        self._counting = asyncio.Lock()
 
-    async def take(self, new: Iterable[NewJob]) -> None:
-        """Counts them in, or refuses them all."""
+    async def reserve(self, new: Iterable[NewJob]) -> None:
+        """Reserves slots for all jobs, or raises queue_full for all."""
         if self._depth_max is None:
             return
         wanted = Counter(one.queue for one in new)
-        rooms = {queue: await self._room(queue, self._depth_max) for queue in wanted}
+        slots = {queue: await self._free_slots(queue, self._depth_max) for queue in wanted}
         for queue, count in wanted.items():
-            if rooms[queue].left < count:
+            if slots[queue].count < count:
                 counters.LIMIT_HITS.labels("queue_depth").inc()
                 raise queue_full(queue, self._depth_max)
         for queue, count in wanted.items():
-            rooms[queue].left -= count
+            slots[queue].count -= count
 
-    async def _room(self, queue: str, depth_max: int) -> FreeSlots:
-        if (known := self._known(queue)) is not None:
-            return known
-        # Those who come at once take from the same room, and not each from one of their own.
-        async with self._looking:
-            if (known := self._known(queue)) is not None:
-                return known
-            if len(self._rooms) >= QUEUES_MAX:
-                self._rooms.clear()
+    async def _free_slots(self, queue: str, depth_max: int) -> FreeSlots:
+        if (cached := self._cached(queue)) is not None:
+            return cached
+        # Concurrent requests share one count, instead of each admitting a full one.
+        async with self._counting:
+            if (cached := self._cached(queue)) is not None:
+                return cached
+            if len(self._slots) >= QUEUES_MAX:
+                self._slots.clear()
             now = asyncio.get_running_loop().time()
-            room = self._rooms[queue] = FreeSlots(await self._left(queue, depth_max), now)
-            return room
+            free = self._slots[queue] = FreeSlots(await self._count_free(queue, depth_max), now)
+            return free
 
-    def _known(self, queue: str) -> FreeSlots | None:
-        room = self._rooms.get(queue)
+    def _cached(self, queue: str) -> FreeSlots | None:
+        free = self._slots.get(queue)
         now = asyncio.get_running_loop().time()
-        return room if room is not None and now - room.looked_at < LOOK_SECONDS else None
+        return free if free is not None and now - free.counted_at < CACHE_SECONDS else None
 
-    async def _left(self, queue: str, depth_max: int) -> int:
-        standings = await self._read(
-            lambda reader: read_standings(reader, name=queue, count_max=depth_max)
+    async def _count_free(self, queue: str, depth_max: int) -> int:
+        stats = await self._read(
+            lambda reader: read_queue_stats(reader, name=queue, count_max=depth_max)
         )
-        return depth_max - sum(one.pending + one.scheduled + one.behind for one in standings)
+        return depth_max - sum(one.pending + one.scheduled + one.behind for one in stats)
 
 
 def queue_full(queue: str, depth_max: int) -> BadInputError:
     return BadInputError(
         HTTPStatus.TOO_MANY_REQUESTS,
         "queue_full",
-        f"{depth_max} jobs may wait in a queue, and {queue} has no room for more: nothing was "
-        "done, so send it again later.",
+        f"The queue {queue} has reached its limit of {depth_max} waiting jobs. Nothing was done; "
+        "send it again later.",
         headers=RETRY_AFTER,
     )

@@ -1,8 +1,8 @@
 """Rate limits for public requests: tickets per mobile number, requests per address.
 
-The database counts them, over a sliding window, for all processes together. A request is let in by
-all limits or uses up none of them. While the database is away no request is let in. A request
-whose command came to nothing gives its admissions back.
+The database counts over a sliding window, for all processes together. A request passes all limits
+or is charged to none. While the database is unavailable no request passes. A request whose command
+failed is refunded.
 """
 
 from functools import partial
@@ -40,21 +40,21 @@ MINUTE_SECONDS = 60
 KIOSK_KEY = b"daybook-kiosk-key"
 
 ADVICE = {
-    PER_PHONE: "This mobile number has taken as many tickets as it may",
+    PER_PHONE: "This mobile number has reached its limit of tickets",
     PER_ADDRESS: "Too many requests came from this address",
 }
 
 
 class RateLimitDecision(Struct, frozen=True, kw_only=True):
-    """What was decided, and the headers that say so: for the answer, whichever it is."""
+    """The decision of all limits on one request; `headers` go into every response."""
 
     headers: dict[str, str]
     limit: str | None = None
-    """The name of the limit that refused; None if all of them let it in."""
+    """The name of the limit that refused; None if the request is allowed."""
 
     retry_after_seconds: int | None = None
     charge: Charge | None = None
-    """The admissions that were used up, if the request was let in for a command."""
+    """For a refund, if the request was allowed for a command."""
 
     @property
     def is_allowed(self) -> bool:
@@ -65,35 +65,41 @@ class RateLimitDecision(Struct, frozen=True, kw_only=True):
         return [(name.lower().encode(), value.encode()) for name, value in self.headers.items()]
 
     def check(self) -> None:
-        """Raises the answer for who was refused."""
+        """Raises the 429 if a limit refused."""
         if self.limit is None:
             return
-        sentence = f"{ADVICE[self.limit]}: try again in {_span(self.retry_after_seconds or 1)}."
+        sentence = (
+            f"{ADVICE[self.limit]}: retry in {_duration_text(self.retry_after_seconds or 1)}."
+        )
         raise BadInputError(
             HTTPStatus.TOO_MANY_REQUESTS, "rate_limited", sentence, headers=self.headers
         )
 
 
 class RateLimits:
-    def __init__(self, settings: Settings, guests: GuestVault, note: WriteUnlogged) -> None:
+    def __init__(
+        self, settings: Settings, guests: GuestVault, write_unlogged: WriteUnlogged
+    ) -> None:
         self._per_phone = Limit(PER_PHONE, settings.tickets_per_mobile_max, HOUR_SECONDS)
         self._per_address = Limit(PER_ADDRESS, settings.requests_per_address_max, MINUTE_SECONDS)
         self._trusted = read_networks(settings.trusted_proxies)
         self._proxy_header = settings.proxy_header
-        # Digests are of one length, so that comparing them takes as long for every key.
+        # Digests have one length, so that comparing them takes the same time for every key.
         self._kiosks = [sha256(key.encode()).digest() for key in settings.kiosk_key_list]
         self._guests = guests
-        self._note = note
-        self._given_back = Refunds(note)
+        self._write_unlogged = write_unlogged
+        self._refunds = Refunds(write_unlogged)
         self._salt = token_bytes(16)
 
     def address_of(self, scope: Scope) -> str:
-        """The client's, as far as it can be believed."""
+        """The client's address; proxies are believed only if they are trusted."""
         return client_address(scope, trusted=self._trusted, header=self._proxy_header)
 
     def pseudonym_of(self, scope: Scope) -> str | None:
-        """What stands for the client's address where it is counted; None for a peer without one.
-        Where no key makes pseudonyms for all processes, each has its own."""
+        """The pseudonym under which the client's address is counted; None without an address.
+
+        Without a guest key the pseudonym is salted per process.
+        """
         address = self.address_of(scope)
         if address == UNKNOWN:
             return None
@@ -103,9 +109,9 @@ class RateLimits:
             return sha256(self._salt + address.encode()).hexdigest()
 
     def is_kiosk(self, headers: Headers) -> bool:
-        """Whether the request shows a kiosk's key: all guests of a kiosk share its address."""
+        """Whether the request has a kiosk's key: all guests of a kiosk share its address."""
         given = sha256(headers.get(KIOSK_KEY, b"")).digest()
-        # All of them are compared, whichever it is.
+        # Compares all keys, so that the time does not depend on the match.
         matches = [compare_digest(given, known) for known in self._kiosks]
         return any(matches)
 
@@ -120,68 +126,70 @@ class RateLimits:
         command_id: UUID,
         may_be_repeated: bool = False,
     ) -> RateLimitDecision:
-        """Decides on both limits at once. `is_exempt` exempts from the one on addresses alone.
+        """Decides on both limits at once; `is_exempt` skips the limit per address.
 
-        `pseudonym` is that of `GuestBook.pseudonym`. Attempts at one command count as one;
-        `may_be_repeated` says whether others than this one can be under way. Raises
-        UnavailableError while the database is away: no request is let in uncounted.
+        `pseudonym` comes from `GuestVault.pseudonym`. All attempts at one command count once;
+        `may_be_repeated` says whether another attempt may be running. Raises UnavailableError while
+        the database is unavailable: no request passes uncounted.
         """
-        asked = [LimitRequest(self._per_phone, f"{restaurant_id} {pseudonym}")]
+        requested = [LimitRequest(self._per_phone, f"{restaurant_id} {pseudonym}")]
         if not is_exempt:
             key = f"{route} {self._guests.address_pseudonym(address)}"
-            asked.append(LimitRequest(self._per_address, key))
-        charge = Charge(asked=tuple(asked), command_id=command_id, noted_at=None)
+            requested.append(LimitRequest(self._per_address, key))
+        charge = Charge(asked=tuple(requested), command_id=command_id, noted_at=None)
         try:
-            standings = await self._note(partial(try_acquire, asked=asked, command_id=command_id))
+            states = await self._write_unlogged(
+                partial(try_acquire, asked=requested, command_id=command_id)
+            )
         except UnavailableError:
-            # The database may have noted the admission all the same. It is kept if another attempt
-            # at the command can be under way.
+            # The database may have counted the request all the same. It is not refunded if another
+            # attempt at the command may be running.
             if not may_be_repeated:
-                self._given_back.give_back_later(charge)
+                self._refunds.give_back_later(charge)
             raise
-        admission = admission_of(asked, standings)
-        if admission.limit is None:
-            return replace(admission, charge=replace(charge, noted_at=standings[0].noted_at))
-        self._tell(admission, restaurant_id, route)
-        return admission
+        decision = decision_of(requested, states)
+        if decision.limit is None:
+            return replace(decision, charge=replace(charge, noted_at=states[0].noted_at))
+        self._log_hit(decision, restaurant_id, route)
+        return decision
 
     async def give_back(self, charge: Charge, *, all_limits: bool) -> None:
-        """Gives back the admissions of a command that came to nothing. Without `all_limits` only
-        the one for tickets: a guest whom a rule refuses has no ticket, but has sent a request."""
+        """Refunds a failed command. Without `all_limits` only the ticket limit is refunded: a guest
+        whose command was refused has no ticket, but has sent a request."""
         given = [one for one in charge.asked if all_limits or one.limit is self._per_phone]
-        await self._given_back.give_back(replace(charge, asked=tuple(given)))
+        await self._refunds.give_back(replace(charge, asked=tuple(given)))
 
-    def _tell(self, admission: RateLimitDecision, restaurant_id: UUID, route: str) -> None:
-        counters.LIMIT_HITS.labels(admission.limit).inc()
+    def _log_hit(self, decision: RateLimitDecision, restaurant_id: UUID, route: str) -> None:
+        counters.LIMIT_HITS.labels(decision.limit).inc()
         log_event(
             "rate_limit.hit",
             restaurantId=restaurant_id,
-            limit=admission.limit,
+            limit=decision.limit,
             route=route,
-            retryAfterSeconds=admission.retry_after_seconds,
+            retryAfterSeconds=decision.retry_after_seconds,
         )
 
 
-def admission_of(asked: list[LimitRequest], standings: list[LimitState]) -> RateLimitDecision:
+def decision_of(requested: list[LimitRequest], states: list[LimitState]) -> RateLimitDecision:
     headers = {
         "RateLimit-Policy": ", ".join(
-            f'"{one.limit.name}";q={one.limit.count_max};w={one.limit.seconds}' for one in asked
+            f'"{one.limit.name}";q={one.limit.count_max};w={one.limit.seconds}' for one in requested
         ),
         "RateLimit": ", ".join(
-            f'"{one.name}";r={one.remaining};t={ceil(one.seconds)}' for one in standings
+            f'"{one.name}";r={one.remaining};t={ceil(one.seconds)}' for one in states
         ),
     }
-    refusing = [one for one in standings if not one.has_room]
+    refusing = [one for one in states if not one.has_room]
     if not refusing:
         return RateLimitDecision(headers=headers)
-    # Before the last of them has room it would be refused again.
+    # Until the last refusing limit has room, a retry would be refused again.
     last = max(refusing, key=lambda one: one.seconds)
     seconds = max(1, ceil(last.seconds))
     headers["Retry-After"] = str(seconds)
     return RateLimitDecision(headers=headers, limit=last.name, retry_after_seconds=seconds)
 
 
-def _span(seconds: int) -> str:
+def _duration_text(seconds: int) -> str:
     if seconds < 2 * MINUTE_SECONDS:
         return f"{seconds} seconds" if seconds > 1 else "a second"
     return f"{ceil(seconds / MINUTE_SECONDS)} minutes"

@@ -1,8 +1,7 @@
-"""Gives a request's admissions back to its rate limits when its command came to nothing.
+"""Refunds the rate limits of a request whose command failed.
 
-The database may be away at that moment. So the first attempt is made at once, and the client waits
-0.5 s for it at most. Further attempts follow every second until the database is there; then the
-limits are as they were before the request.
+The database may be unavailable at that moment. The client waits at most 0.5 s for the first
+attempt; retries follow every second until the database is back.
 """
 
 import asyncio
@@ -20,24 +19,24 @@ from daybook.eventlog.side_tables.rate_limit_windows import LimitRequest, give_b
 
 _log = logging.getLogger("daybook")
 
-AT_ONCE_SECONDS = 0.5
-AGAIN_SECONDS = 1.0
-# Beyond it the charge that has waited longest is dropped; its window ends by itself.
+FIRST_ATTEMPT_SECONDS_MAX = 0.5
+RETRY_SECONDS = 1.0
+# Beyond it the oldest charge is dropped; it counts until its window ends.
 WAITING_MAX = 10_000
 
 
 class Charge(Struct, frozen=True, kw_only=True):
-    """The admissions that one attempt at a command has used up."""
+    """The limits that one attempt at a command was charged to."""
 
     asked: tuple[LimitRequest, ...]
     command_id: UUID
     noted_at: datetime | None
-    """None when it is not known whether the database noted the attempt at all."""
+    """None if it is unknown whether the database counted the attempt."""
 
 
 class Refunds:
-    def __init__(self, note: WriteUnlogged) -> None:
-        self._note = note
+    def __init__(self, write_unlogged: WriteUnlogged) -> None:
+        self._write_unlogged = write_unlogged
         self._waiting: deque[Charge] = deque()
         self._has_dropped = False
         self._task: asyncio.Task[None] | None = None
@@ -45,7 +44,7 @@ class Refunds:
     async def give_back(self, charge: Charge) -> None:
         self.give_back_later(charge)
         assert self._task is not None
-        await asyncio.wait({self._task}, timeout=AT_ONCE_SECONDS)
+        await asyncio.wait({self._task}, timeout=FIRST_ATTEMPT_SECONDS_MAX)
 
     def give_back_later(self, charge: Charge) -> None:
         if len(self._waiting) >= WAITING_MAX:
@@ -58,30 +57,32 @@ class Refunds:
     async def _run(self) -> None:
         while self._waiting:
             charge = self._waiting.popleft()
-            undo = partial(
+            refund = partial(
                 give_back,
                 asked=charge.asked,
                 command_id=charge.command_id,
                 noted_at=charge.noted_at,
             )
             try:
-                await self._note(undo)
+                await self._write_unlogged(refund)
             except UnavailableError:
                 self._put_back(charge)
-                await asyncio.sleep(AGAIN_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
             except Exception:
-                _log.exception("An admission could not be given back; its window ends by itself.")
+                _log.exception(
+                    "A rate limit charge was not refunded; it counts until its window ends."
+                )
         self._has_dropped = False
 
     def _put_back(self, charge: Charge) -> None:
-        """The charge has waited longest: it is the one to drop if others filled its slot."""
+        """Drops the charge, which is the oldest, if newer ones have filled the queue."""
         if len(self._waiting) < WAITING_MAX:
             self._waiting.appendleft(charge)
         else:
             self._warn_dropped()
 
     def _warn_dropped(self) -> None:
-        """Logs the first drop of an outage, not each."""
+        """Logs only the first drop of an outage."""
         if not self._has_dropped:
             self._has_dropped = True
             _log.warning(

@@ -1,1 +1,1 @@
-"""Endpoints of events, histories and the stream."""
+"""Endpoints for events, histories and the stream."""

@@ -1,6 +1,6 @@
-"""The whole log: page by page, or as NDJSON line by line as `daybook export` writes it.
+"""`GET /api/events`: the log in pages, or as NDJSON in the format of `daybook export`.
 
-Only what is settled is told, so that nothing is added later to a part that somebody has read.
+Reads stop at the horizon, so no event can appear later before one that a client has read.
 """
 
 import asyncio
@@ -15,22 +15,21 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import AWAY, NDJSON, DatabaseQueryEndpoint
+from daybook.api.endpoints.query import AWAY, NDJSON, DatabaseQueryEndpoint, service_of
 from daybook.api.http.event_json import EventJSON, event_json
-from daybook.api.http.problems import unavailable
+from daybook.api.http.problems import unavailable_response
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import Id, bad_request, unprocessable
-from daybook.api.keys.access import AUDITOR, is_known
+from daybook.api.keys.access import AUDITOR, is_key_valid
 from daybook.api.log.ndjson_stream import LineStream
-from daybook.api.runtime.service import Service
 from daybook.domain.deciders import DECIDERS
 from daybook.eventlog.codec import EventMapper, RecordedEvent
 from daybook.eventlog.transfer.ndjson import (
     PAGE_BYTES,
     POSITION_MAX,
+    EventFilter,
     Line,
-    Walk,
-    Wanted,
+    LogPager,
     read_head,
     read_line,
     read_page,
@@ -43,15 +42,15 @@ from daybook.projections.time_travel.log_search import (
     wanted_of,
 )
 
-PAGE_USUAL = 1000
+PAGE_DEFAULT = 1000
 PAGE_MAX = 10_000
 ANSWER_BYTES_MAX = 4 * PAGE_BYTES
-# What has no index is looked for among so many positions, which takes a fraction of a second.
+# A search without an index scans at most this many positions, in less than a second.
 SCANNED_MAX = 500_000
 TEXT_CHARACTERS_MAX = 200
 TOPIC_CHARACTERS_MAX = 1000
-# Others have their turn after so many events.
-SHAPED_MAX = 200
+# Yields to the event loop after this many events.
+RENDERED_AT_ONCE_MAX = 200
 
 _MAPPER = EventMapper(DECIDERS)
 
@@ -61,7 +60,7 @@ Instant = Annotated[
     Meta(
         min_length=1,
         max_length=40,
-        description="An instant: ISO 8601, with its zone.",
+        description="An instant: ISO 8601 with time zone.",
         examples=["2026-03-01T12:00:00Z"],
         extra_json_schema={"format": "date-time"},
     ),
@@ -69,15 +68,15 @@ Instant = Annotated[
 
 
 class LogEventJSON(EventJSON):
-    """`data` is the event in its rendered form: its members in camelCase, with their defaults.
-    Lines of NDJSON have the stored form."""
+    """`data` is rendered: camelCase members, defaults included. NDJSON lines have the stored
+    form."""
 
     aggregate: UUID
 
 
 class EventPageAnswer(TypedDict):
-    """`nextAfter` asks for the next page, which may be empty before there is none; at the end it is
-    null, and what comes later stands behind `horizon`."""
+    """`nextAfter` is the `after` of the next page, which may be empty; null at the end. Later
+    events follow after `horizon`."""
 
     events: list[LogEventJSON]
     nextAfter: int | None
@@ -85,8 +84,7 @@ class EventPageAnswer(TypedDict):
 
 
 class LineJSON(TypedDict):
-    """As `daybook export` writes it: `data` is the event in its stored form, byte for byte, with
-    members in snake_case."""
+    """The format of `daybook export`: `data` is the stored form, byte for byte, in snake_case."""
 
     position: int
     aggregate: UUID
@@ -102,7 +100,7 @@ class LineJSON(TypedDict):
 
 class EventListing(Parameters, frozen=True):
     after: Annotated[
-        int, Meta(ge=0, le=POSITION_MAX, description="Only events behind this position.")
+        int, Meta(ge=0, le=POSITION_MAX, description="Only events after this position.")
     ] = 0
     limit: (
         Annotated[
@@ -110,7 +108,7 @@ class EventListing(Parameters, frozen=True):
             Meta(
                 ge=1,
                 le=PAGE_MAX,
-                description=f"How many events at most: {PAGE_USUAL} unless told, all as NDJSON.",
+                description=f"Events at most; by default {PAGE_DEFAULT}, and all as NDJSON.",
             ),
         ]
         | None
@@ -121,26 +119,28 @@ class EventListing(Parameters, frozen=True):
             Meta(
                 min_length=1,
                 max_length=TOPIC_CHARACTERS_MAX,
-                description="Only topics that begin so; several are separated by commas.",
+                description="Only topics with this prefix; several are separated by commas.",
                 examples=["order.", "order.created,bot.created"],
             ),
         ]
         | None
     ) = None
-    aggregate: Annotated[Id, Meta(description="Only of this order, bot, job …")] | None = None
-    actor: Annotated[Text, Meta(description="Only what this one did.")] | None = None
-    correlation: Annotated[Id, Meta(description="Only of this correlation.")] | None = None
+    aggregate: Annotated[Id, Meta(description="Only events of this order, bot, job …")] | None = (
+        None
+    )
+    actor: Annotated[Text, Meta(description="Only events of this actor.")] | None = None
+    correlation: Annotated[Id, Meta(description="Only events of this correlation.")] | None = None
     since: Instant | None = field(default=None, name="from")
     until: Instant | None = field(default=None, name="to")
 
 
-async def list_events(asked: EventListing, request: Request) -> EventPageAnswer:
-    """The log in the order of its positions, as far as it is settled."""
-    wanted, limit = _wanted(asked), asked.limit or PAGE_USUAL
+async def list_events(query: EventListing, request: Request) -> EventPageAnswer:
+    """The log by position, up to the horizon."""
+    search, limit = _read_filter(query), query.limit or PAGE_DEFAULT
 
-    async def ask(reader: Any) -> tuple[Span, Walk, list[bytes]]:
-        span = await find_span(reader, wanted, asked.after)
-        walk = _walk(wanted, span, SCANNED_MAX)
+    async def read_events(reader: Any) -> tuple[Span, LogPager, list[bytes]]:
+        span = await find_span(reader, search, query.after)
+        walk = _walk(search, span, SCANNED_MAX)
         lines, size = list[bytes](), 0
         while not walk.is_over and len(lines) < limit and size < ANSWER_BYTES_MAX:
             page = await read_page(reader, walk, limit - len(lines))
@@ -148,27 +148,29 @@ async def list_events(asked: EventListing, request: Request) -> EventPageAnswer:
             size += sum(map(len, page))
         return span, walk, lines
 
-    span, walk, lines = await _service(request).read(ask)
+    span, walk, lines = await service_of(request).read(read_events)
     return {
-        "events": await _shaped(lines),
+        "events": await _render(lines),
         "nextAfter": walk.position if walk.position < span.upto else None,
         "horizon": span.horizon,
     }
 
 
-def _walk(wanted: Wanted, span: Span, positions_max: int) -> Walk:
-    """No further than so many positions, unless an index leads straight to what is wanted."""
-    is_cross_site_browser = wanted.aggregate is not None
-    upto = span.upto if is_cross_site_browser else min(span.upto, span.after + positions_max)
-    return Walk(wanted, after=span.after, upto=upto)
+def _walk(search: EventFilter, span: Span, positions_max: int) -> LogPager:
+    """Limits the scan to `positions_max`, unless the aggregate index serves the search."""
+    is_indexed = search.aggregate is not None
+    upto = span.upto if is_indexed else min(span.upto, span.after + positions_max)
+    return LogPager(search, after=span.after, upto=upto)
 
 
-async def _shaped(lines: list[bytes]) -> list[LogEventJSON]:
-    shaped: list[LogEventJSON] = []
-    for first in range(0, len(lines), SHAPED_MAX):
-        shaped += [_event_json(_line_of(line)) for line in lines[first : first + SHAPED_MAX]]
+async def _render(lines: list[bytes]) -> list[LogEventJSON]:
+    rendered: list[LogEventJSON] = []
+    for first in range(0, len(lines), RENDERED_AT_ONCE_MAX):
+        rendered += [
+            _event_json(_line_of(line)) for line in lines[first : first + RENDERED_AT_ONCE_MAX]
+        ]
         await asyncio.sleep(0)
-    return shaped
+    return rendered
 
 
 def _line_of(text: bytes) -> Line:
@@ -184,7 +186,7 @@ def _event_json(line: Line) -> LogEventJSON:
         originator_id=line.aggregate,
         originator_version=line.version,
         topic=line.topic,
-        event=_MAPPER.readable(line.topic, bytes(line.data), line.recorded_at),
+        event=_MAPPER.decode_for_history(line.topic, bytes(line.data), line.recorded_at),
         recorded_at=line.recorded_at,
         actor=line.actor,
         command_id=line.command_id,
@@ -194,8 +196,8 @@ def _event_json(line: Line) -> LogEventJSON:
     return {**event_json(recorded), "aggregate": line.aggregate}
 
 
-class EventsRead(DatabaseQueryEndpoint):
-    """The answer says up to where it goes: whoever waits for a position asks again."""
+class EventsEndpoint(DatabaseQueryEndpoint):
+    """No If-Position-At-Least: the response contains its horizon, so clients poll."""
 
     headers: ClassVar[Mapping[str, Any]] = {}
     lines: ClassVar[Any] = LineJSON
@@ -205,43 +207,43 @@ class EventsRead(DatabaseQueryEndpoint):
         return [*super().problems, HTTPStatus.UNPROCESSABLE_ENTITY]
 
     async def respond(self, request: Request) -> Response:
-        if not _wants_lines(request.headers.get("accept", "")):
+        if not _prefers_ndjson(request.headers.get("accept", "")):
             response = await super().respond(request)
             response.headers["Vary"] = "Accept"
             return response
-        asked = self.read(request)
-        wanted, service = _wanted(asked), _service(request)
+        query = self.read(request)
+        search, service = _read_filter(query), service_of(request)
         try:
-            span = await service.read(lambda reader: find_span(reader, wanted, asked.after))
+            span = await service.read(lambda reader: find_span(reader, search, query.after))
         except (psycopg.OperationalError, OSError):
-            return unavailable(AWAY)
-        bound = request.app.settings.events_stream_max
-        walk = _walk(wanted, span, bound)
+            return unavailable_response(AWAY)
+        positions_max = request.app.settings.events_stream_max
+        walk = _walk(search, span, positions_max)
         return LineStream(
             service,
             walk,
-            limit=asked.limit or bound,
+            limit=query.limit or positions_max,
             horizon=span.horizon,
-            goes_on=lambda: is_known(request),
+            is_authorised=lambda: is_key_valid(request),
         )
 
 
-def _wants_lines(accept: str) -> bool:
-    """Of the forms there are, the one that is named first."""
+def _prefers_ndjson(accept: str) -> bool:
+    """The first supported media type wins."""
     kinds = [part.partition(";")[0].strip().lower() for part in accept.split(",")]
-    ours = [kind for kind in kinds if kind in (NDJSON, EventsRead.media_type)]
+    ours = [kind for kind in kinds if kind in (NDJSON, EventsEndpoint.media_type)]
     return ours[:1] == [NDJSON]
 
 
-def _wanted(asked: EventListing) -> Wanted:
+def _read_filter(query: EventListing) -> EventFilter:
     try:
         return wanted_of(
-            topic=asked.topic,
-            aggregate=None if asked.aggregate is None else UUID(asked.aggregate),
-            actor=asked.actor,
-            correlation=None if asked.correlation is None else UUID(asked.correlation),
-            since=asked.since,
-            until=asked.until,
+            topic=query.topic,
+            aggregate=None if query.aggregate is None else UUID(query.aggregate),
+            actor=query.actor,
+            correlation=None if query.correlation is None else UUID(query.correlation),
+            since=query.since,
+            until=query.until,
         )
     except BadRangeError as error:
         raise unprocessable("bad_range", str(error)) from None
@@ -249,11 +251,6 @@ def _wanted(asked: EventListing) -> Wanted:
         raise bad_request("bad_parameter", str(error)) from None
 
 
-def _service(request: Request) -> Service:
-    service: Service = request.app.service
-    return service
-
-
 routes: list[Route] = [
-    EventsRead("/api/events", list_events, scope=AUDITOR, parameters=EventListing).route
+    EventsEndpoint("/api/events", list_events, scope=AUDITOR, parameters=EventListing).route
 ]

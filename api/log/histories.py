@@ -1,4 +1,4 @@
-"""What happened to one order, bot, job, ticket or restaurant, event by event."""
+"""Event histories of single orders, bots, jobs, tickets and restaurants."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypedDict
@@ -7,7 +7,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseQueryEndpoint
+from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.event_json import EventJSON, event_json
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import read_id
@@ -27,32 +27,32 @@ PAGE_MAX = 1000
 class HistoryAnswer(TypedDict):
     events: list[EventJSON]
     nextAfter: int | None
-    """With which `after` the next page is asked for; null when there is none."""
+    """The `after` of the next page; null at the end."""
 
 
 class HistoryPage(Parameters, frozen=True):
     after: Annotated[
-        int, Meta(ge=0, le=2**63 - 1, description="Only events behind this version.")
+        int, Meta(ge=0, le=2**63 - 1, description="Only events after this version.")
     ] = 0
-    limit: Annotated[
-        int, Meta(ge=1, le=PAGE_MAX, description="How many events a page has at most.")
-    ] = PAGE_MAX
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Events per page at most.")] = (
+        PAGE_MAX
+    )
 
 
 def history_of(
     decider: Decider[Any],
 ) -> Callable[[HistoryPage, Request], Awaitable[HistoryAnswer]]:
-    async def history(asked: HistoryPage, request: Request) -> HistoryAnswer:
-        """What happened to it, event by event."""
-        wanted, limit = read_id(request.path_params["id"]), asked.limit
-        # One more than asked for shows whether there is another page.
-        events = await request.app.service.read(
+    async def history(query: HistoryPage, request: Request) -> HistoryAnswer:
+        """The events of one aggregate, oldest first."""
+        aggregate_id, limit = read_id(request.path_params["id"]), query.limit
+        # One more than the limit shows whether there is another page.
+        events = await service_of(request).read(
             lambda reader: read_history_page(
-                reader, decider, wanted, after=asked.after, limit=limit + 1
+                reader, decider, aggregate_id, after=query.after, limit=limit + 1
             )
         )
         if events is None:
-            raise NotFoundError(decider.name, wanted)
+            raise NotFoundError(decider.name, aggregate_id)
         return {
             "events": [event_json(event) for event in events[:limit]],
             "nextAfter": events[limit - 1].originator_version if len(events) > limit else None,

@@ -1,4 +1,4 @@
-"""The log as NDJSON: read as fast as the client takes it."""
+"""Streams the log as NDJSON at the pace of the client."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,31 +10,31 @@ from starlette.types import Receive, Scope, Send
 
 from daybook.api.endpoints.query import NDJSON
 from daybook.api.runtime.service import Service
-from daybook.eventlog.transfer.ndjson import Walk, read_page
+from daybook.eventlog.transfer.ndjson import LogPager, read_page
 
 NEXT_AFTER = "Daybook-Next-After"
 HORIZON = "Daybook-Horizon"
 
-# A client that takes nothing for so long is gone, even if its connection is not.
+# A client that accepts no data for this long counts as disconnected.
 SEND_SECONDS_MAX = 30.0
 
 
 class LineStream(Response):
-    """Holds no connection to the database while it waits for the client."""
+    """Holds no database connection while it waits for the client."""
 
     media_type = NDJSON
 
     def __init__(
         self,
         service: Service,
-        walk: Walk,
+        walk: LogPager,
         *,
         limit: int,
         horizon: int,
-        goes_on: Callable[[], bool],
+        is_authorised: Callable[[], bool],
     ) -> None:
-        """`goes_on` is asked before every page whether its reader may still read."""
-        # Who gets as many as he asked for knows from the last of them where to go on.
+        """`is_authorised` is checked before each page: the API key may be revoked meanwhile."""
+        # A client that reaches its limit continues from its last line instead.
         reached = max(walk.position, walk.upto)
         headers = {HORIZON: str(horizon), NEXT_AFTER: str(reached), "Vary": "Accept"}
         super().__init__(headers=headers)
@@ -42,26 +42,26 @@ class LineStream(Response):
         self._service = service
         self._walk = walk
         self._left_count = limit
-        self._goes_on = goes_on
+        self._is_authorised = is_authorised
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         start = {"type": "http.response.start", "status": HTTPStatus.OK}
         await send({**start, "headers": self.raw_headers})
         if scope["method"] != "HEAD":
-            leaving = asyncio.create_task(_disconnected(receive))
+            disconnect = asyncio.create_task(_disconnected(receive))
             try:
-                await self._send_pages(send, leaving)
+                await self._send_pages(send, disconnect)
             except (psycopg.Error, OSError):
-                # The connection just ends, so the client sees that it has not got everything.
+                # Closes without the final chunk, so the client notices the truncation.
                 return
             finally:
-                leaving.cancel()
+                disconnect.cancel()
         await send({"type": "http.response.body", "body": b""})
 
-    async def _send_pages(self, send: Send, leaving: "asyncio.Task[None]") -> None:
-        while not (self._walk.is_over or self._left_count == 0 or leaving.done()):
-            if not self._goes_on():
-                raise OSError("The key of this reader is good no longer.")
+    async def _send_pages(self, send: Send, disconnect: "asyncio.Task[None]") -> None:
+        while not (self._walk.is_over or self._left_count == 0 or disconnect.done()):
+            if not self._is_authorised():
+                raise OSError("The API key is no longer valid.")
             if lines := await self._next_lines():
                 body = b"\n".join([*lines, b""])
                 async with asyncio.timeout(SEND_SECONDS_MAX):

@@ -1,9 +1,7 @@
-"""Changes of orders, bots, jobs, queues, restaurants and tickets as they happen, as server-sent
-events.
+"""`GET /api/stream`: changes as server-sent events.
 
-The id of an event is its position in the log and the epoch of the log, so a browser that reconnects
-goes on where it was; and from where the log is still the same, if that is earlier. Ids of older
-versions are positions alone.
+An event's id is its log position and the epoch of the log, so a browser resumes where it was; after
+a failover it resumes from the last position both logs share. Older ids are positions alone.
 """
 
 import asyncio
@@ -19,8 +17,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from daybook.api.endpoints.query import QueryEndpoint
-from daybook.api.http.problems import unavailable
+from daybook.api.endpoints.query import QueryEndpoint, service_of
+from daybook.api.http.problems import unavailable_response
 from daybook.api.http.query_parameters import Parameters, read_text
 from daybook.api.http.request_reader import bad_request
 from daybook.api.keys.access import AUDITOR, STAFF, caller_of, forbidden
@@ -32,19 +30,18 @@ from daybook.eventlog.reading.subscription import Subscription, SubscriptionEnde
 from daybook.eventlog.reading.tail import Tail, TooManySubscriptionsError
 
 HEARTBEAT_SECONDS = 15.0
-# A client that takes nothing for so long is gone, even if its connection is not.
+# A client that accepts no data for this long counts as disconnected.
 SEND_SECONDS_MAX = 30.0
 LAST_EVENT_ID = "Last-Event-ID"
 Position = Annotated[
     int,
-    Meta(ge=0, le=2**63 - 1, description="Only changes behind this position of the log."),
+    Meta(ge=0, le=2**63 - 1, description="Only changes after this log position."),
 ]
 LastEventId = Annotated[
     str,
     Meta(
         pattern=whole(r"(0|[1-9][0-9]{0,18})(-[0-9a-f]{1,16}\.[0-9A-F]{1,8})?"),
-        description="The id of the last event that was received: only changes behind it. Ids that "
-        "are positions alone are of older versions.",
+        description="The id of the last received event: only changes after it.",
     ),
 ]
 Pulse = Annotated[
@@ -52,33 +49,33 @@ Pulse = Annotated[
     Meta(
         ge=1,
         le=int(HEARTBEAT_SECONDS),
-        description="Also tell, whenever nothing happened for so many seconds, up to which "
-        "position everything has been told: as an event `pulse`.",
+        description="After this many seconds without changes, send an event `pulse` with the "
+        "position up to which all changes were sent.",
     ),
 ]
-# How long a browser waits before it comes back.
-COME_BACK_MS = 1000
+# Reconnection delay of browsers.
+RECONNECT_MS = 1000
 
 HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-store",
-    # Proxies that gather answers would hold events back.
+    # Keeps proxies from buffering events.
     "x-accel-buffering": "no",
 }
 
-Shut = Callable[[], Coroutine[Any, Any, None]]
+WaitUntilRevoked = Callable[[], Coroutine[Any, Any, None]]
 
 
 class RewoundJSON(TypedDict):
-    """The log differs from the one that the client saw at `asked`: its database has failed over or
-    was restored. The stream goes on behind `position`; a client drops all later events it kept."""
+    """The log changed since the client read `asked`: the database failed over or was restored. The
+    stream resumes after `position`; the client must drop all later events."""
 
     position: int
     asked: int
 
 
 class EventStream(Response):
-    """Sends until the client leaves, falls behind, or the service stops."""
+    """Sends until the client disconnects, falls behind, or the service stops."""
 
     def __init__(
         self,
@@ -86,14 +83,14 @@ class EventStream(Response):
         after: LogPosition | None,
         *,
         pulse_seconds: int | None = None,
-        shut: Shut | None = None,
+        wait_until_revoked: WaitUntilRevoked | None = None,
     ) -> None:
-        """`shut`, if there is one, returns when whoever was let in is let in no longer."""
+        """The stream ends when `wait_until_revoked` returns: the API key is no longer valid."""
         super().__init__(headers=HEADERS)
         del self.headers["content-length"]
         self._tail = tail
         self._after = after
-        self._shut = shut
+        self._wait_until_revoked = wait_until_revoked
         self._pulse_seconds = pulse_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,13 +98,13 @@ class EventStream(Response):
             async with self._tail.subscription(self._after) as subscription:
                 await self._serve(subscription, receive, send)
         except (UnavailableError, TooManySubscriptionsError) as error:
-            await unavailable(str(error))(scope, receive, send)
+            await unavailable_response(str(error))(scope, receive, send)
 
     async def _serve(self, subscription: Subscription, receive: Receive, send: Send) -> None:
         sending = asyncio.create_task(self._send_all(subscription, send))
         others = [asyncio.create_task(_disconnected(receive))]
-        if self._shut is not None:
-            others.append(asyncio.create_task(self._shut()))
+        if self._wait_until_revoked is not None:
+            others.append(asyncio.create_task(self._wait_until_revoked()))
         try:
             await asyncio.wait({sending, *others}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -122,12 +119,12 @@ class EventStream(Response):
     async def _send_all(self, subscription: Subscription, send: Send) -> None:
         start = {"type": "http.response.start", "status": HTTPStatus.OK}
         await send({**start, "headers": self.raw_headers})
-        # With an id before the first event, a client that leaves until then misses nothing.
-        place = self._tail.place(subscription.position)
-        await _send(send, b"retry: %d\nid: %b\n\n" % (COME_BACK_MS, str(place).encode()))
-        if subscription.asked is not None:
-            rewound: RewoundJSON = {"position": place.position, "asked": subscription.asked}
-            await _send(send, sse_block(place, "rewound", rewound))
+        # An id before the first event lets a client that disconnects before it resume here.
+        start_at = self._tail.log_position(subscription.position)
+        await _send(send, b"retry: %d\nid: %b\n\n" % (RECONNECT_MS, str(start_at).encode()))
+        if subscription.requested is not None:
+            rewound: RewoundJSON = {"position": start_at.position, "asked": subscription.requested}
+            await _send(send, sse_block(start_at, "rewound", rewound))
         try:
             while True:
                 events = await subscription.next(self._pulse_seconds or HEARTBEAT_SECONDS)
@@ -138,11 +135,11 @@ class EventStream(Response):
             await _send(send, b": %b\n\n" % str(ended).encode(), is_last=True)
 
     def _pulse(self, subscription: Subscription) -> bytes:
-        """For one to whom everything was handed out that the tail has read, or who knew more."""
+        """All events that the tail has read were sent."""
         if self._pulse_seconds is None:
             return b":\n\n"
         position = max(self._tail.position, subscription.position)
-        return sse_block(self._tail.place(position), "pulse", {"position": position})
+        return sse_block(self._tail.log_position(position), "pulse", {"position": position})
 
 
 async def _send(send: Send, body: bytes, *, is_last: bool = False) -> None:
@@ -160,39 +157,40 @@ class Since(Parameters, frozen=True):
     pulse: Pulse | None = None
 
     @property
-    def place(self) -> LogPosition | None:
+    def log_position(self) -> LogPosition | None:
         return None if self.after is None else LogPosition(self.after)
 
 
-class Stream(QueryEndpoint):
+class StreamEndpoint(QueryEndpoint):
     media_type: ClassVar[str] = "text/event-stream"
     headers: ClassVar[Mapping[str, Any]] = {LAST_EVENT_ID: LastEventId}
-    may_be_away: ClassVar[bool] = True
+    may_be_unavailable: ClassVar[bool] = True
 
     def __init__(self, path: str) -> None:
         super().__init__(path, change_json, scope=STAFF | AUDITOR, parameters=Since)
-        self.summary = f"All changes, from now on or from behind {LAST_EVENT_ID}."
+        self.summary = f"All changes from now on, or after {LAST_EVENT_ID}."
 
     async def respond(self, request: Request) -> Response:
-        asked = self.read(request)
+        query = self.read(request)
         if not caller_of(request).bounds.is_none:
-            raise forbidden("it is bound, and the stream tells of everything that happens")
+            raise forbidden("it is restricted, and the stream contains all changes")
         if request.method == "HEAD":
             return Response(headers=HEADERS)
-        # The header is what a browser adds when it comes back to an address it was given before.
+        # Reconnecting browsers add the header to the original URL, so it overrides `after`.
         last = request.headers.get(LAST_EVENT_ID)
-        after = _read_place(last) if last else asked.place
-        service, caller = request.app.service, caller_of(request)
-        shut = None if service.key_cache is None else partial(service.key_cache.gone, caller)
-        return EventStream(service.tail, after, pulse_seconds=asked.pulse, shut=shut)
+        after = _read_event_id(last) if last else query.log_position
+        service = service_of(request)
+        keys = service.key_cache
+        wait = None if keys is None else partial(keys.wait_until_revoked, caller_of(request))
+        return EventStream(service.tail, after, pulse_seconds=query.pulse, wait_until_revoked=wait)
 
 
-def _read_place(text: str) -> LogPosition:
+def _read_event_id(text: str) -> LogPosition:
     digits, _, epoch = text.partition("-")
     position: int | None = read_text(digits, Position)
     if position is None or read_text(text, LastEventId) is None:
-        raise bad_request("bad_cursor", "The id of the last event is one that this stream gave.")
+        raise bad_request("bad_cursor", "The last event id must be one that this stream sent.")
     return LogPosition(position, epoch or None)
 
 
-routes: list[Route] = [Stream("/api/stream").route]
+routes: list[Route] = [StreamEndpoint("/api/stream").route]

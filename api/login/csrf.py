@@ -1,9 +1,7 @@
-"""The token of a page: what changes something with a cookie must also show what only a page that
-was made for that cookie knows.
+"""CSRF tokens: a request that changes anything with a cookie must carry the token of its page.
 
-Another site can make a browser send the cookie along, but can neither read it nor our pages. The
-token is made from the key that the cookie holds, which is a secret of 256 bits: nothing is kept,
-every instance makes the same one, and it ends with the key.
+Another site can make a browser send the cookie, but can read neither it nor our pages. The token is
+an HMAC of the API key in the cookie, so no state is kept, and it ends with the key.
 """
 
 from base64 import urlsafe_b64encode
@@ -19,18 +17,18 @@ _HEADER = HEADER.lower().encode()
 _PURPOSE = b"daybook: the token of a page"
 
 
-def token_of(key: bytes) -> bytes:
+def csrf_token(key: bytes) -> bytes:
     return urlsafe_b64encode(digest(key, _PURPOSE, "sha256")).rstrip(b"=")
 
 
-def shows_token(scope: Scope, key: bytes) -> bool:
-    shown = [value for name, value in scope["headers"] if name == _HEADER]
-    return len(shown) == 1 and compare_digest(shown[0], token_of(key))
+def has_csrf_token(scope: Scope, key: bytes) -> bool:
+    presented = [value for name, value in scope["headers"] if name == _HEADER]
+    return len(presented) == 1 and compare_digest(presented[0], csrf_token(key))
 
 
-def no_token() -> Problem:
+def missing_csrf_token_response() -> Problem:
     sentence = (
-        "This page was not made for whoever is logged in now: load it again. "
-        f"What is no page sends a key, or the token of a page as the header {HEADER}."
+        "The page was loaded under another login: reload it. Clients other than pages send an API "
+        f"key, or the page's token as the header {HEADER}."
     )
     return Problem(HTTPStatus.FORBIDDEN, "form_token", sentence)

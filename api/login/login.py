@@ -1,8 +1,7 @@
-"""Logging in: a browser keeps a key in a cookie that no script can read and no other site can use.
+"""Login and logout: the browser keeps the API key in an HttpOnly, SameSite=Strict cookie.
 
-The cookie holds the key itself, and so ends with it: what is revoked is logged out everywhere.
-Who logs in has no page with a token yet. What keeps another site from logging somebody in is that
-browsers say where a request comes from, and that JSON from elsewhere is asked about first.
+The cookie contains the key itself, so a revoked key is logged out everywhere. A login has no CSRF
+token yet; Sec-Fetch-Site and the preflight that browsers send for JSON protect it.
 """
 
 from collections.abc import Mapping
@@ -20,12 +19,12 @@ from daybook.api.endpoints.command import (
     RawHeaders,
     RequestContext,
     WriteEndpoint,
-    stored,
+    stored_problem,
 )
 from daybook.api.endpoints.query import QueryEndpoint
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.keys.access import ANY_KEY, OPEN, PUBLIC, Caller, caller_of, unknown_key
-from daybook.api.login.authentication import foreign
+from daybook.api.login.authentication import cross_site_response
 from daybook.api.settings.limits import KILOBYTE
 from daybook.api.telemetry.structured_log import log_event
 from daybook.domain.api_keys.scope import names_of
@@ -39,7 +38,7 @@ class Credentials(Body, frozen=True):
 
 
 class MeAnswer(TypedDict):
-    """Whose key was shown, and what it is good for; `owner` is whose orders it sees, if not all."""
+    """The caller's API key and its scopes; `owner` restricts the orders that it can see."""
 
     id: str
     holder: str
@@ -57,13 +56,13 @@ def me_json(caller: Caller) -> MeAnswer:
 
 
 async def me(_: NoParameters, request: Request) -> MeAnswer:
-    """Who is asking."""
+    """The caller of this request."""
     return me_json(caller_of(request))
 
 
 class LogIn(WriteEndpoint[Credentials]):
     is_for_browsers = True
-    summary = "Keep a key in the cookie of this browser."
+    summary = "Log in: store an API key in a cookie of this browser."
     answers = staticmethod(me_json)
     headers: ClassVar[Mapping[str, Any]] = {}
     problems = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
@@ -73,14 +72,16 @@ class LogIn(WriteEndpoint[Credentials]):
     ) -> tuple[StoredResponse, RawHeaders]:
         key_cache, authenticator = context.service.key_cache, context.scope["app"].authenticator
         if authenticator.is_cross_site_browser(context.scope):
-            return stored(foreign()), []
+            return stored_problem(cross_site_response()), []
         key = self.read(context, body).key
         if key_cache is None:
             return StoredResponse(self.status, orjson.dumps(me_json(OPEN))), []
         caller = key_cache.caller(key.encode("utf-8", "replace"), ANY_KEY.value)
         if caller is None:
             refused = unknown_key()
-            refused.problem = await authenticator.judge(context.scope, refused.problem)
+            refused.problem = await authenticator.throttle_failed_key(
+                context.scope, refused.problem
+            )
             log_event("access.denied", status=refused.problem.status_code)
             raise refused
         context.scope["caller"] = caller
@@ -93,14 +94,14 @@ class LoggedOut(TypedDict):
     message: str
 
 
-def logged_out() -> LoggedOut:
+def logged_out_json() -> LoggedOut:
     return {"message": "Logged out."}
 
 
 class LogOut(WriteEndpoint[EmptyBody]):
     is_for_browsers = True
-    summary = "Forget the key in the cookie of this browser. The key itself stays good."
-    answers = staticmethod(logged_out)
+    summary = "Log out: delete the cookie of this browser. The API key stays valid."
+    answers = staticmethod(logged_out_json)
     headers: ClassVar[Mapping[str, Any]] = {}
     problems = (HTTPStatus.FORBIDDEN,)
 
@@ -111,14 +112,14 @@ class LogOut(WriteEndpoint[EmptyBody]):
         authenticator = context.scope["app"].authenticator
         refused = authenticator.check_logout(context.scope)
         if refused is not None:
-            return stored(refused), []
-        told = StoredResponse(self.status, orjson.dumps(logged_out()))
-        return told, [authenticator.set_cookie("", 0), CLEAR]
+            return stored_problem(refused), []
+        response = StoredResponse(self.status, orjson.dumps(logged_out_json()))
+        return response, [authenticator.set_cookie("", 0), CLEAR_STORAGE]
 
 
 NO_STORE = (b"cache-control", b"no-store")
-# Whoever uses the browser next finds nothing that a page of ours kept in it.
-CLEAR = (b"clear-site-data", b'"storage"')
+# Deletes everything that our pages stored in the browser.
+CLEAR_STORAGE = (b"clear-site-data", b'"storage"')
 
 
 routes: list[Route] = [

@@ -1,4 +1,4 @@
-"""How many operations there are of each standing, and how busy the service is."""
+"""`GET /api/v1/operations/stats`: operations by status, and the load of the service."""
 
 from typing import TypedDict
 
@@ -7,13 +7,12 @@ from psycopg.rows import TupleRow
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseQueryEndpoint
+from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.timestamps import Moment, moment
 from daybook.api.keys.access import AUDITOR, CLIENT, WORKER
 from daybook.api.messages.operations import PRIORITIES
 from daybook.api.runtime.load_shedding import LoadShedder
-from daybook.api.runtime.service import Service
 from daybook.domain.messages.operation import OperationKind, OperationStatus
 from daybook.projections.messages.ended_operations import EndedLately, EndedOperation, read_ended
 from daybook.projections.messages.operations import FailedOperation, count_failed
@@ -23,8 +22,8 @@ FAILED_MAX = 10_000
 
 
 class KindJSON(TypedDict):
-    """Of those that are pending, `count` is at most so many; of those that ended, it is how many
-    did within the last five minutes."""
+    """`count` of completed operations covers the last five minutes; of failed ones it is at most
+    10,000."""
 
     operationType: OperationKind
     priority: int
@@ -36,7 +35,7 @@ class KindJSON(TypedDict):
 
 
 class HealthJSON(TypedDict):
-    """A `load` of 1 means that commands wait as long as DAYBOOK_BUSY_SECONDS."""
+    """At a `load` of 1, commands wait DAYBOOK_BUSY_SECONDS."""
 
     load: float
     waitingSeconds: float
@@ -51,9 +50,8 @@ class StatsJSON(TypedDict):
 
 
 async def stats(_: NoParameters, request: Request) -> StatsJSON:
-    """How many operations are still to be carried out, failed, or ended lately; and how busy the
-    service is."""
-    service: Service = request.app.service
+    """Operations pending, failed or recently ended; and the load of the service."""
+    service = service_of(request)
     failed, ended = await service.read(_read)
     waiting = [_pending_json(service.admission), _failed_json(failed)]
     return {

@@ -1,4 +1,4 @@
-"""What was accepted for later: how it stands, what came of it, and what to do when it failed."""
+"""Operations: pushes accepted for later. Read status and result, retry, cancel."""
 
 import asyncio
 from typing import Annotated, NotRequired, TypedDict
@@ -9,11 +9,19 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from daybook.api.endpoints.command import CommandEndpoint, RequestContext, WithReason
-from daybook.api.endpoints.query import DatabaseQueryEndpoint
+from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import read_id
 from daybook.api.http.timestamps import Moment, moment
-from daybook.api.keys.access import ADMIN, AUDITOR, CLIENT, WORKER, is_known, sees, unknown_key
+from daybook.api.keys.access import (
+    ADMIN,
+    AUDITOR,
+    CLIENT,
+    WORKER,
+    can_see,
+    is_key_valid,
+    unknown_key,
+)
 from daybook.api.messages.responses import ReceiptJSON
 from daybook.api.runtime.service import Service
 from daybook.api.settings.limits import WAIT_SECONDS_MAX
@@ -24,17 +32,17 @@ from daybook.domain.messages.operation import Operation, OperationKind, Operatio
 from daybook.projections.history import read_history
 
 TIMEOUT_MILLISECONDS_MAX = WAIT_SECONDS_MAX * 1000
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 PAUSE_SECONDS = 0.05
-# 1 is the most urgent. Only pushes are ever put off.
+# 1 is the most urgent. Only pushes are deferred.
 PRIORITIES = {OperationKind.PUSH: 5}
 
 
 class Waiting(Parameters, frozen=True):
-    wait: Annotated[bool, Meta(description="Whether to wait until it is carried out.")] = False
+    wait: Annotated[bool, Meta(description="Whether to wait until the operation ends.")] = False
     timeout: Annotated[
         int,
-        Meta(ge=0, le=TIMEOUT_MILLISECONDS_MAX, description="For how many milliseconds at most."),
+        Meta(ge=0, le=TIMEOUT_MILLISECONDS_MAX, description="Maximum wait in milliseconds."),
     ] = TIMEOUT_MILLISECONDS_MAX
 
 
@@ -58,29 +66,29 @@ class OperationJSON(TypedDict):
     result: NotRequired[OperationResultJSON]
 
 
-async def get_operation(asked: Waiting, request: Request) -> OperationJSON:
-    """One operation, also long after it was carried out, with what came of it."""
-    service = _service(request)
+async def get_operation(query: Waiting, request: Request) -> OperationJSON:
+    """One operation, with its result once it is executed."""
+    service = service_of(request)
     operation_id = read_id(request.path_params["id"])
-    deadline = asyncio.get_running_loop().time() + (asked.timeout / 1000 if asked.wait else 0)
-    with service.notifier.listener() as wake:
+    deadline = asyncio.get_running_loop().time() + (query.timeout / 1000 if query.wait else 0)
+    with service.notifier.listener() as listener:
         while True:
             operation = await _read(service, operation_id)
-            if not is_known(request):
+            if not is_key_valid(request):
                 raise unknown_key()
-            if not sees(request, operation):
+            if not can_see(request, operation):
                 raise NotFoundError("operation", operation_id)
             left = deadline - asyncio.get_running_loop().time()
             if operation.status is not OperationStatus.PENDING or left <= 0:
                 return operation_json(operation)
-            # A busy service rings all the time.
+            # A busy service notifies constantly: limits the rate of reads.
             await asyncio.sleep(PAUSE_SECONDS)
-            await wake.wait(min(left, LOOK_SECONDS))
+            await listener.wait(min(left, POLL_SECONDS))
 
 
 def operation_json(operation: Operation) -> OperationJSON:
     latency = (operation.updated_at - operation.created_at).total_seconds()
-    told: OperationJSON = {
+    rendered: OperationJSON = {
         "operationId": operation.id,
         "operationType": operation.kind,
         "priority": PRIORITIES[operation.kind],
@@ -95,10 +103,10 @@ def operation_json(operation: Operation) -> OperationJSON:
         "version": operation.version,
     }
     is_done = operation.status is OperationStatus.COMPLETED
-    return {**told, "result": _result(operation)} if is_done else told
+    return {**rendered, "result": _result_json(operation)} if is_done else rendered
 
 
-def _result(operation: Operation) -> OperationResultJSON:
+def _result_json(operation: Operation) -> OperationResultJSON:
     duplicates = frozenset(operation.duplicates)
     return {
         "messages": [
@@ -107,9 +115,9 @@ def _result(operation: Operation) -> OperationResultJSON:
                 "queue": item.queue,
                 "partition": item.partition,
                 "partitionId": lane_id(item.queue, item.partition),
-                "status": "duplicate" if place in duplicates else "created",
+                "status": "duplicate" if index in duplicates else "created",
             }
-            for place, item in enumerate(operation.items)
+            for index, item in enumerate(operation.items)
         ]
     }
 
@@ -121,26 +129,18 @@ async def _read(service: Service, operation_id: UUID) -> Operation:
     return history.state
 
 
-def retry(asked: WithReason, context: RequestContext) -> RetryOperation:
-    """A failed operation is tried again, with all its attempts before it."""
-    return RetryOperation(context.id, asked.reason)
+def retry(body: WithReason, context: RequestContext) -> RetryOperation:
+    """Retry a failed operation with all its attempts."""
+    return RetryOperation(context.id, body.reason)
 
 
-def cancel(asked: WithReason, context: RequestContext) -> CancelOperation:
-    """What was accepted is not wanted any more: its messages never come into their lanes."""
-    return CancelOperation(context.id, asked.reason)
-
-
-def _service(request: Request) -> Service:
-    service: Service = request.app.service
-    return service
+def cancel(body: WithReason, context: RequestContext) -> CancelOperation:
+    """Cancel an operation: its messages are never pushed."""
+    return CancelOperation(context.id, body.reason)
 
 
 GET = DatabaseQueryEndpoint(
-    "/api/v1/operations/{id}",
-    get_operation,
-    scope=CLIENT | WORKER | AUDITOR,
-    parameters=Waiting,
+    "/api/v1/operations/{id}", get_operation, scope=CLIENT | WORKER | AUDITOR, parameters=Waiting
 )
 RETRY = CommandEndpoint(
     "POST",

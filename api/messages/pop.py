@@ -1,4 +1,4 @@
-"""Consumers come for messages here, and say that they need longer."""
+"""Consumers pop messages (long poll) and extend their leases."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -14,10 +14,10 @@ from uuid_utils.compat import uuid7
 from daybook.api.endpoints.command import (
     Body,
     EmptyBody,
-    RawHeaders,
+    Reply,
     RequestContext,
     WriteEndpoint,
-    stored,
+    stored_problem,
 )
 from daybook.api.http.problems import problem_of
 from daybook.api.http.query_parameters import Parameters
@@ -26,7 +26,7 @@ from daybook.api.http.timestamps import Moment, moment
 from daybook.api.jobs.claim import LongPollEndpoint
 from daybook.api.jobs.queues import read_name
 from daybook.api.keys.access import WORKER
-from daybook.api.messages.push_and_ack import decided, reject_early
+from daybook.api.messages.push_and_ack import count_decision, reject_early
 from daybook.api.messages.responses import PopAnswer, message_json
 from daybook.api.runtime.load_shedding import Decision
 from daybook.api.settings.limits import WAIT_SECONDS_MAX
@@ -40,59 +40,59 @@ from daybook.projections.jobs.heartbeats import Extended, extend_claim
 
 CONSUMER = "consumer"
 TIMEOUT_MILLISECONDS_MAX = WAIT_SECONDS_MAX * 1000
-_NO_SUBSCRIPTION = "Without effect: all consumer groups take from the same lanes."
+_NO_SUBSCRIPTION = "No effect: all consumer groups share the same lanes."
 
 
 class Pop(Parameters, frozen=True):
     batch: Annotated[
-        int, Meta(ge=1, le=BATCH_MAX, description="How many messages at most, one of each lane.")
+        int, Meta(ge=1, le=BATCH_MAX, description="Messages at most, one of each lane.")
     ] = 1
-    wait: Annotated[bool, Meta(description="Whether to wait for one when there is none.")] = False
+    wait: Annotated[bool, Meta(description="Whether to wait if no message is ready.")] = False
     timeout: Annotated[
         int,
-        Meta(ge=0, le=TIMEOUT_MILLISECONDS_MAX, description="For how many milliseconds at most."),
+        Meta(ge=0, le=TIMEOUT_MILLISECONDS_MAX, description="Maximum wait in milliseconds."),
     ] = TIMEOUT_MILLISECONDS_MAX
-    consumer_group: Annotated[Text, Meta(description="Who takes them.")] = CONSUMER
+    consumer_group: Annotated[Text, Meta(description="The consumer group that pops.")] = CONSUMER
     auto_ack: Annotated[
-        Literal["false"], Meta(description="Every message is acknowledged by its consumer.")
+        Literal["false"], Meta(description="Must be false: consumers acknowledge each message.")
     ] = "false"
     subscription_mode: Annotated[Text | None, Meta(description=_NO_SUBSCRIPTION)] = None
     subscription_from: Annotated[Text | None, Meta(description=_NO_SUBSCRIPTION)] = None
 
 
-class MessageTold(Struct, frozen=True, rename="camel"):
+class MessageRef(Struct, frozen=True, rename="camel"):
     transaction_id: str
     partition_id: UUID
     lease_id: UUID
 
 
-class MessagesTold(Struct, frozen=True):
-    messages: list[MessageTold]
+class MessageRefs(Struct, frozen=True):
+    messages: list[MessageRef]
 
 
-_MESSAGES = Decoder(MessagesTold)
+_MESSAGES = Decoder(MessageRefs)
 
 
 def pop(_body: EmptyBody, context: RequestContext) -> ClaimJobs:
-    """Take the next messages of a queue, or that of one lane: one at a time of each."""
-    asked: Pop = context.parameters
+    """Pop the next messages of a queue or of one lane; each lane yields one at a time."""
+    query: Pop = context.parameters
     path = context.scope["path_params"]
     queue = read_name(path["queue"])
     context.caller.must_reach(queue)
     return ClaimJobs(
         selector=JobSelector((queue,), (MESSAGE_TYPE,), partition=path.get("partition")),
-        worker=asked.consumer_group,
-        limit=asked.batch,
+        worker=query.consumer_group,
+        limit=query.batch,
         claim_id=uuid7(),
     )
 
 
-def popped(jobs: list[Job]) -> PopAnswer:
+def popped_json(jobs: list[Job]) -> PopAnswer:
     return {"messages": [message_json(job) for job in jobs]}
 
 
 class PopEndpoint(LongPollEndpoint[EmptyBody]):
-    """Although it is a GET, it takes what it shows: a lease says until when."""
+    """A GET that claims: the popped messages are leased to the consumer."""
 
     empty: ClassVar[bytes] = b'{"messages":[]}'
     problems = (HTTPStatus.TOO_MANY_REQUESTS,)
@@ -100,21 +100,19 @@ class PopEndpoint(LongPollEndpoint[EmptyBody]):
     @property
     def route(self) -> Route:
         route = super().route
-        # Whoever asks only for headers must not be given a message.
+        # No HEAD: it would claim a message and not deliver it.
         route.methods = {self.method}
         return route
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
         if context.service.admission.decide_pop() is Decision.REJECT:
             return reject_early(context.service.admission, "pop")
-        decided("pop", Decision.EXECUTE)
+        count_decision("pop", Decision.EXECUTE)
         return await super().answer(context, body)
 
-    def take(self, context: RequestContext, wish: EmptyBody) -> tuple[ClaimJobs, float]:
-        asked: Pop = context.parameters
-        return pop(wish, context), asked.timeout / 1000 if asked.wait else 0
+    def take(self, context: RequestContext, request: EmptyBody) -> tuple[ClaimJobs, float]:
+        query: Pop = context.parameters
+        return pop(request, context), query.timeout / 1000 if query.wait else 0
 
     def claims(self, body: bytes) -> Sequence[tuple[UUID, UUID]]:
         return [
@@ -125,7 +123,7 @@ class PopEndpoint(LongPollEndpoint[EmptyBody]):
 
 class Extension(Body, frozen=True):
     seconds: LeaseSeconds | None = None
-    """The message's own lease when left out."""
+    """Defaults to the message's own lease duration."""
 
 
 class ExtensionAnswer(TypedDict):
@@ -135,20 +133,18 @@ class ExtensionAnswer(TypedDict):
 
 class ExtendEndpoint(WriteEndpoint[Extension]):
     headers: ClassVar[Mapping[str, Any]] = {}
-    summary = "Say that the message is still being worked on: its lease begins anew."
+    summary = "Extend the lease of a message."
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
         lease_id = read_id(context.scope["path_params"]["leaseId"])
         seconds = self.read(context, body).seconds
-        extended = await context.service.read(
+        extended = await context.service.write(
             lambda connection: extend_claim(
                 connection, lease_id, seconds, queues=context.caller.bounds.queues
             )
         )
         if extended is None:
-            return stored(problem_of(LeaseLostError(lease_id))), []
+            return stored_problem(problem_of(LeaseLostError(lease_id))), []
         return StoredResponse(self.status, orjson.dumps(self.answers(extended))), []
 
     @staticmethod
@@ -162,7 +158,7 @@ POP = PopEndpoint(
     takes=EmptyBody,
     scope=WORKER,
     command=pop,
-    shape=popped,
+    shape=popped_json,
     parameters=Pop,
 )
 POP_LANE = PopEndpoint(
@@ -171,7 +167,7 @@ POP_LANE = PopEndpoint(
     takes=EmptyBody,
     scope=WORKER,
     command=pop,
-    shape=popped,
+    shape=popped_json,
     parameters=Pop,
 )
 EXTEND = ExtendEndpoint("POST", "/api/v1/lease/{leaseId}/extend", takes=Extension, scope=WORKER)

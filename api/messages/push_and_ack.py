@@ -1,4 +1,4 @@
-"""Push and acknowledge: jobs in lanes, under the names that users of message queues know."""
+"""Push, acknowledge and transact: jobs in lanes under the names of message queues."""
 
 import random
 from collections.abc import Sequence
@@ -17,16 +17,16 @@ from uuid_utils.compat import uuid7
 from daybook.api.endpoints.command import (
     CommandEndpoint,
     RawHeaders,
+    Reply,
     RequestContext,
     retry_after,
-    stored,
+    stored_problem,
 )
-from daybook.api.http.problems import overloaded
+from daybook.api.http.problems import overloaded_response
 from daybook.api.jobs.requests import check_payload_size
 from daybook.api.keys.access import CLIENT, WORKER
 from daybook.api.limits.queue_depth import EnqueueEndpoint
 from daybook.api.messages.responses import (
-    AckJSON,
     Acknowledged,
     Acknowledgment,
     AcksAnswer,
@@ -60,14 +60,14 @@ from daybook.domain.messages.message import (
 )
 from daybook.eventlog.origin import StoredResponse
 
-VERDICT = "daybook.verdict"
+DECISION = "daybook.decision"
 OUTCOMES = {"completed": Outcome.DONE, "failed": Outcome.RETRY}
 
 
 class AcknowledgeEach(Struct, frozen=True, gc=False):
-    """Each is decided by itself; remembers what they were called."""
+    """Decides each acknowledgment independently; returns them with their outcomes."""
 
-    asked: list[Acknowledgment]
+    acknowledgments: list[Acknowledgment]
     finish: FinishJobs
 
     @property
@@ -75,37 +75,36 @@ class AcknowledgeEach(Struct, frozen=True, gc=False):
         return self.finish.needs
 
     def decide(self, work: UnitOfWork) -> tuple[list[Acknowledgment], list[JobOutcome]]:
-        return self.asked, self.finish.decide(work)
+        return self.acknowledgments, self.finish.decide(work)
 
 
 def push(body: Pushed, context: RequestContext) -> Push:
-    """Put up to 1,000 messages into their lanes, all or none; a transactionId that is known already
-    stands for the message it was pushed with. A busy service accepts them for later: 202."""
+    """Push up to 1,000 messages, all or none; a known transactionId is a duplicate and returns the
+    first message. A busy service accepts them for later (202)."""
     admission = context.service.admission
     return Push(
         new=_new_messages(body.items, context),
         operation_id=uuid7(),
-        is_busy=context.scope[VERDICT] is Decision.QUEUE,
-        standing=admission.standing,
+        is_busy=context.scope[DECISION] is Decision.QUEUE,
+        standing=admission.backlog,
         attempts_max=admission.operation_attempts_max,
         lane_depth_max=admission.lane_depth_max,
     )
 
 
-def acknowledge(body: Acknowledgment, _call: RequestContext) -> FinishJob:
-    """The message is done, or failed: then it is tried again later, or dead."""
+def acknowledge(body: Acknowledgment, _context: RequestContext) -> FinishJob:
+    """Acknowledge a message as completed or failed; a failed one is retried later, or dead."""
     return FinishJob(_finish([_result(body)]))
 
 
-def acknowledge_each(body: Acknowledged, _call: RequestContext) -> AcknowledgeEach:
-    """The same for up to 1,000 messages; each is decided by itself."""
-    asked = body.acknowledgments
-    results = [_result(one, worker=body.consumer_group) for one in asked]
-    return AcknowledgeEach(asked, _finish(results))
+def acknowledge_each(body: Acknowledged, _context: RequestContext) -> AcknowledgeEach:
+    """Acknowledge up to 1,000 messages; each is decided independently."""
+    results = [_result(one, worker=body.consumer_group) for one in body.acknowledgments]
+    return AcknowledgeEach(body.acknowledgments, _finish(results))
 
 
 def transact(body: Transaction, context: RequestContext) -> AllOrNothing:
-    """Acknowledge some messages and push others, all or none."""
+    """Acknowledge and push messages in one transaction, all or none."""
     named = {one.lease_id for one in body.acknowledgments}
     for lease_id in body.required_leases:
         if lease_id not in named:
@@ -115,23 +114,21 @@ def transact(body: Transaction, context: RequestContext) -> AllOrNothing:
     return AllOrNothing((AcknowledgeAll(_finish(results)), CreateJobs(new)))
 
 
-def pushed(outcome: list[CreatedJob] | PushDeferred) -> PushAnswer | QueuedAnswer:
+def pushed_json(outcome: list[CreatedJob] | PushDeferred) -> PushAnswer | QueuedAnswer:
     if isinstance(outcome, PushDeferred):
         return queued_json(outcome)
     return {"status": "executed", "messages": [receipt_json(one) for one in outcome]}
 
 
 class PushEndpoint(EnqueueEndpoint[Pushed, list[CreatedJob] | PushDeferred]):
-    """201 when they are in their lanes, 202 when they are accepted, 429 when there are too many."""
+    """Responds 201 if pushed, 202 if accepted for later, 429 if shed."""
 
-    def reject_early(self, scope: Scope) -> tuple[StoredResponse, RawHeaders] | None:
+    def reject_early(self, scope: Scope) -> Reply | None:
         admission: LoadShedder = scope["app"].service.admission
-        scope[VERDICT] = verdict = admission.decide_push()
-        return reject_early(admission, "push") if verdict is Decision.REJECT else None
+        scope[DECISION] = decision = admission.decide_push()
+        return reject_early(admission, "push") if decision is Decision.REJECT else None
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
         admission = context.service.admission
         began_at = admission.pushes.begin()
         try:
@@ -140,63 +137,58 @@ class PushEndpoint(EnqueueEndpoint[Pushed, list[CreatedJob] | PushDeferred]):
             admission.pushes.end(began_at)
         is_queued = answer.status == HTTPStatus.ACCEPTED
         if is_queued:
-            admission.note_queued()
-        decided("push", Decision.QUEUE if is_queued else Decision.EXECUTE)
+            admission.count_queued()
+        count_decision("push", Decision.QUEUE if is_queued else Decision.EXECUTE)
         return answer, headers
 
-    def refused(self, error: Exception, headers: RawHeaders) -> tuple[StoredResponse, RawHeaders]:
+    def refused(self, error: Exception, headers: RawHeaders) -> Reply:
         if not isinstance(error, LaneFullError):
             return super().refused(error, headers)
-        problem = overloaded(
+        problem = overloaded_response(
             queue_depth=error.depth,
             retry_seconds=clamp_retry_after(error.wait_seconds),
             why=str(error),
         )
-        return stored(problem), headers + retry_after(problem)
+        return stored_problem(problem), headers + retry_after(problem)
 
     def render(self, outcome: list[CreatedJob] | PushDeferred | Refusal) -> StoredResponse:
         if isinstance(outcome, PushDeferred):
-            return StoredResponse(HTTPStatus.ACCEPTED, orjson.dumps(pushed(outcome)))
+            return StoredResponse(HTTPStatus.ACCEPTED, orjson.dumps(pushed_json(outcome)))
         return super().render(outcome)
 
 
-def decided(kind: str, verdict: Decision) -> None:
-    _counter(kind, verdict).inc()
+def count_decision(kind: str, decision: Decision) -> None:
+    _counter(kind, decision).inc()
 
 
 @cache
-def _counter(kind: str, verdict: Decision) -> Counter:
-    return counters.ADMISSIONS.labels(kind, verdict.value)
+def _counter(kind: str, decision: Decision) -> Counter:
+    return counters.ADMISSIONS.labels(kind, decision.value)
 
 
-def reject_early(admission: LoadShedder, kind: str) -> tuple[StoredResponse, RawHeaders]:
-    decided(kind, Decision.REJECT)
+def reject_early(admission: LoadShedder, kind: str) -> Reply:
+    count_decision(kind, Decision.REJECT)
     answer, headers = _overloaded(admission.depth, admission.retry_seconds)
     return answer, [*headers]
 
 
-# Many are told the same: whoever is turned away is to cost next to nothing.
+# Cached, so that shedding a request costs next to nothing.
 @lru_cache(maxsize=256)
-def _overloaded(queue_depth: int, retry_seconds: int) -> tuple[StoredResponse, RawHeaders]:
-    problem = overloaded(queue_depth=queue_depth, retry_seconds=retry_seconds)
-    return stored(problem), retry_after(problem)
+def _overloaded(queue_depth: int, retry_seconds: int) -> Reply:
+    problem = overloaded_response(queue_depth=queue_depth, retry_seconds=retry_seconds)
+    return stored_problem(problem), retry_after(problem)
 
 
-def acknowledged(job: Job) -> AckJSON:
-    return ack_json(job)
-
-
-def each_acknowledged(outcome: tuple[list[Acknowledgment], list[JobOutcome]]) -> AcksAnswer:
+def ack_results_json(outcome: tuple[list[Acknowledgment], list[JobOutcome]]) -> AcksAnswer:
     return {"acknowledgments": acks_json(*outcome)}
 
 
-def transacted(outcome: list[Any]) -> TransactionAnswer:
-    """The answers of both commands."""
+def transaction_json(outcome: list[Any]) -> TransactionAnswer:
     jobs: Sequence[Job] = outcome[0]
-    enqueued: list[CreatedJob] = outcome[1]
+    created: list[CreatedJob] = outcome[1]
     return {
         "acknowledgments": [ack_json(job) for job in jobs],
-        "messages": [receipt_json(one) for one in enqueued],
+        "messages": [receipt_json(one) for one in created],
     }
 
 
@@ -246,17 +238,12 @@ PUSH = PushEndpoint(
     takes=Pushed,
     scope=CLIENT | WORKER,
     command=push,
-    shape=pushed,
+    shape=pushed_json,
     status=HTTPStatus.CREATED,
     body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
 ACKNOWLEDGE = CommandEndpoint(
-    "POST",
-    "/api/v1/ack",
-    takes=Acknowledgment,
-    scope=WORKER,
-    command=acknowledge,
-    shape=acknowledged,
+    "POST", "/api/v1/ack", takes=Acknowledgment, scope=WORKER, command=acknowledge, shape=ack_json
 )
 ACKNOWLEDGE_EACH = CommandEndpoint(
     "POST",
@@ -264,7 +251,7 @@ ACKNOWLEDGE_EACH = CommandEndpoint(
     takes=Acknowledged,
     scope=WORKER,
     command=acknowledge_each,
-    shape=each_acknowledged,
+    shape=ack_results_json,
     body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
 TRANSACT = CommandEndpoint(
@@ -273,7 +260,7 @@ TRANSACT = CommandEndpoint(
     takes=Transaction,
     scope=WORKER,
     command=transact,
-    shape=transacted,
+    shape=transaction_json,
     body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
 

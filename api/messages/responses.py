@@ -1,4 +1,4 @@
-"""Messages as they go over the wire: what pushers and consumers say, and what they are told."""
+"""Request bodies and JSON of messages."""
 
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 from uuid import UUID
@@ -10,8 +10,9 @@ from daybook.api.endpoints.command import Body
 from daybook.api.http.problems import reason_of
 from daybook.api.http.request_reader import BATCH_MAX, Id
 from daybook.api.http.timestamps import Moment, moment
+from daybook.api.jobs.requests import null_payload
 from daybook.domain.jobs.create import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL, CreatedJob
-from daybook.domain.jobs.job import NULL, Job, JobStatus, OnDead
+from daybook.domain.jobs.job import Job, JobStatus, OnDead
 from daybook.domain.jobs.work import JobOutcome
 from daybook.domain.messages.commands import DeferReason, PushDeferred
 from daybook.domain.messages.message import partition_id, transaction_id
@@ -28,31 +29,27 @@ from daybook.domain.values import (
     check_instant,
 )
 
-# A partition is also a part of a path.
+# No slash: a partition is also a path segment.
 Partition = Annotated[
     str, Meta(min_length=1, max_length=KEY_CHARACTERS_MAX, pattern=whole("[^/]+"))
 ]
 
 
-def _null() -> Raw:
-    return NULL
-
-
 class Item(Body, frozen=True):
     queue: Name
-    payload: Raw = field(default_factory=_null)
+    payload: Raw = field(default_factory=null_payload)
     partition: Partition | None = None
     transaction_id: Text | None = None
     on_dead: OnDead = OnDead.RETURN
-    """Policy for a dead message of this transaction id: leave it dead, or start it over as it is,
-    with its own payload and a new life. Either way it is a `duplicate`."""
+    """Policy for a dead message of this transaction id: leave it dead, or retry it with its own
+    payload. Either way the response is `duplicate`."""
 
     priority: Priority = PRIORITY_USUAL
     attempts_max: Attempts = ATTEMPTS_MAX
     lease_seconds: LeaseSeconds = LEASE_SECONDS
     run_at: Instant | None = None
     trace_id: Text | None = None
-    """Taken because clients of the protocol send it, and not kept: see the header traceparent."""
+    """Accepted for protocol compatibility and ignored; tracing uses the header traceparent."""
 
     def __post_init__(self) -> None:
         check_instant(self.run_at)
@@ -72,7 +69,7 @@ class Acknowledgment(Body, frozen=True):
     status: Literal["completed", "failed"]
     error: Error | None = ""
     consumer_group: Text | None = None
-    """The group that popped it; a message that another group holds is refused."""
+    """The group that popped it; a message leased to another group is refused."""
 
 
 Acknowledgments = Annotated[list[Acknowledgment], Meta(min_length=1, max_length=BATCH_MAX)]
@@ -81,7 +78,7 @@ Acknowledgments = Annotated[list[Acknowledgment], Meta(min_length=1, max_length=
 class Acknowledged(Body, frozen=True):
     acknowledgments: Acknowledgments
     consumer_group: Text | None = None
-    """The group that popped them; a message that another group holds is refused."""
+    """The group that popped them; a message leased to another group is refused."""
 
 
 class Transaction(Body, frozen=True):
@@ -89,11 +86,11 @@ class Transaction(Body, frozen=True):
     items: Items
     consumer_group: Text | None = None
     required_leases: Annotated[list[Id], Meta(max_length=BATCH_MAX)] = field(default_factory=list)
-    """Leases that must hold: each is that of one of the acknowledgments."""
+    """Each must be the lease of one of the acknowledgments."""
 
 
 class ReceiptJSON(TypedDict):
-    """`duplicate` when the transaction id stands for a message already."""
+    """`duplicate` if the transaction id was pushed before."""
 
     transactionId: str
     queue: str
@@ -108,8 +105,7 @@ class PushAnswer(TypedDict):
 
 
 class QueuedAnswer(TypedDict):
-    """Accepted, and safe: it is carried out when those before it are. `estimatedWait` is in
-    seconds."""
+    """Durably accepted; executed after the operations before it. `estimatedWait` is in seconds."""
 
     status: Literal["queued"]
     operationId: UUID
@@ -135,7 +131,7 @@ class PopAnswer(TypedDict):
 
 
 class AckJSON(TypedDict):
-    """How the message stands now; or, when that was refused, why."""
+    """The new status of the message, or the refusal's `code` and `error`."""
 
     transactionId: str
     partitionId: UUID
@@ -153,14 +149,14 @@ class TransactionAnswer(TypedDict):
     messages: list[ReceiptJSON]
 
 
-def receipt_json(enqueued: CreatedJob) -> ReceiptJSON:
-    job = enqueued.job
+def receipt_json(created: CreatedJob) -> ReceiptJSON:
+    job = created.job
     return {
         "transactionId": transaction_id(job),
         "queue": job.queue,
         "partition": job.partition,
         "partitionId": partition_id(job),
-        "status": "created" if enqueued.is_new else "duplicate",
+        "status": "created" if created.is_new else "duplicate",
     }
 
 
@@ -176,7 +172,7 @@ def queued_json(queued: PushDeferred) -> QueuedAnswer:
 
 def message_json(job: Job) -> MessageJSON:
     lease = job.lease
-    assert lease is not None, "what was popped is held"
+    assert lease is not None, "a popped message has a lease"
     return {
         "transactionId": transaction_id(job),
         "queue": job.queue,
@@ -198,17 +194,16 @@ def ack_json(job: Job) -> AckJSON:
     }
 
 
-def acks_json(asked: list[Acknowledgment], settled: list[JobOutcome]) -> list[AckJSON]:
-    """In the order in which they were sent."""
-    told: list[AckJSON] = []
-    for ack, one in zip(asked, settled, strict=True):
-        if isinstance(one.answer, Job):
-            told.append(ack_json(one.answer))
+def acks_json(acknowledgments: list[Acknowledgment], outcomes: list[JobOutcome]) -> list[AckJSON]:
+    rendered: list[AckJSON] = []
+    for ack, outcome in zip(acknowledgments, outcomes, strict=True):
+        if isinstance(outcome.answer, Job):
+            rendered.append(ack_json(outcome.answer))
             continue
-        code, sentence = reason_of(one.answer)
+        code, sentence = reason_of(outcome.answer)
         named: AckJSON = {
             "transactionId": ack.transaction_id,
             "partitionId": UUID(ack.partition_id),
         }
-        told.append({**named, "code": code, "error": sentence})
-    return told
+        rendered.append({**named, "code": code, "error": sentence})
+    return rendered

@@ -1,1 +1,1 @@
-"""Endpoints of orders and bots."""
+"""Endpoints for orders and bots."""

@@ -1,22 +1,21 @@
-"""The whole board in one answer, for pages that then follow the stream."""
+"""`GET /api/board`: a snapshot of orders and bots for pages that then follow the stream."""
 
 from typing import TypedDict
 
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseQueryEndpoint
+from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters
 from daybook.api.http.timestamps import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
-from daybook.api.keys.access import AUDITOR, STAFF, sees
-from daybook.api.runtime.service import Service
+from daybook.api.keys.access import AUDITOR, STAFF, can_see
 from daybook.domain.orders.order import OrderStatus
 from daybook.projections.orders.board import read_board
 
 
 class BoardResponse(TypedDict):
-    """All of one moment. Of the statuses in `cut` there are more orders than these; everything
-    up to `position` that was recorded by then is in it."""
+    """A snapshot that includes all events up to `position`. `cut` lists the statuses whose orders
+    were truncated."""
 
     orders: list[OrderJSON]
     bots: list[BotJSON]
@@ -26,15 +25,14 @@ class BoardResponse(TypedDict):
 
 
 async def board(_: NoParameters, request: Request) -> BoardResponse:
-    """Orders and bots of one moment: all that wait or are cooked, and the latest complete ones."""
-    service: Service = request.app.service
-    shown = await service.read(read_board)
+    """Snapshot of the board: all pending and processing orders, the latest complete ones, bots."""
+    snapshot = await service_of(request).read(read_board)
     return {
-        "orders": [order_json(order) for order in shown.orders if sees(request, order)],
-        "bots": [bot_json(bot) for bot in shown.bots],
-        "cut": shown.cut,
-        "position": shown.position,
-        "serverNow": moment(shown.now),
+        "orders": [order_json(order) for order in snapshot.orders if can_see(request, order)],
+        "bots": [bot_json(bot) for bot in snapshot.bots],
+        "cut": snapshot.cut,
+        "position": snapshot.position,
+        "serverNow": moment(snapshot.now),
     }
 
 

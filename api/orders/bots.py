@@ -1,5 +1,6 @@
-"""What can be done with bots over HTTP, other than reading them."""
+"""Commands on bots: create, change, claim, restore, delete."""
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Literal, TypedDict
 from uuid import UUID
@@ -41,18 +42,16 @@ class NewBot(Body, frozen=True):
 
 
 class BotChange(WithReason, frozen=True, kw_only=True):
-    """Either of them: `status` stops the bot, `failuresMax` limits its failures."""
+    """Exactly one change: `status` stops the bot, `failuresMax` limits its failures in a row."""
 
     status: Literal["IDLE"] | None = None
     current_order_id: UnsetType | None = UNSET
-    """Can only be null, and with the status IDLE: a bot that is idle has no order."""
+    """Must be null, and only with status IDLE: an idle bot has no order."""
 
     failures_max: FailuresMax | None = None
 
 
 class Restoration(Body, frozen=True):
-    """Restoring a bot takes a reason: why it works now."""
-
     reason: Reason
 
 
@@ -71,43 +70,41 @@ class ClaimAnswer(TypedDict):
     message: str
 
 
-def create(new: NewBot, _call: RequestContext) -> CreateBot:
+def create(body: NewBot, _context: RequestContext) -> CreateBot:
     """Create a bot."""
     return CreateBot(
         bot_id=uuid7(),
-        auto_claim=new.auto_claim,
-        completion=new.completion,
-        failures_max=new.failures_max,
+        auto_claim=body.auto_claim,
+        completion=body.completion,
+        failures_max=body.failures_max,
     )
 
 
 def change(to: BotChange, context: RequestContext) -> Command[Bot]:
-    """Stop a bot, so that its order goes back to its place in the queue; or limit its failures in a
-    row, which takes the scope admin."""
+    """Stop a bot and return its order to its position in the queue; or limit its failures in a row,
+    which requires the scope admin."""
     match to:
         case BotChange(status="IDLE", failures_max=None):
             return ReleaseBot(bot_id=context.id, because=to.reason)
         case BotChange(status=None, failures_max=int(failures_max), current_order_id=UnsetType()):
             context.caller.must_have(ADMIN)
             return ConfigureBot(bot_id=context.id, failures_max=failures_max, because=to.reason)
-    raise unprocessable(
-        "schema", "The body does not fit: it must be {status: IDLE} or {failuresMax}."
-    )
+    raise unprocessable("schema", "The body must be {status: IDLE} or {failuresMax}.")
 
 
-def restore(asked: Restoration, context: RequestContext) -> RestoreBot:
-    """Bring a bot back that was taken out of service after its failures."""
-    return RestoreBot(bot_id=context.id, because=asked.reason)
+def restore(body: Restoration, context: RequestContext) -> RestoreBot:
+    """Return a bot to service after it was disabled for too many failures."""
+    return RestoreBot(bot_id=context.id, because=body.reason)
 
 
-def delete(asked: WithReason, context: RequestContext) -> DeleteBot:
-    """Delete a bot; its order goes back to its place in the queue."""
+def delete(body: WithReason, context: RequestContext) -> DeleteBot:
+    """Delete a bot; its order returns to its position in the queue."""
     only_if_idle = context.parameters.only_if_idle
-    return DeleteBot(bot_id=context.id, only_if_idle=only_if_idle, because=asked.reason)
+    return DeleteBot(bot_id=context.id, only_if_idle=only_if_idle, because=body.reason)
 
 
 def claim(_: EmptyBody, context: RequestContext) -> ClaimOrder:
-    """Give the most urgent pending order to this bot."""
+    """Claim the most urgent pending order for this bot."""
     return claim_for(context.id, context)
 
 
@@ -120,27 +117,18 @@ def claim_for(bot_id: UUID, context: RequestContext) -> ClaimOrder:
     )
 
 
-def created(bot: Bot) -> BotAnswer:
-    return {"bot": bot_json(bot), "message": "Bot created successfully"}
+def bot_with_message(message: str) -> Callable[[Bot], BotAnswer]:
+    def bot_answer_json(bot: Bot) -> BotAnswer:
+        return {"bot": bot_json(bot), "message": message}
+
+    return bot_answer_json
 
 
-def changed(bot: Bot) -> BotAnswer:
-    return {"bot": bot_json(bot), "message": "Bot updated successfully"}
-
-
-def restored(bot: Bot) -> BotAnswer:
-    return {"bot": bot_json(bot), "message": "Bot restored successfully"}
-
-
-def deleted(bot: Bot) -> BotAnswer:
-    return {"bot": bot_json(bot), "message": "Bot deleted successfully"}
-
-
-def claimed(answer: ClaimResult) -> ClaimAnswer:
+def claim_result_json(result: ClaimResult) -> ClaimAnswer:
     return {
-        "order": order_json(answer.order) if answer.order else None,
-        "bot": bot_json(answer.bot),
-        "message": "Order claimed" if answer.order else "No pending orders",
+        "order": order_json(result.order) if result.order else None,
+        "bot": bot_json(result.bot),
+        "message": "Order claimed" if result.order else "No pending orders",
     }
 
 
@@ -150,11 +138,16 @@ CREATE = CommandEndpoint(
     takes=NewBot,
     scope=ADMIN,
     command=create,
-    shape=created,
+    shape=bot_with_message("Bot created successfully"),
     status=HTTPStatus.CREATED,
 )
 CHANGE = CommandEndpoint(
-    "PATCH", "/api/bots/{id}", takes=BotChange, scope=BOT | STAFF, command=change, shape=changed
+    "PATCH",
+    "/api/bots/{id}",
+    takes=BotChange,
+    scope=BOT | STAFF,
+    command=change,
+    shape=bot_with_message("Bot updated successfully"),
 )
 RESTORE = CommandEndpoint(
     "POST",
@@ -162,10 +155,15 @@ RESTORE = CommandEndpoint(
     takes=Restoration,
     scope=ADMIN,
     command=restore,
-    shape=restored,
+    shape=bot_with_message("Bot restored successfully"),
 )
 CLAIM = CommandEndpoint(
-    "POST", "/api/bots/{id}/claim", takes=EmptyBody, scope=BOT, command=claim, shape=claimed
+    "POST",
+    "/api/bots/{id}/claim",
+    takes=EmptyBody,
+    scope=BOT,
+    command=claim,
+    shape=claim_result_json,
 )
 DELETE = CommandEndpoint(
     "DELETE",
@@ -173,7 +171,7 @@ DELETE = CommandEndpoint(
     takes=WithReason,
     scope=ADMIN,
     command=delete,
-    shape=deleted,
+    shape=bot_with_message("Bot deleted successfully"),
     parameters=Dismissal,
 )
 

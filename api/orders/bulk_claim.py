@@ -1,5 +1,5 @@
-"""Claims for many bots in one request, each a command of its own: one that is refused stops no
-other."""
+"""Claims for many bots in one request. Each bot's claim is its own command, so one refusal does
+not affect the others."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,12 +15,13 @@ from daybook.api.endpoints.command import (
     REPLAYED,
     Body,
     RawHeaders,
+    Reply,
     RequestContext,
     WriteEndpoint,
-    keyed,
+    idempotency_key,
     origin_of,
     retry_after,
-    stored,
+    stored_problem,
 )
 from daybook.api.http.problems import KNOWN_ERRORS, problem_of, reason_of
 from daybook.api.http.request_reader import (
@@ -47,7 +48,7 @@ class Claimants(Body, frozen=True):
 
 
 class ClaimJSON(TypedDict):
-    """What one bot got; `error` and `code` say why it could not ask."""
+    """The order one bot claimed, or `error` and `code` if its claim was refused."""
 
     botId: UUID
     order: OrderJSON | None
@@ -77,39 +78,37 @@ def claims_json(bodies: list[bytes]) -> ClaimsAnswer:
     return {"claims": claims}
 
 
-class ClaimMany(WriteEndpoint[Claimants]):
-    summary = "Give the most urgent pending orders to these bots, one each."
+class BulkClaimEndpoint(WriteEndpoint[Claimants]):
+    summary = "Claim the most urgent pending orders for these bots, one each."
     answers = staticmethod(claims_json)
-    # What belongs together here are the claims of one request.
+    # No correlation header: the claims of one request correlate by its command id.
     headers: ClassVar[Mapping[str, Any]] = {"Idempotency-Key": KeyText}
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
         claimants = self.read(context, body)
         if len(set(claimants.bot_ids)) < len(claimants.bot_ids):
-            raise unprocessable("schema", "The body does not fit: a bot is named twice.")
+            raise unprocessable("schema", "botIds must not contain duplicates.")
         key = self._key(context, claimants)
         origin = origin_of(context, key)
         headers: RawHeaders = [(b"daybook-command-id", str(origin.command_id).encode())]
         if key is not None:
             try:
-                # The key is taken for all of them first, or refused for all of them.
+                # Reserves the key for the whole request first; a conflict refuses all claims.
                 await context.submit(AllOrNothing(()), origin, key)
             except KNOWN_ERRORS as error:
                 problem = problem_of(error)
-                return stored(problem), headers + retry_after(problem)
+                return stored_problem(problem), headers + retry_after(problem)
         bot_ids = [UUID(bot_id) for bot_id in claimants.bot_ids]
         outcomes = await asyncio.gather(*(_claim(one, context, origin, key) for one in bot_ids))
         answer = orjson.dumps(claims_json([outcome.body for outcome in outcomes]))
-        return StoredResponse(self.status, answer), headers + _told_by(outcomes)
+        return StoredResponse(self.status, answer), headers + _headers(outcomes)
 
     def _key(self, context: RequestContext, claimants: Claimants) -> IdempotencyKey | None:
         text = read_idempotency_key(context.scope)
         if text is None:
             return None
-        taken = StoredResponse(self.status, b"")
-        return keyed(context, claimants, self.operation, text, lambda _: taken)
+        placeholder = StoredResponse(self.status, b"")
+        return idempotency_key(context, claimants, self.operation, text, lambda _: placeholder)
 
 
 async def _claim(
@@ -119,11 +118,11 @@ async def _claim(
         return StoredResponse(200, orjson.dumps(claim_json(bot_id, outcome)))
 
     if key is not None:
-        # With the space, it is a key that no client can send.
+        # The space makes a key that no client can send.
         key = replace(key, key=f"{key.key} {bot_id}", render=render)
-    own = replace(origin_of(context, key), correlation=origin.command_id)
+    bot_origin = replace(origin_of(context, key), correlation=origin.command_id)
     try:
-        receipt = await context.submit(claim_for(bot_id, context), own, key)
+        receipt = await context.submit(claim_for(bot_id, context), bot_origin, key)
     except KNOWN_ERRORS as error:
         return BotClaimOutcome(render(error).body)
     if receipt.replayed_response is not None:
@@ -131,7 +130,7 @@ async def _claim(
     return BotClaimOutcome(render(receipt.result).body, receipt.position)
 
 
-def _told_by(outcomes: list[BotClaimOutcome]) -> RawHeaders:
+def _headers(outcomes: list[BotClaimOutcome]) -> RawHeaders:
     headers: RawHeaders = []
     positions = [outcome.position for outcome in outcomes if outcome.position is not None]
     if positions:
@@ -141,4 +140,6 @@ def _told_by(outcomes: list[BotClaimOutcome]) -> RawHeaders:
     return headers
 
 
-routes: list[Route] = [ClaimMany("POST", "/api/bots/claim", takes=Claimants, scope=BOT).route]
+routes: list[Route] = [
+    BulkClaimEndpoint("POST", "/api/bots/claim", takes=Claimants, scope=BOT).route
+]

@@ -1,9 +1,7 @@
-"""Signed callbacks: were these bytes sent to us by somebody who holds one of our keys?
+"""Signature verification of callbacks: Upstash JWTs and Standard Webhooks, told apart by headers.
 
-Two profiles are known, each by its headers: the JWT of Upstash and Standard Webhooks. Nothing
-here reads a clock or the environment, and nothing looks into the body: it is verified as the
-bytes that came, before anybody parses them. What is verified may still be a repetition, and
-`Callback.message_id` is what a caller remembers in order to recognise one.
+The raw body is verified before it is parsed. A verified callback may still be a replay; callers
+detect it by `VerifiedCallback.message_id`.
 """
 
 import re
@@ -34,45 +32,45 @@ HEADER_BYTES_MAX = 8192
 KEYS_MAX = 2
 
 HeaderText = Annotated[str, Meta(min_length=1, max_length=HEADER_BYTES_MAX)]
-# A callback has the first of these, or the other three.
+# A callback carries the first header, or the other three.
 SIGNATURES = dict.fromkeys(
     (UPSTASH_SIGNATURE, STANDARD_ID, STANDARD_TIMESTAMP, STANDARD_SIGNATURE), HeaderText
 )
 
-SECRET_PREFIX = "whsec_"  # noqa: S105 - it says what kind of text follows, and is no secret
+SECRET_PREFIX = "whsec_"  # noqa: S105 - a prefix, no secret
 SECRET_BYTES_MIN = 24
 SECRET_BYTES_MAX = 64
 UPSTASH_KEY = re.compile("[!-~]{24,128}")
 
-# Id and timestamp are signed as id.timestamp.body. Without a full stop in either there is one
-# way only to read what was signed.
+# The signed text is id.timestamp.body: without a full stop in id and timestamp it is unambiguous.
 MESSAGE_ID = re.compile(r"[!-\-/-~]{1,256}")
 TIMESTAMP = re.compile("[0-9]{1,12}")
 
 
 class BadSignatureError(Exception):
-    """The sentence is for the log: whoever called is told no more than that it was refused."""
+    """The message is for the log only; the client learns just that the callback was refused."""
 
 
 class Headers(Protocol):
-    """As Starlette has them: all values of a name, whatever its case."""
+    """Starlette's headers: all values of a name, case-insensitive."""
 
     def getlist(self, key: str) -> Sequence[str]: ...
 
 
 class CallbackKeys(Struct, frozen=True):
-    """For each profile the current key and, during a rotation, the next. No key opens nothing."""
+    """The current key of each profile and, during a rotation, the next. Without keys a profile is
+    refused."""
 
     upstash: tuple[str, ...] = ()
     standard: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if max(len(self.upstash), len(self.standard)) > KEYS_MAX:
-            raise SetupError("There are too many callback keys: give the current and the next.")
+            raise SetupError("Too many callback keys: set the current and the next one only.")
         if not all(UPSTASH_KEY.fullmatch(key) for key in self.upstash):
             raise SetupError(
                 "An Upstash signing key must be 24 to 128 visible ASCII characters: copy it "
-                "from the console as it stands."
+                "from the console unchanged."
             )
         for secret in self.standard:
             _secret_bytes(secret)
@@ -90,8 +88,8 @@ class VerifiedCallback(Struct, frozen=True):
     message_id: str
 
 
-class Claims(Struct, frozen=True):
-    """The claims of an Upstash token, all of which are required."""
+class UpstashClaims(Struct, frozen=True):
+    """The claims of an Upstash token; all are required."""
 
     iss: str
     sub: str
@@ -103,18 +101,18 @@ class Claims(Struct, frozen=True):
 
 
 JWS = PyJWS(algorithms=[ALGORITHM])
-CLAIMS = Decoder(Claims)
+CLAIMS = Decoder(UpstashClaims)
 
 
 def verify(
     *, headers: Headers, body: bytes, url: str, now: datetime, keys: CallbackKeys
 ) -> VerifiedCallback:
-    """`url` is our address as the sender knows it. Raises BadSignatureError."""
+    """Raises BadSignatureError. `url` is the callback address as the sender knows it."""
     assert now.tzinfo is not None
     is_upstash = bool(headers.getlist(UPSTASH_SIGNATURE))
     is_standard = bool(headers.getlist(STANDARD_SIGNATURE))
     if is_upstash and is_standard:
-        raise BadSignatureError("The request is signed in two ways, which nobody does honestly.")
+        raise BadSignatureError("The request carries two kinds of signatures.")
     if is_upstash:
         return _verify_upstash(headers, body, url=url, now=now, keys=keys.upstash)
     if is_standard:
@@ -131,10 +129,10 @@ def _verify_upstash(
     except DecodeError as error:
         raise BadSignatureError(f"The claims are not those of Upstash: {error}.") from error
     if not _same(claims.iss, ISSUER):
-        raise BadSignatureError("The token was issued by somebody else.")
+        raise BadSignatureError("The token has another issuer.")
     if not _same(claims.sub, url):
         raise BadSignatureError("The token is for another address.")
-    # Upstash may pad the hash, or not.
+    # Upstash pads the hash only sometimes.
     if not _same(claims.body.rstrip("="), _body_hash(body)):
         raise BadSignatureError("The token is for another body.")
     _check_times(claims, now)
@@ -142,7 +140,7 @@ def _verify_upstash(
 
 
 def _signed_payload(token: str, keys: Sequence[str]) -> bytes:
-    """Only the signature is left to PyJWT: its check of the claims would read the clock."""
+    """PyJWT verifies only the signature: its check of the claims would read the clock."""
     for key in keys:
         try:
             payload: bytes = JWS.decode(token, key, algorithms=[ALGORITHM])
@@ -151,10 +149,12 @@ def _signed_payload(token: str, keys: Sequence[str]) -> bytes:
         except PyJWTError as error:
             raise BadSignatureError(f"The token is unusable: {type(error).__name__}.") from error
         return payload
-    raise BadSignatureError(f"None of our {len(keys)} Upstash keys signed the token.")
+    raise BadSignatureError(
+        f"The token is signed by none of the {len(keys)} configured Upstash keys."
+    )
 
 
-def _check_times(claims: Claims, now: datetime) -> None:
+def _check_times(claims: UpstashClaims, now: datetime) -> None:
     seconds = now.timestamp()
     if claims.exp <= seconds - LEEWAY_SECONDS:
         raise BadSignatureError("The token has expired.")
@@ -176,7 +176,9 @@ def _verify_standard(
     expected = [_standard_signature(secret, signed) for secret in secrets]
     given = _only(headers, STANDARD_SIGNATURE).split(" ")
     if not any(_same(ours, theirs) for ours in expected for theirs in given):
-        raise BadSignatureError(f"None of our {len(secrets)} secrets signed the webhook.")
+        raise BadSignatureError(
+            f"The webhook is signed by none of the {len(secrets)} configured secrets."
+        )
     if abs(now.timestamp() - int(timestamp)) > TOLERANCE_SECONDS:
         raise BadSignatureError("The webhook was signed too long ago, or in the future.")
     return VerifiedCallback(message_id)
@@ -187,7 +189,7 @@ def _standard_signature(secret: str, signed: bytes) -> str:
 
 
 def standard_keys(secrets: str) -> list[bytes]:
-    """The keys of several secrets, as a setting has them: separated by commas."""
+    """Decodes a comma-separated setting of secrets."""
     return [_secret_bytes(secret.strip()) for secret in secrets.split(",") if secret.strip()]
 
 
@@ -206,15 +208,15 @@ def _secret_bytes(secret: str) -> bytes:
 
 
 def _only(headers: Headers, name: str) -> str:
-    """The one value of a header: of two, a proxy might check the one and we the other."""
+    """Requires a single value: of two, a proxy might check one and this service the other."""
     values = headers.getlist(name)
     if len(values) != 1:
-        raise BadSignatureError(f"There must be one {name}, but there are {len(values)}.")
+        raise BadSignatureError(f"The request must have one {name} header, not {len(values)}.")
     if not 0 < len(values[0]) <= HEADER_BYTES_MAX:
         raise BadSignatureError(f"The {name} is empty or longer than {HEADER_BYTES_MAX} bytes.")
     return values[0]
 
 
 def _same(one: str, other: str) -> bool:
-    """In a time that does not tell how much of it is the same."""
+    """Compares in constant time."""
     return compare_digest(one.encode(), other.encode())

@@ -1,6 +1,6 @@
-"""What can be done with orders over HTTP, other than reading them."""
+"""Commands on orders: create, change, fail, delete, restore, requeue, clear."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any, TypedDict
 from uuid import UUID
@@ -13,13 +13,13 @@ from daybook.api.endpoints.command import (
     REPLAYED,
     Body,
     CommandEndpoint,
-    RawHeaders,
+    Reply,
     RequestContext,
     WithReason,
     origin_of,
-    stored,
+    stored_problem,
 )
-from daybook.api.http.problems import unavailable
+from daybook.api.http.problems import unavailable_response
 from daybook.api.http.request_reader import (
     BATCH_BODY_BYTES_MAX,
     BATCH_MAX,
@@ -47,7 +47,6 @@ from daybook.domain.orders.commands import (
 )
 from daybook.domain.orders.order import Order, OrderKind, OrderStatus
 from daybook.domain.values import Error
-from daybook.eventlog.origin import StoredResponse
 from daybook.projections.orders.order_list import find_complete
 from daybook.projections.snapshot import ListBehindError
 
@@ -69,7 +68,7 @@ class OrderChange(WithReason, frozen=True, kw_only=True):
     bot_id: Id | None = None
     claim_id: Id | None = None
     deleted_at: UnsetType | None = UNSET
-    """Null with the status PENDING takes back that the order was deleted."""
+    """Null with status PENDING restores a deleted order."""
 
 
 class Failure(Body, frozen=True):
@@ -88,7 +87,7 @@ class OrdersAnswer(TypedDict):
 
 
 class ClearedAnswer(TypedDict):
-    """`cleared` counts orders that were open, `completed` those that were complete."""
+    """`cleared` counts open orders, `completed` counts complete ones."""
 
     message: str
     cleared: int
@@ -96,7 +95,7 @@ class ClearedAnswer(TypedDict):
 
 
 def create(new: NewOrder, context: RequestContext) -> CreateOrder:
-    """Create an order. One of a VIP takes the scope client:vip."""
+    """Create an order. A VIP order requires the scope client:vip."""
     if new.type is OrderKind.VIP:
         context.caller.must_have(VIP)
     return CreateOrder(
@@ -114,8 +113,8 @@ def create_batch(new: NewOrders, context: RequestContext) -> AllOrNothing:
 
 
 def change(to: OrderChange, context: RequestContext) -> Command[Any]:
-    """Give an order to a bot, put it back into the queue, or complete it; or, as staff, take back
-    that it was deleted."""
+    """Assign an order to a bot, return it to the queue, or complete it; staff may also restore a
+    deleted order."""
     if to.deleted_at is None:
         return _restore_by_change(to, context)
     match to:
@@ -129,16 +128,15 @@ def change(to: OrderChange, context: RequestContext) -> Command[Any]:
                 seconds=context.settings.processing_delay_seconds,
             )
         case OrderChange(status=OrderStatus.PENDING, bot_id=None, claim_id=claim_id):
-            held = _uuid(claim_id)
-            return ReleaseOrder(order_id=context.id, claim_id=held, because=to.reason)
+            claim = _uuid(claim_id)
+            return ReleaseOrder(order_id=context.id, claim_id=claim, because=to.reason)
         case OrderChange(status=OrderStatus.COMPLETE, bot_id=None, claim_id=claim_id, reason=None):
             via = CompletedVia.REPORT
             return CompleteOrder(order_id=context.id, claim_id=_uuid(claim_id), via=via)
     raise unprocessable(
         "schema",
-        "The body does not fit: it must be {status: PROCESSING, botId}, {status: PENDING} or "
-        "{status: COMPLETE}, the last two with a claimId if only that claim is meant, and a reason "
-        "only with PENDING.",
+        "The body must be {status: PROCESSING, botId}, {status: PENDING} or {status: COMPLETE}; "
+        "the last two take a claimId to match, and only PENDING takes a reason.",
     )
 
 
@@ -146,14 +144,14 @@ def _restore_by_change(to: OrderChange, context: RequestContext) -> RestoreOrder
     if to.status is not OrderStatus.PENDING or to.bot_id is not None or to.claim_id is not None:
         raise unprocessable(
             "schema",
-            "The body does not fit: deletedAt can only be null, and only with {status: PENDING}.",
+            "deletedAt must be null, and only with {status: PENDING}.",
         )
     context.caller.must_have(STAFF)
     return RestoreOrder(order_id=context.id, because=to.reason)
 
 
 def fail(failure: Failure, context: RequestContext) -> FailOrder:
-    """Report that cooking failed; the order is tried again, or is dead."""
+    """Report a failed attempt: the order is retried, or dead."""
     return FailOrder(
         order_id=context.id,
         claim_id=UUID(failure.claim_id),
@@ -162,43 +160,41 @@ def fail(failure: Failure, context: RequestContext) -> FailOrder:
     )
 
 
-def delete(asked: WithReason, context: RequestContext) -> DeleteOrder:
-    """Delete an order; a bot that works on it is free again."""
-    return DeleteOrder(order_id=context.id, because=asked.reason)
+def delete(body: WithReason, context: RequestContext) -> DeleteOrder:
+    """Delete an order; its bot becomes idle."""
+    return DeleteOrder(order_id=context.id, because=body.reason)
 
 
-def restore(asked: WithReason, context: RequestContext) -> RestoreOrder:
-    """Take back that an order was deleted."""
-    return RestoreOrder(order_id=context.id, because=asked.reason)
+def restore(body: WithReason, context: RequestContext) -> RestoreOrder:
+    """Restore a deleted order."""
+    return RestoreOrder(order_id=context.id, because=body.reason)
 
 
-def requeue(asked: WithReason, context: RequestContext) -> RequeueOrder:
-    """Put a dead order back into the queue."""
-    return RequeueOrder(order_id=context.id, because=asked.reason)
+def requeue(body: WithReason, context: RequestContext) -> RequeueOrder:
+    """Return a dead order to the queue."""
+    return RequeueOrder(order_id=context.id, because=body.reason)
 
 
-def clear(asked: WithReason, context: RequestContext) -> ClearOrders:
-    """Delete every order that is open and take every complete one out of the lists. Histories keep
-    them all, and their numbers are not used again."""
+def clear(body: WithReason, context: RequestContext) -> ClearOrders:
+    """Delete all open orders and remove all complete ones from the lists. Histories keep them, and
+    their numbers are not reused."""
     complete: Sequence[UUID] = context.scope[COMPLETE]
     return ClearOrders(
         complete=complete[:CLEARED_AT_ONCE_MAX],
         further_count=len(complete[CLEARED_AT_ONCE_MAX:]),
-        because=asked.reason,
+        because=body.reason,
     )
 
 
 class ClearEndpoint(CommandEndpoint[WithReason, Cleared]):
-    """One command clears all open orders and the first complete ones. Further commands clear the
-    other complete orders in parts, so that no command holds up others for long."""
+    """One command clears all open orders and the first 1,000 complete ones. Further commands clear
+    the rest in parts of 1,000, so that no command delays others for long."""
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
         try:
             complete = await context.service.read(find_complete)
         except ListBehindError as error:
-            return stored(unavailable(str(error))), []
+            return stored_problem(unavailable_response(str(error))), []
         context.scope[COMPLETE] = complete
         answer, headers = await super().answer(context, body)
         if answer.status == self.status and REPLAYED not in headers:
@@ -210,37 +206,24 @@ class ClearEndpoint(CommandEndpoint[WithReason, Cleared]):
         return answer, headers
 
 
-def created(order: Order) -> OrderAnswer:
-    return {"order": order_json(order), "message": "Order created successfully"}
+def order_with_message(message: str) -> Callable[[Order], OrderAnswer]:
+    def order_answer_json(order: Order) -> OrderAnswer:
+        return {"order": order_json(order), "message": message}
+
+    return order_answer_json
 
 
-def all_created(orders: list[Order]) -> OrdersAnswer:
+def orders_json(orders: list[Order]) -> OrdersAnswer:
     return {"orders": [order_json(order) for order in orders]}
 
 
-def changed(answer: Order | ClaimResult) -> OrderAnswer:
-    order = answer.order if isinstance(answer, ClaimResult) else answer
-    assert order is not None, "an order that was named is there, or it was refused"
+def order_changed_json(result: Order | ClaimResult) -> OrderAnswer:
+    order = result.order if isinstance(result, ClaimResult) else result
+    assert order is not None, "assigning a missing order is refused"
     return {"order": order_json(order), "message": "Order updated successfully"}
 
 
-def failed(order: Order) -> OrderAnswer:
-    return {"order": order_json(order), "message": "Failure recorded"}
-
-
-def deleted(order: Order) -> OrderAnswer:
-    return {"order": order_json(order), "message": "Order deleted successfully"}
-
-
-def restored(order: Order) -> OrderAnswer:
-    return {"order": order_json(order), "message": "Order restored successfully"}
-
-
-def requeued(order: Order) -> OrderAnswer:
-    return {"order": order_json(order), "message": "Order requeued successfully"}
-
-
-def cleared(counts: Cleared) -> ClearedAnswer:
+def cleared_json(counts: Cleared) -> ClearedAnswer:
     return {
         "message": "All orders cleared successfully",
         "cleared": counts.open_count,
@@ -258,7 +241,7 @@ CREATE = CommandEndpoint(
     takes=NewOrder,
     scope=CLIENT | STAFF,
     command=create,
-    shape=created,
+    shape=order_with_message("Order created successfully"),
     status=HTTPStatus.CREATED,
 )
 CREATE_BATCH = CommandEndpoint(
@@ -267,21 +250,36 @@ CREATE_BATCH = CommandEndpoint(
     takes=NewOrders,
     scope=CLIENT | STAFF,
     command=create_batch,
-    shape=all_created,
+    shape=orders_json,
     status=HTTPStatus.CREATED,
     body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
 CHANGE = CommandEndpoint(
-    "PATCH", "/api/orders/{id}", takes=OrderChange, scope=BOT | STAFF, command=change, shape=changed
+    "PATCH",
+    "/api/orders/{id}",
+    takes=OrderChange,
+    scope=BOT | STAFF,
+    command=change,
+    shape=order_changed_json,
 )
 FAIL = CommandEndpoint(
-    "POST", "/api/orders/{id}/fail", takes=Failure, scope=BOT | STAFF, command=fail, shape=failed
+    "POST",
+    "/api/orders/{id}/fail",
+    takes=Failure,
+    scope=BOT | STAFF,
+    command=fail,
+    shape=order_with_message("Failure recorded"),
 )
 CLEAR = ClearEndpoint(
-    "DELETE", "/api/orders/clear", takes=WithReason, scope=ADMIN, command=clear, shape=cleared
+    "DELETE", "/api/orders/clear", takes=WithReason, scope=ADMIN, command=clear, shape=cleared_json
 )
 DELETE = CommandEndpoint(
-    "DELETE", "/api/orders/{id}", takes=WithReason, scope=STAFF, command=delete, shape=deleted
+    "DELETE",
+    "/api/orders/{id}",
+    takes=WithReason,
+    scope=STAFF,
+    command=delete,
+    shape=order_with_message("Order deleted successfully"),
 )
 RESTORE = CommandEndpoint(
     "POST",
@@ -289,7 +287,7 @@ RESTORE = CommandEndpoint(
     takes=WithReason,
     scope=STAFF,
     command=restore,
-    shape=restored,
+    shape=order_with_message("Order restored successfully"),
 )
 REQUEUE = CommandEndpoint(
     "POST",
@@ -297,11 +295,10 @@ REQUEUE = CommandEndpoint(
     takes=WithReason,
     scope=ADMIN,
     command=requeue,
-    shape=requeued,
+    shape=order_with_message("Order requeued successfully"),
 )
 
-# The busy ones come first. A path of its own comes before the one that takes any id, where both
-# take the same method.
+# Routes match in this order: frequent ones first, and a fixed path before {id} of the same method.
 routes: list[Route] = [
     write.route for write in (CREATE, CHANGE, CREATE_BATCH, CLEAR, DELETE, FAIL, RESTORE, REQUEUE)
 ]

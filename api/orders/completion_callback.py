@@ -1,4 +1,4 @@
-"""The callback of a scheduler outside: an order is finished, says somebody who holds a key."""
+"""`POST /api/orders/complete`: the signed callback of an external scheduler."""
 
 import logging
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ from daybook.api.clock import now
 from daybook.api.endpoints.command import (
     Body,
     CommandEndpoint,
-    RawHeaders,
+    Reply,
     RequestContext,
-    keyed,
+    idempotency_key,
     origin_of,
 )
 from daybook.api.http.problems import BadInputError
@@ -60,8 +60,8 @@ def callback_keys(settings: Settings) -> CallbackKeys:
     )
 
 
-def complete(completion: CompletionBody, _call: RequestContext) -> CompleteOrder:
-    """Take a signed callback that says that an order is finished."""
+def complete(completion: CompletionBody, _context: RequestContext) -> CompleteOrder:
+    """Complete an order by a signed callback."""
     return CompleteOrder(
         order_id=UUID(completion.order_id),
         bot_id=UUID(completion.bot_id),
@@ -70,9 +70,9 @@ def complete(completion: CompletionBody, _call: RequestContext) -> CompleteOrder
     )
 
 
-def completed(outcome: Order | Refusal) -> CompletionAnswer:
-    """Whatever stands in the way, it will not go away: a scheduler that were told of an error
-    would only call again."""
+def completion_json(outcome: Order | Refusal) -> CompletionAnswer:
+    """Refusals are answered with 200 as well: they are permanent, and a scheduler that receives an
+    error would only retry."""
     if isinstance(outcome, Refusal):
         return {"message": "Order already finalized"}
     return {"message": "Order completed"}
@@ -82,22 +82,20 @@ class CallbackEndpoint(CommandEndpoint[CompletionBody, Order]):
     headers: ClassVar[Mapping[str, Any]] = SIGNATURES
     problems = (HTTPStatus.UNAUTHORIZED,)
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
-        message_id = _verified(context, body)
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
+        message_id = _verify_signature(context, body)
         completion = self.read(context, body)
-        # The same message again is the same request again.
-        key = keyed(context, completion, self.operation, message_id, self.render)
+        # The message id serves as idempotency key: a redelivery is the same request.
+        key = idempotency_key(context, completion, self.operation, message_id, self.render)
         key = replace(key, principal=PRINCIPAL)
         origin = replace(origin_of(context, key), actor=PRINCIPAL)
         return await self.submit(context, complete(completion, context), origin, key)
 
     def render(self, outcome: Order | Refusal) -> StoredResponse:
-        return StoredResponse(self.status, orjson.dumps(completed(outcome)))
+        return StoredResponse(self.status, orjson.dumps(completion_json(outcome)))
 
 
-def _verified(context: RequestContext, body: bytes) -> str:
+def _verify_signature(context: RequestContext, body: bytes) -> str:
     try:
         return verify(
             headers=Headers(raw=context.scope["headers"]),
@@ -107,8 +105,8 @@ def _verified(context: RequestContext, body: bytes) -> str:
             keys=context.scope["app"].callback_keys,
         ).message_id
     except BadSignatureError as error:
-        _log.warning("A callback was refused: %s", error)
-        detail = "The callback is not signed by a key of ours."
+        _log.warning("completion callback refused: %s", error)
+        detail = "The callback is not signed by a configured key."
         raise BadInputError(HTTPStatus.UNAUTHORIZED, "bad_signature", detail) from None
 
 
@@ -118,7 +116,7 @@ COMPLETE = CallbackEndpoint(
     takes=CompletionBody,
     scope=SIGNED,
     command=complete,
-    shape=completed,
+    shape=completion_json,
 )
 
 routes: list[Route] = [COMPLETE.route]

@@ -1,4 +1,4 @@
-"""Reading orders and bots: nothing here writes, and every answer is current."""
+"""Queries on orders and bots, read from the live tables."""
 
 from typing import Annotated, NotRequired, TypedDict
 
@@ -8,21 +8,20 @@ from starlette.routing import Route
 
 from daybook.api.clock import now
 from daybook.api.endpoints.as_of import AsOf, ThenJSON, read_then, refuse_cursor, then_json
-from daybook.api.endpoints.query import DatabaseQueryEndpoint
+from daybook.api.endpoints.paging import PageCursor, refusing_bad_cursors
+from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
-from daybook.api.http.request_reader import bad_request, read_id
+from daybook.api.http.request_reader import read_id
 from daybook.api.http.timestamps import BotJSON, Moment, OrderJSON, bot_json, moment, order_json
-from daybook.api.keys.access import AUDITOR, BOT, CLIENT, STAFF, caller_of, sees
-from daybook.api.runtime.service import Service
+from daybook.api.keys.access import AUDITOR, BOT, CLIENT, STAFF, caller_of, can_see
 from daybook.domain.errors import NotFoundError
 from daybook.domain.orders.order import OrderStatus
 from daybook.projections.by_id import one_bot, one_order
 from daybook.projections.orders.bots import all_bots
 from daybook.projections.orders.order_list import read_orders
-from daybook.projections.page_cursor import CURSOR_LENGTH_MAX, BadCursorError
 from daybook.projections.time_travel.lists import bots_as_of, orders_as_of
 
-PAGE_USUAL = 500
+PAGE_DEFAULT = 500
 PAGE_MAX = 5000
 
 
@@ -48,20 +47,10 @@ class OneBotAnswer(TypedDict):
 
 class OrderListing(Parameters, frozen=True):
     status: Annotated[OrderStatus, Meta(description="Only orders of this status.")] | None = None
-    limit: Annotated[
-        int, Meta(ge=1, le=PAGE_MAX, description="How many orders a page has at most.")
-    ] = PAGE_USUAL
-    cursor: (
-        Annotated[
-            str,
-            # Not checked here: a cursor that is too long is as bad as any other.
-            Meta(
-                description="nextCursor of the page before.",
-                extra_json_schema={"minLength": 1, "maxLength": CURSOR_LENGTH_MAX},
-            ),
-        ]
-        | None
-    ) = None
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Orders per page at most.")] = (
+        PAGE_DEFAULT
+    )
+    cursor: PageCursor | None = None
     as_of: AsOf | None = None
 
 
@@ -69,22 +58,20 @@ class BotListing(Parameters, frozen=True):
     as_of: AsOf | None = None
 
 
-async def list_orders(asked: OrderListing, request: Request) -> OrderPageAnswer:
-    """Orders in the order of the board: waiting, being cooked, complete, dead."""
-    if asked.as_of is not None:
-        return await _past_orders(asked, asked.as_of, request)
-    try:
-        page = await _service(request).read(
+async def list_orders(query: OrderListing, request: Request) -> OrderPageAnswer:
+    """Orders in board order: pending, processing, complete, dead."""
+    if query.as_of is not None:
+        return await _past_orders(query, query.as_of, request)
+    with refusing_bad_cursors():
+        page = await service_of(request).read(
             lambda reader: read_orders(
                 reader,
-                only=asked.status,
-                limit=asked.limit,
-                cursor=asked.cursor,
+                only=query.status,
+                limit=query.limit,
+                cursor=query.cursor,
                 owner=_owner(request),
             )
         )
-    except BadCursorError as error:
-        raise bad_request("bad_cursor", str(error)) from error
     return {
         "orders": [order_json(order) for order in page.orders],
         "nextCursor": page.next_cursor,
@@ -92,14 +79,14 @@ async def list_orders(asked: OrderListing, request: Request) -> OrderPageAnswer:
     }
 
 
-async def _past_orders(asked: OrderListing, then: str, request: Request) -> OrderPageAnswer:
-    """The past has one page, of the complete orders the latest."""
-    refuse_cursor(asked.cursor)
+async def _past_orders(query: OrderListing, then: str, request: Request) -> OrderPageAnswer:
+    """A single page: as-of lists have no cursor. Of complete orders, the latest."""
+    refuse_cursor(query.cursor)
     moment_then, orders = await read_then(
         request,
         then,
         lambda reader, position: orders_as_of(
-            reader, position, only=asked.status, limit=asked.limit, owner=_owner(request)
+            reader, position, only=query.status, limit=query.limit, owner=_owner(request)
         ),
     )
     return {
@@ -111,46 +98,41 @@ async def _past_orders(asked: OrderListing, then: str, request: Request) -> Orde
 
 
 async def get_order(_: NoParameters, request: Request) -> OneOrderAnswer:
-    """One order, also when it is complete or deleted."""
+    """One order, including complete and deleted ones."""
     order_id = read_id(request.path_params["id"])
-    order = await _service(request).read(lambda reader: one_order(reader, order_id))
-    if order is None or not sees(request, order):
+    order = await service_of(request).read(lambda reader: one_order(reader, order_id))
+    if order is None or not can_see(request, order):
         raise NotFoundError("order", order_id)
     return {"order": order_json(order)}
 
 
-async def list_bots(asked: BotListing, request: Request) -> AllBotsAnswer:
-    """All bots that are not deleted, newest first."""
-    if asked.as_of is not None:
-        then, bots = await read_then(request, asked.as_of, bots_as_of)
+async def list_bots(query: BotListing, request: Request) -> AllBotsAnswer:
+    """All bots except deleted ones, newest first."""
+    if query.as_of is not None:
+        then, bots = await read_then(request, query.as_of, bots_as_of)
         return {"bots": [bot_json(bot) for bot in bots], "asOf": then_json(then)}
-    return {"bots": [bot_json(bot) for bot in await _service(request).read(all_bots)]}
+    return {"bots": [bot_json(bot) for bot in await service_of(request).read(all_bots)]}
 
 
 async def get_bot(_: NoParameters, request: Request) -> OneBotAnswer:
-    """One bot, also when it is deleted."""
+    """One bot, including deleted ones."""
     bot_id = read_id(request.path_params["id"])
-    bot = await _service(request).read(lambda reader: one_bot(reader, bot_id))
-    if bot is None or not sees(request, bot):
+    bot = await service_of(request).read(lambda reader: one_bot(reader, bot_id))
+    if bot is None or not can_see(request, bot):
         raise NotFoundError("bot", bot_id)
     return {"bot": bot_json(bot)}
 
 
 def _owner(request: Request) -> str | None:
-    """Whose orders are listed: everybody's, for whoever sees them all."""
+    """The owner to filter by, or None for a caller that may see all orders."""
     caller = caller_of(request)
     if caller.bounds.owners is None:
         return None
-    assert caller.owner is not None, "who is bound to orders and may list them has some"
+    assert caller.owner is not None, "a caller restricted to own orders has an owner"
     return caller.owner
 
 
-def _service(request: Request) -> Service:
-    service: Service = request.app.service
-    return service
-
-
-reads = (
+endpoints = (
     DatabaseQueryEndpoint(
         "/api/orders", list_orders, scope=CLIENT | STAFF | AUDITOR, parameters=OrderListing
     ),
@@ -159,4 +141,4 @@ reads = (
     DatabaseQueryEndpoint("/api/bots/{id}", get_bot, scope=BOT | STAFF | AUDITOR),
 )
 
-routes: list[Route] = [read.route for read in reads]
+routes: list[Route] = [endpoint.route for endpoint in endpoints]

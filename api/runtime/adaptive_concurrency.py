@@ -1,9 +1,8 @@
-"""How many requests of one kind may be under way at once: as many as are answered in good time.
+"""An adaptive concurrency limit (additive increase, multiplicative decrease).
 
-The bound finds itself. While answers are in time on average it rises by one in the time that it
-takes to answer them all; when they are late it falls by a tenth, once for all that were under way
-together. So what is done stays at its peak however much is asked for, and nobody has to know the
-machine.
+While the average latency is within its target the limit rises by one per full round of requests;
+above the target it falls by 10 %, once per round. Throughput stays at its peak under any load, and
+the limit needs no tuning to the machine.
 """
 
 import asyncio
@@ -12,27 +11,26 @@ INITIAL = 32.0
 MINIMUM = 4.0
 MAXIMUM = 1000.0
 DECREASE = 0.9
-# Who uses less than this part of the bound says nothing about it.
+# Below this utilisation a latency says nothing about the limit, so it does not rise.
 UTILISATION_MIN = 0.5
+# Weight of the latest latency in the moving average.
 LAST_WEIGHT = 0.1
-"""How much the last answer counts in the average."""
 
 
 class AdaptiveConcurrencyLimit:
     def __init__(self, seconds_max: float) -> None:
-        """`seconds_max` is what good time is."""
         self._seconds_max = seconds_max
         self._count = 0
-        self._bound = INITIAL
+        self._limit = INITIAL
         self._average_seconds = 0.0
-        self._fell_at = 0.0
+        self._decreased_at = 0.0
 
     @property
     def is_full(self) -> bool:
-        return self._count >= self._bound
+        return self._count >= self._limit
 
     def begin(self) -> float:
-        """Returns what `end` wants to know."""
+        """Returns the start time, which `end` needs."""
         self._count += 1
         return asyncio.get_running_loop().time()
 
@@ -40,10 +38,10 @@ class AdaptiveConcurrencyLimit:
         ended_at = asyncio.get_running_loop().time()
         self._average_seconds += LAST_WEIGHT * (ended_at - began_at - self._average_seconds)
         if self._average_seconds > self._seconds_max:
-            # Whoever was under way already when it fell is late for the same reason.
-            if began_at > self._fell_at:
-                self._bound = max(MINIMUM, self._bound * DECREASE)
-                self._fell_at = ended_at
-        elif self._count >= UTILISATION_MIN * self._bound:
-            self._bound = min(MAXIMUM, self._bound + 1 / self._bound)
+            # Requests that began before the last decrease are late for the same reason.
+            if began_at > self._decreased_at:
+                self._limit = max(MINIMUM, self._limit * DECREASE)
+                self._decreased_at = ended_at
+        elif self._count >= UTILISATION_MIN * self._limit:
+            self._limit = min(MAXIMUM, self._limit + 1 / self._limit)
         self._count -= 1

@@ -27,7 +27,7 @@ from daybook.projections.jobs.job_labels import JobLabel, read_labels
 _DECIDERS = (ORDER, BOT, JOB, QUEUE, RESTAURANT, TICKET)
 _NAMES = {kind: decider.name for decider in _DECIDERS for kind in decider.events}
 
-# How a job stands after each of its events, and how a ticket does: of both no more is told.
+# The status after each event. The feed shows no more of jobs and tickets.
 _STATUSES: Mapping[type[Event], JobStatus] = {
     Job.Created: JobStatus.PENDING,
     Job.Claimed: JobStatus.PROCESSING,
@@ -50,8 +50,8 @@ _TICKET_STATUSES: Mapping[type[Event], TicketStatus] = {
     Ticket.Cancelled: TicketStatus.CANCELLED,
     Ticket.Transferred: TicketStatus.WAITING,
 }
-assert set(_STATUSES) == set(JOB.events), "every event of a job says how it stands"
-assert set(_TICKET_STATUSES) == set(TICKET.events), "every event of a ticket says how it stands"
+assert set(_STATUSES) == set(JOB.events), "every job event has a status"
+assert set(_TICKET_STATUSES) == set(TICKET.events), "every ticket event has a status"
 
 
 def open_change_feed(
@@ -68,9 +68,8 @@ def open_change_feed(
 
 
 class ChangeJSON(TypedDict):
-    """What happened: `data` are the members of the event of that topic. Of a job, whose payload
-    and result may be large, `data` says only its queue, type and status; of a ticket, which is
-    somebody's, only its status."""
+    """A recorded event. `data` has the members of the event; for a job, whose payload may be large,
+    only queue, type and status; for a ticket, which is personal, only the status."""
 
     position: int
     topic: str
@@ -101,7 +100,7 @@ def _data(event: Event, label: JobLabel | None) -> dict[str, Any]:
     if status is None:
         return members_json(event)
     if label is None:
-        # The event that created the job cannot be read.
+        # The job's Created event is unreadable.
         return {"status": status}
     return {"queue": label.queue, "type": label.type, "status": status}
 
@@ -122,6 +121,6 @@ async def render(
     ]
 
 
-def sse_block(place: LogPosition, name: str, data: Any) -> bytes:
-    said = str(place).encode(), name.encode(), orjson.dumps(data)
-    return b"id: %b\nevent: %b\ndata: %b\n\n" % said
+def sse_block(position: LogPosition, name: str, data: Any) -> bytes:
+    fields = str(position).encode(), name.encode(), orjson.dumps(data)
+    return b"id: %b\nevent: %b\ndata: %b\n\n" % fields

@@ -1,7 +1,7 @@
-"""The service's key for guests' data: where it comes from, and what is derived from it.
+"""The service's master key for guests' data, and the keys derived from it.
 
-One key serves all instances on a database. It is a file, and never in the database: who has only
-one of the two can read no guest's name.
+All instances on a database share one key file. It is never stored in the database, so that neither
+of the two alone reveals a guest's name.
 """
 
 import os
@@ -19,7 +19,7 @@ from msgspec import Struct
 from daybook.api.settings.settings import Settings
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.postgres.connections import connect_in_thread, reader_conninfo
-from daybook.eventlog.side_tables.guest_keys import find_service_key, keep_service_key
+from daybook.eventlog.side_tables.guest_keys import find_service_key, store_service_key
 
 KEY_BYTES = 32
 FILE_NAME = "guest.key"
@@ -27,10 +27,10 @@ FILE_BYTES_MAX = 1024
 
 
 class ServiceKey(Struct, frozen=True):
-    """Three keys for three purposes: what is learnt of one tells nothing about another."""
+    """Keys for separate purposes, derived so that none reveals another."""
 
     id: str
-    """Tells it from other keys. It may be shown: nothing follows from it."""
+    """Public fingerprint, which reveals nothing about the key."""
 
     wrapping: bytes
     pseudonyms: bytes
@@ -39,51 +39,51 @@ class ServiceKey(Struct, frozen=True):
     def of(cls, secret: bytes) -> "ServiceKey":
         assert len(secret) == KEY_BYTES
         return cls(
-            id=_derived(secret, b"daybook guest key id", 8).hex(),
-            wrapping=_derived(secret, b"daybook guest key wrapping", KEY_BYTES),
-            pseudonyms=_derived(secret, b"daybook guest pseudonyms", KEY_BYTES),
+            id=_derive(secret, b"daybook guest key id", 8).hex(),
+            wrapping=_derive(secret, b"daybook guest key wrapping", KEY_BYTES),
+            pseudonyms=_derive(secret, b"daybook guest pseudonyms", KEY_BYTES),
         )
 
     def __repr__(self) -> str:
         return f"ServiceKey({self.id})"
 
 
-def _derived(secret: bytes, purpose: bytes, length: int) -> bytes:
+def _derive(secret: bytes, purpose: bytes, length: int) -> bytes:
     return HKDF(algorithm=SHA256(), length=length, salt=None, info=purpose).derive(secret)
 
 
 def guest_key(settings: Settings, conninfo: str) -> ServiceKey | None:
-    """The key of this database; None while it has none and nobody has named one."""
+    """The key of this database; None if it has none and none is configured."""
     with connect_in_thread(reader_conninfo(conninfo)) as connection:
         known = find_service_key(connection)
-        path = _place(settings, known)
+        path = _key_path(settings, known)
         if path is None:
             return None
         key = ServiceKey.of(_read(path, known))
-        kept = keep_service_key(connection, key.id)
-    if kept != key.id:
+        stored_id = store_service_key(connection, key.id)
+    if stored_id != key.id:
         raise SetupError(
-            f"Guests in this database are sealed with the key {kept}, and {path} holds {key.id}: "
-            "name the key file of the instance that was first with DAYBOOK_GUEST_KEY_FILE."
+            f"Guests in this database are encrypted with the key {stored_id}, and {path} contains "
+            f"{key.id}: set DAYBOOK_GUEST_KEY_FILE to the key file of the first instance."
         )
     return key
 
 
-def _place(settings: Settings, known: str | None) -> Path | None:
-    """Beside a database of our own a key is made: they are kept and lost together. For another's
-    database, which other machines use too and this disk may not outlive, it has to be named."""
+def _key_path(settings: Settings, known: str | None) -> Path | None:
+    """The configured file, or one created beside the embedded database, as both are backed up
+    together. An external database outlives this disk, so its key file must be configured."""
     if settings.guest_key_file is not None:
         return settings.guest_key_file
     path = settings.data_dir / FILE_NAME
     if known is None:
         if settings.database_url is not None:
             return None
-        _make(path)
+        _create(path)
     return path
 
 
-def _make(path: Path) -> None:
-    """Writes a new key, unless there is one; whoever looks sees all of it or nothing."""
+def _create(path: Path) -> None:
+    """Writes a new key atomically, unless the file exists."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         opened, unfinished = mkstemp(prefix=f"{path.name}.", dir=path.parent)
@@ -92,21 +92,21 @@ def _make(path: Path) -> None:
                 file.write(b64encode(os.urandom(KEY_BYTES)) + b"\n")
                 file.flush()
                 os.fsync(opened)
-            # Unlike a rename, a link does not replace what another process has just put there.
+            # Unlike a rename, a link does not replace the file of a concurrent process.
             with suppress(FileExistsError):
                 os.link(unfinished, path)
         finally:
             os.unlink(unfinished)
-        _write_through(path.parent)
+        _sync_directory(path.parent)
     except OSError as error:
         raise SetupError(
             f"The key for guests' data cannot be written to {path} ({error.strerror}): make that "
-            "directory writable, or name a key file with DAYBOOK_GUEST_KEY_FILE."
+            "directory writable, or set DAYBOOK_GUEST_KEY_FILE."
         ) from error
 
 
-def _write_through(directory: Path) -> None:
-    """So that no guest is sealed under a key that a loss of power could still take away."""
+def _sync_directory(directory: Path) -> None:
+    """Makes the file durable before any guest is encrypted under its key."""
     opened = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -123,26 +123,26 @@ def _read(path: Path, known: str | None) -> bytes:
         raise SetupError(_missing(path, known)) from error
     except OSError as error:
         raise SetupError(
-            f"The key for guests' data in {path} cannot be read ({error.strerror}): let this user "
-            "read it."
+            f"The key for guests' data in {path} cannot be read ({error.strerror}): make it "
+            "readable for this user."
         ) from error
     if mode & stat.S_IRWXO:
         raise SetupError(
-            f"Everybody on this machine may read the key for guests' data: chmod 600 {path}, then "
-            "start again."
+            "The key for guests' data is readable by all users of this machine: "
+            f"chmod 600 {path}, then start again."
         )
-    return _decoded(path, text)
+    return _decode(path, text)
 
 
-def _decoded(path: Path, text: bytes) -> bytes:
+def _decode(path: Path, text: bytes) -> bytes:
     try:
         secret = b64decode(text.strip(), validate=True)
     except NotBase64Error:
         secret = b""
     if len(secret) != KEY_BYTES:
         raise SetupError(
-            f"{path} holds no key for guests' data: put {KEY_BYTES} random bytes there as base64 "
-            f"(openssl rand -base64 {KEY_BYTES}), or the key that this database was used with."
+            f"{path} contains no key for guests' data: put {KEY_BYTES} random bytes as base64 "
+            f"(openssl rand -base64 {KEY_BYTES}), or this database's former key."
         )
     return secret
 
@@ -150,10 +150,10 @@ def _decoded(path: Path, text: bytes) -> bytes:
 def _missing(path: Path, known: str | None) -> str:
     if known is None:
         return (
-            f"There is no key for guests' data in {path}: make it once (umask 077; openssl rand "
+            f"There is no key for guests' data in {path}: create it once (umask 077; openssl rand "
             f"-base64 {KEY_BYTES} > {path}) and give the same file to every instance."
         )
     return (
-        f"Guests in this database are sealed with the key {known}, and there is no {path}: put "
-        "that key file back, or name it with DAYBOOK_GUEST_KEY_FILE."
+        f"Guests in this database are encrypted with the key {known}, and there is no {path}: "
+        "restore that key file, or set DAYBOOK_GUEST_KEY_FILE to it."
     )

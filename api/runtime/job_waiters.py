@@ -1,8 +1,8 @@
-"""Who waits for jobs is woken when there are some: one look at the queues for all who wait.
+"""Long polling: wakes waiting claim requests when jobs become ready.
 
-A commit anywhere rings. Then one query says which of the wanted jobs are ready, and as many
-waiters are woken as there is something for, in the order in which they came. Whoever is woken in
-vain, because another was quicker or a limit is in the way, is not woken again at once.
+After each commit one query finds the ready jobs for all waiters, and wakes only as many waiters as
+there are jobs, oldest first. A waiter whose claim finds nothing, because another was faster or a
+limit applies, waits anew.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from daybook.projections.jobs.claim_sql import Ready, find_ready
 _log = logging.getLogger("daybook")
 
 POLL_SECONDS = 1.0
-# What rings again within this time is looked at together.
-PAUSE_SECONDS = 0.002
-AWAY_SECONDS = 0.2
+# Commits within this time share one query.
+COALESCE_SECONDS = 0.002
+OUTAGE_POLL_SECONDS = 0.2
 
 
 class JobWaiter:
@@ -37,7 +37,7 @@ class JobWaiters:
     def __init__(self, readers: Readers, notifier: Notifier) -> None:
         self._readers = readers
         self._notifier = notifier
-        # In the order in which they came.
+        # Oldest first.
         self._waiters: dict[JobWaiter, None] = {}
         self._arrived = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -53,13 +53,13 @@ class JobWaiters:
         await cancel_and_wait(self._tasks)
 
     def end(self) -> None:
-        """Nobody waits any longer: the service stops."""
+        """Wakes all waiters, because the service stops."""
         self._closing = True
         for waiter in [*self._waiters]:
             self._wake(waiter)
 
     async def wait(self, selector: JobSelector, limit: int, seconds: float) -> bool:
-        """Returns whether there may be jobs, before the time is over."""
+        """Returns whether jobs may be ready; False after `seconds`."""
         if self._closing:
             return False
         waiter = JobWaiter(selector, limit)
@@ -78,35 +78,35 @@ class JobWaiters:
                 if not self._waiters:
                     self._arrived.clear()
                     continue
-                seconds = await self._look()
-                await asyncio.sleep(PAUSE_SECONDS)
+                seconds = await self._poll()
+                await asyncio.sleep(COALESCE_SECONDS)
                 await wake.wait(seconds)
 
-    async def _look(self) -> float:
-        """Wakes whom there is something for; returns when to look again at the latest."""
+    async def _poll(self) -> float:
+        """Wakes waiters with ready jobs; returns the seconds until the next poll."""
         selectors = {waiter.selector for waiter in self._waiters}
         try:
             async with self._readers.connection() as reader:
                 ready = await find_ready(reader, selectors)
         except (psycopg.OperationalError, OSError):
-            return AWAY_SECONDS
+            return OUTAGE_POLL_SECONDS
         except Exception:
-            _log.exception("Jobs could not be looked for.")
+            _log.exception("Ready jobs could not be queried; waiting workers are not woken.")
             return POLL_SECONDS
         self._wake_waiters(ready)
-        coming = [one.next_seconds for one in ready if one.next_seconds is not None]
-        return min([POLL_SECONDS, *coming])
+        due_seconds = [one.next_seconds for one in ready if one.next_seconds is not None]
+        return min([POLL_SECONDS, *due_seconds])
 
     def _wake_waiters(self, ready: Iterable[Ready]) -> None:
         left = {(one.queue, one.type, one.partition): one.count for one in ready}
         for waiter in [*self._waiters]:
-            wanted = [source for source in left if _wants(waiter.selector, source)]
-            room = waiter.limit
+            wanted = [source for source in left if _matches(waiter.selector, source)]
+            unfilled = waiter.limit
             for source in wanted:
-                taken = min(room, left[source])
+                taken = min(unfilled, left[source])
                 left[source] -= taken
-                room -= taken
-            if room < waiter.limit:
+                unfilled -= taken
+            if unfilled < waiter.limit:
                 self._wake(waiter)
 
     def _wake(self, waiter: JobWaiter) -> None:
@@ -115,7 +115,7 @@ class JobWaiters:
             waiter.woken.set_result(None)
 
 
-def _wants(selector: JobSelector, source: tuple[str, str, str | None]) -> bool:
+def _matches(selector: JobSelector, source: tuple[str, str, str | None]) -> bool:
     queue, type_, partition = source
     is_of_type = selector.types is None or type_ in selector.types
     return queue in selector.queues and is_of_type and partition == selector.partition

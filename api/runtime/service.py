@@ -1,8 +1,8 @@
-"""The running service: everything that lives as long as the process and works on the log.
+"""The running service: all components that live as long as the process.
 
-Owns the order of starting and stopping. The committer stops early, so that what was accepted is
-committed and announced; followers can stop at any moment, because their cursors are stored.
-Process managers stop before it: what they leave undone is found by whoever looks next.
+Owns the order of start and stop. Processors stop first; the next leader finds their unfinished
+work. Then the committer stops, so that accepted commands are committed and notified. Followers can
+stop at any moment, because their cursors are stored.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from uuid_utils.compat import uuid7
 
 from daybook.api.http.read_position import (
     AT_LEAST,
-    LOOK_SECONDS,
+    POLL_SECONDS,
     WAIT_SECONDS_MAX,
     AtLeast,
     PositionNotReachedError,
-    is_there,
+    is_visible,
 )
 from daybook.api.keys.key_cache import ApiKeyCache
 from daybook.api.runtime.background.task import BackgroundTasks
@@ -39,10 +39,10 @@ from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import StorageFullError, UnavailableError
 from daybook.eventlog.notifier import Notifier
 from daybook.eventlog.postgres.connections import (
+    check_connection,
     configure,
-    noting_conninfo,
     reader_conninfo,
-    still_there,
+    relaxed_writer_conninfo,
 )
 from daybook.eventlog.reading.follower import FIND_AHEAD, Follower, Projection
 from daybook.eventlog.reading.horizon import READ_NEWEST_POSITION
@@ -50,7 +50,14 @@ from daybook.eventlog.reading.tail import Readers
 from daybook.eventlog.writing.committer import Committer
 from daybook.eventlog.writing.unreadable_rows import is_unloadable
 from daybook.processors.leader import LeaderRunner
-from daybook.processors.processor import STANDARD_KITCHEN, OrderRules, Processor, Runtime
+from daybook.processors.processor import (
+    STANDARD_ORDER_RULES,
+    STANDARD_RETENTION_RULES,
+    OrderRules,
+    Processor,
+    RetentionRules,
+    Runtime,
+)
 from daybook.processors.qstash.client import QStash
 from daybook.processors.qstash.publisher import GRACE_SECONDS
 from daybook.processors.registry import all_processors
@@ -60,23 +67,23 @@ from daybook.processors.webhooks.webhook import Webhook
 from daybook.projections.registry import LIVE_TABLES, NOTIFICATIONS, READ_MODELS
 
 _log = logging.getLogger("daybook")
-# Whoever asks for a reader in vain is told; the pool would say it again at every attempt.
+# Callers get an error when no connection is free; the pool would also log each attempt.
 logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
 
 READERS_MIN = 1
 READERS_MAX = 4
-NOTERS_MAX = 4
-# Less than what readiness allows, so that it can say why.
+RELAXED_WRITERS_MAX = 4
+# Below READY_SECONDS_MAX, so that readiness can report the reason.
 READER_WAIT_SECONDS = 0.8
-# The pool doubles its pause after each failure up to this time and starts afresh with the next
-# reader: kept short, a database that comes back is found at once.
+# The pool doubles its pause after each failure up to this time, and starts anew with the next
+# reader. A short limit finds a recovered database quickly.
 RECONNECT_SECONDS = 2.0
 READY_SECONDS_MAX = 1.0
-# A database that is away is noticed by the pool, after less than a second. This is for one that
-# is there and does not answer.
+# The pool detects an unreachable database in less than a second. This limit is for a database that
+# accepts connections and does not respond.
 READ_SECONDS_MAX = 2.0
-# It is away, slow, full, or takes no writes.
-CANNOT_NOTE = (
+# The database is unreachable, slow, full or read-only.
+CANNOT_WRITE = (
     psycopg.OperationalError,
     psycopg.errors.ReadOnlySqlTransaction,
     TimeoutError,
@@ -84,26 +91,25 @@ CANNOT_NOTE = (
 )
 
 DISK_FULL = "The database is not accepting writes: its disk is full. Free some space."
-# Writes about 0.5 MB to a table that is dropped at once: only a write that extends a file shows
-# that the disk is full.
+# Writes about 0.5 MB to a temporary table: only a write that extends a file detects a full disk.
 PROBE_DISK = """
 CREATE TEMPORARY TABLE write_probe ON COMMIT DROP AS
 SELECT md5(number::text) FROM generate_series(1, 8192) AS number
 """
-# Rolled back: it leaves a gap in the positions, as every write that fails does.
+# Rolled back: it leaves a gap in the positions, like every failed write.
 PROBE_LOG = """
 INSERT INTO stored_events (originator_id, originator_version, topic, state,
                            command_id, correlation_id, actor)
 SELECT id, 1, 'probe', '', id, id, 'system:readiness' FROM gen_random_uuid() AS id
 """
 
-USUAL_THRESHOLDS = Thresholds()
+DEFAULT_THRESHOLDS = Thresholds()
 
 T = TypeVar("T")
 
 
 class Readiness(Struct, frozen=True):
-    """Whether the service can do its work: the last position of the log, or why it cannot."""
+    """The last position of the log, or the reason why the service is not ready."""
 
     position: int = 0
     trouble: str | None = None
@@ -114,7 +120,8 @@ class Service:
         self,
         conninfo: str,
         *,
-        kitchen: OrderRules = STANDARD_KITCHEN,
+        order_rules: OrderRules = STANDARD_ORDER_RULES,
+        retention_rules: RetentionRules = STANDARD_RETENTION_RULES,
         qstash: QStash | None = None,
         upstreams: Upstreams | None = None,
         guest_key: ServiceKey | None = None,
@@ -123,22 +130,23 @@ class Service:
         processors: Sequence[Processor] | None = None,
         callback_grace_seconds: float = GRACE_SECONDS,
         with_keys: bool = False,
-        thresholds: Thresholds = USUAL_THRESHOLDS,
+        thresholds: Thresholds = DEFAULT_THRESHOLDS,
     ) -> None:
-        """`qstash`, if there is one, becomes the service's own; no `processors` means all. Without
-        a `guest_key` no guest can be taken in."""
+        """Takes ownership of `qstash`; `processors` defaults to all. Without a `guest_key` no guest
+        can join a waitlist."""
         mapper = EventMapper(DECIDERS)
-        self.kitchen = kitchen
         self.notifier = Notifier(conninfo)
         self.committer = Committer(
             conninfo, tables=LIVE_TABLES, mapper=mapper, on_commit=self.notifier.notify
         )
         self.key_cache = ApiKeyCache(conninfo) if with_keys else None
-        # Reads have a limit of their own; one more is for looking at what was accepted.
+        # One connection more than the limit of reads: load shedding polls with it.
         self.readers = _pool("readers", reader_conninfo(conninfo), size_max=READERS_MAX + 1)
         self._reading = asyncio.Semaphore(READERS_MAX)
-        self._noters = _pool("noters", noting_conninfo(conninfo), size_max=NOTERS_MAX)
-        self._noting = asyncio.Semaphore(NOTERS_MAX)
+        self._relaxed_writers = _pool(
+            "relaxed writers", relaxed_writer_conninfo(conninfo), size_max=RELAXED_WRITERS_MAX
+        )
+        self._relaxed_writing = asyncio.Semaphore(RELAXED_WRITERS_MAX)
         self.guests = GuestVault(guest_key, self.write_unlogged)
         self.tail = open_change_feed(
             conninfo, mapper=mapper, notifier=self.notifier, readers=self.readers
@@ -152,7 +160,8 @@ class Service:
             conninfo=conninfo,
             committer=self.committer,
             notifier=self.notifier,
-            kitchen=kitchen,
+            order_rules=order_rules,
+            retention_rules=retention_rules,
         )
         deliveries = Deliveries(webhook, self.guests.decrypt_each) if webhook else None
         chosen = processors
@@ -160,7 +169,7 @@ class Service:
             chosen = all_processors(
                 qstash, upstreams, deliveries, callback_grace_seconds=callback_grace_seconds
             )
-        self._duty = LeaderRunner(conninfo, runtime, chosen)
+        self._leader = LeaderRunner(conninfo, runtime, chosen)
         self._followers = {model.name: Follower(conninfo, model, mapper) for model in read_models}
         self._following: dict[str, asyncio.Task[None]] = {}
         self._probe: asyncio.Task[Readiness] | None = None
@@ -171,7 +180,7 @@ class Service:
             if self.key_cache is not None:
                 await starting.enter_async_context(self.key_cache)
             await starting.enter_async_context(self.readers)
-            await starting.enter_async_context(self._noters)
+            await starting.enter_async_context(self._relaxed_writers)
             await starting.enter_async_context(self.notifier)
             await starting.enter_async_context(self.tail)
             await starting.enter_async_context(self.job_waiters)
@@ -181,7 +190,7 @@ class Service:
             for name, follower in self._followers.items():
                 self._following[name] = asyncio.create_task(self._follow(name, follower))
             await starting.enter_async_context(self.committer)
-            await starting.enter_async_context(self._duty)
+            await starting.enter_async_context(self._leader)
             self._running = starting.pop_all()
         return self
 
@@ -189,58 +198,67 @@ class Service:
         await self._running.aclose()
 
     async def read(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
-        """Lets a query read the database, for as long as somebody may be expected to wait."""
+        """Runs a query on a reader; raises TimeoutError after READ_SECONDS_MAX."""
         try:
             return await self._read(query)
         except psycopg.DataError as error:
-            # A row that no version can load is in the way: the list goes on without it.
-            if not is_unloadable(error) or not await self.committer.unreadable_rows.take():
+            # A row that no version can load: quarantine it and read again.
+            if not is_unloadable(error) or not await self.committer.unreadable_rows.quarantine():
                 raise
             return await self._read(query)
+
+    async def write(self, statement: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
+        """Runs a statement that changes rows outside the log, such as a lease extension.
+
+        It shares the connections and the time limit of reads.
+        """
+        return await self.read(statement)
 
     async def _read(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
         wanted = AT_LEAST.get()
         if wanted is None:
-            return await _in_time(_ask(self.readers, self._reading, query))
-        return await _in_time(self._read_at_least(wanted, query))
+            return await _with_timeout(_run_query(self.readers, self._reading, query))
+        return await _with_timeout(self._read_at_least(wanted, query))
 
     async def write_unlogged(self, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]) -> T:
-        """Lets a statement write what is no event and must be there before a command: who was let
-        in, the key of a guest. What the command makes durable it makes durable, too."""
+        """Writes a row that is no event and must exist before a command: a rate limit charge, a
+        guest's key. It commits asynchronously; the command's commit makes it durable too."""
         try:
-            return await _in_time(_ask(self._noters, self._noting, query))
-        except CANNOT_NOTE as error:
-            raise UnavailableError("The database does not take notes at the moment.") from error
+            return await _with_timeout(
+                _run_query(self._relaxed_writers, self._relaxed_writing, query)
+            )
+        except CANNOT_WRITE as error:
+            raise UnavailableError("The database is not accepting writes; retry.") from error
 
     async def _read_at_least(
         self, wanted: AtLeast, query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]]
     ) -> T:
-        """Nobody keeps a connection while waiting: there are only a few."""
+        """Waits for the position without a connection, of which there are only a few."""
         until = asyncio.get_running_loop().time() + WAIT_SECONDS_MAX
         with self.notifier.listener() as wake:
             while True:
                 async with self._reading, self.readers.connection() as reader:
-                    if await is_there(reader, wanted):
+                    if await is_visible(reader, wanted):
                         return await query(reader)
                 if not wanted.may_wait or asyncio.get_running_loop().time() >= until:
                     raise PositionNotReachedError(wanted.position)
-                await wake.wait(LOOK_SECONDS)
+                await wake.wait(POLL_SECONDS)
 
     async def readiness(self) -> Readiness:
         for name, task in self._following.items():
             if task.done():
                 return Readiness(trouble=f"The read model {name} has stopped following the log.")
-        # One probe at a time, shared by all who ask, and not cancelled when it takes too long:
-        # psycopg would wait for the server's consent, and a server that hangs gives none.
+        # One probe at a time, shared by all requests. It is not cancelled on timeout, because
+        # psycopg would wait for the server to confirm, and a hanging server never does.
         if self._probe is None or self._probe.done():
-            self._probe = asyncio.create_task(self._ask_database())
+            self._probe = asyncio.create_task(self._probe_database())
         probe = self._probe
         await asyncio.wait({probe}, timeout=READY_SECONDS_MAX)
         if not probe.done():
-            return Readiness(trouble="The database does not answer.")
+            return Readiness(trouble="The database does not respond.")
         return probe.result()
 
-    async def _ask_database(self) -> Readiness:
+    async def _probe_database(self) -> Readiness:
         try:
             async with self.readers.connection() as connection:
                 ((position,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
@@ -253,10 +271,9 @@ class Service:
         return Readiness(position=position, trouble=await self._find_write_trouble())
 
     async def _find_write_trouble(self) -> str | None:
-        """Says why the last write failed, until a probe can write again. The probe is needed: a
-        balancer sends no requests to a service that is not ready, so none of them could show that
-        writes work again."""
-        trouble = self.committer.write_trouble
+        """The reason why the last write failed, until a probe succeeds. A load balancer sends no
+        requests to a service that is not ready, so only a probe can detect the recovery."""
+        trouble = self.committer.write_error
         if trouble is None:
             return None
         try:
@@ -264,14 +281,18 @@ class Service:
         except UnavailableError:
             is_full = isinstance(trouble, StorageFullError)
             return DISK_FULL if is_full else "The database is not accepting writes."
-        self.committer.write_trouble = None
+        self.committer.write_error = None
         return None
 
     async def _follow(self, name: str, follower: Follower) -> None:
         try:
             await follower.run(self.notifier)
         except Exception:
-            _log.exception("The read model %s has stopped following the log.", name)
+            _log.exception(
+                "The read model %s stopped following the log and is out of date: restart the "
+                "service.",
+                name,
+            )
             raise
 
     async def _stop_following(self) -> None:
@@ -285,35 +306,36 @@ class Service:
 async def _probe_writing(connection: AsyncConnection[TupleRow]) -> None:
     async with connection.transaction(force_rollback=True):
         await connection.execute(PROBE_LOG)
-    # An operator may have taken the right to make temporary tables away.
+    # An operator may have revoked the right to create temporary tables.
     with suppress(psycopg.errors.InsufficientPrivilege):
         await connection.execute(PROBE_DISK)
 
 
-async def _ask(
+async def _run_query(
     pool: Readers,
-    turn: asyncio.Semaphore,
+    slot: asyncio.Semaphore,
     query: Callable[[AsyncConnection[TupleRow]], Awaitable[T]],
 ) -> T:
-    # Who waits for others to finish may wait longer than who waits for a lost database.
-    async with turn, pool.connection() as connection:
+    # The semaphore first: waiting for other queries may take longer than the pool's timeout, which
+    # is for an unreachable database.
+    async with slot, pool.connection() as connection:
         return await query(connection)
 
 
-async def _in_time(answer: Coroutine[Any, Any, T]) -> T:
-    """Not cancelled when it takes too long: psycopg would wait for the server's consent, and a
-    server that hangs gives none. It keeps its connection, of which there are only a few."""
-    asking = asyncio.create_task(answer)
-    await asyncio.wait({asking}, timeout=READ_SECONDS_MAX)
-    if not asking.done():
-        asking.add_done_callback(_forget)
+async def _with_timeout(query: Coroutine[Any, Any, T]) -> T:
+    """Raises TimeoutError after READ_SECONDS_MAX. The query is not cancelled, because psycopg would
+    wait for the server to confirm; it keeps its connection until it ends."""
+    task = asyncio.create_task(query)
+    await asyncio.wait({task}, timeout=READ_SECONDS_MAX)
+    if not task.done():
+        task.add_done_callback(_ignore_result)
         raise TimeoutError
-    return asking.result()
+    return task.result()
 
 
-def _forget(asking: "asyncio.Task[T]") -> None:
-    if not asking.cancelled():
-        asking.exception()
+def _ignore_result(task: "asyncio.Task[T]") -> None:
+    if not task.cancelled():
+        task.exception()
 
 
 def _pool(name: str, conninfo: str, *, size_max: int) -> Readers:
@@ -326,6 +348,6 @@ def _pool(name: str, conninfo: str, *, size_max: int) -> Readers:
         timeout=READER_WAIT_SECONDS,
         reconnect_timeout=RECONNECT_SECONDS,
         configure=configure,
-        check=still_there,
+        check=check_connection,
         open=False,
     )

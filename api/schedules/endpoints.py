@@ -1,4 +1,4 @@
-"""Schedules over HTTP: jobs that are created again and again, when a cron expression is due."""
+"""Endpoints for schedules: jobs created by a cron expression."""
 
 from http import HTTPStatus
 from typing import Annotated, TypedDict
@@ -8,45 +8,45 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, CommandEndpoint, RequestContext, WithReason, stored
-from daybook.api.endpoints.query import DatabaseQueryEndpoint
+from daybook.api.endpoints.command import (
+    Body,
+    CommandEndpoint,
+    RequestContext,
+    WithReason,
+    stored_problem,
+)
+from daybook.api.endpoints.paging import PageCursor, decode_cursor
+from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.problems import problem_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
-from daybook.api.http.request_reader import bad_request, read_name_of
-from daybook.api.jobs.queries import PageCursor
-from daybook.api.jobs.requests import check_payload_size
+from daybook.api.http.request_reader import read_name_of
+from daybook.api.jobs.requests import check_payload_size, null_payload
 from daybook.api.keys.access import ADMIN, AUDITOR
-from daybook.api.runtime.service import Service
 from daybook.api.schedules.responses import ScheduleJSON, schedule_json
 from daybook.domain.errors import NotFoundError, Refusal
 from daybook.domain.jobs.create import ATTEMPTS_MAX, LEASE_SECONDS, PRIORITY_USUAL
-from daybook.domain.jobs.job import NULL
 from daybook.domain.jobs.template import JobTemplate
 from daybook.domain.schedules.commands import ChangeSchedule, DeleteSchedule, PutResult, PutSchedule
 from daybook.domain.schedules.schedule import MissedRuns, Plan, Schedule
 from daybook.domain.values import Attempts, LeaseSeconds, Name, Priority, Text
 from daybook.eventlog.origin import StoredResponse
-from daybook.projections.page_cursor import BadCursorError, read_cursor, write_cursor
+from daybook.projections.page_cursor import write_cursor
 from daybook.projections.schedules.schedules import one_schedule, read_schedules
 
 DAY_SECONDS = 24 * 3600
-PAGE_USUAL = 100
+PAGE_DEFAULT = 100
 PAGE_MAX = 1000
 
-# What they mean is checked where they are decided about.
+# The command validates the meaning.
 CronText = Annotated[str, Meta(min_length=1, max_length=200)]
 TimeZone = Annotated[str, Meta(min_length=1, max_length=100)]
 CatchUpSeconds = Annotated[float, Meta(ge=60, le=31 * DAY_SECONDS)]
 
 
-def _null() -> Raw:
-    return NULL
-
-
 class ScheduledJob(Body, frozen=True):
     queue: Name
     type: Name
-    payload: Raw = field(default_factory=_null)
+    payload: Raw = field(default_factory=null_payload)
     priority: Priority = PRIORITY_USUAL
     attempts_max: Attempts = ATTEMPTS_MAX
     lease_seconds: LeaseSeconds = LEASE_SECONDS
@@ -64,7 +64,7 @@ class NewSchedule(WithReason, frozen=True, kw_only=True):
 
 
 class ScheduleChange(WithReason, frozen=True, kw_only=True):
-    """What is left out stays as it is."""
+    """An omitted member keeps its value."""
 
     cron: CronText | UnsetType = UNSET
     job: ScheduledJob | UnsetType = UNSET
@@ -84,26 +84,24 @@ class SchedulePageAnswer(TypedDict):
 
 
 class ScheduleListing(Parameters, frozen=True):
-    limit: Annotated[
-        int, Meta(ge=1, le=PAGE_MAX, description="How many schedules a page has at most.")
-    ] = PAGE_USUAL
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Schedules per page at most.")] = (
+        PAGE_DEFAULT
+    )
     cursor: PageCursor | None = None
 
 
 class ScheduleCursor(Struct, frozen=True):
-    """Behind which name a page begins."""
-
     schedule: str
 
 
-def put(body: NewSchedule, _call: RequestContext) -> PutSchedule:
-    """Create a schedule, or make the one of that name so."""
+def put(body: NewSchedule, _context: RequestContext) -> PutSchedule:
+    """Create a schedule, or replace the one of that name."""
     plan = Plan(
         cron=body.cron,
         time_zone=body.time_zone,
         missed_runs=body.missed_runs,
         catch_up_seconds=body.catch_up_seconds,
-        job=_template(body.job),
+        job=_job_template(body.job),
     )
     return PutSchedule(name=body.name, plan=plan, paused=body.paused, because=body.reason)
 
@@ -111,61 +109,61 @@ def put(body: NewSchedule, _call: RequestContext) -> PutSchedule:
 def change(body: ScheduleChange, context: RequestContext) -> ChangeSchedule:
     """Change a schedule."""
     return ChangeSchedule(
-        name=_named(context),
+        name=_name(context),
         cron=body.cron,
         time_zone=body.time_zone,
         missed_runs=body.missed_runs,
         catch_up_seconds=body.catch_up_seconds,
-        job=_template(body.job) if isinstance(body.job, ScheduledJob) else body.job,
+        job=_job_template(body.job) if isinstance(body.job, ScheduledJob) else body.job,
         paused=body.paused,
         because=body.reason,
     )
 
 
-def pause(asked: WithReason, context: RequestContext) -> ChangeSchedule:
-    """Pause a schedule: it is not due until it is resumed, and misses nothing."""
-    return ChangeSchedule(name=_named(context), paused=True, because=asked.reason)
+def pause(body: WithReason, context: RequestContext) -> ChangeSchedule:
+    """Pause a schedule; runs due while it is paused do not count as missed."""
+    return ChangeSchedule(name=_name(context), paused=True, because=body.reason)
 
 
-def resume(asked: WithReason, context: RequestContext) -> ChangeSchedule:
+def resume(body: WithReason, context: RequestContext) -> ChangeSchedule:
     """Resume a schedule."""
-    return ChangeSchedule(name=_named(context), paused=False, because=asked.reason)
+    return ChangeSchedule(name=_name(context), paused=False, because=body.reason)
 
 
-def delete(asked: WithReason, context: RequestContext) -> DeleteSchedule:
-    """Delete a schedule. The jobs it has created stay."""
-    return DeleteSchedule(_named(context), asked.reason)
+def delete(body: WithReason, context: RequestContext) -> DeleteSchedule:
+    """Delete a schedule; its jobs remain."""
+    return DeleteSchedule(_name(context), body.reason)
 
 
-def changed(schedule: Schedule) -> ScheduleAnswer:
+def one_schedule_json(schedule: Schedule) -> ScheduleAnswer:
     return {"schedule": schedule_json(schedule)}
 
 
-def was_put(result: PutResult) -> ScheduleAnswer:
-    return changed(result.schedule)
+def put_json(result: PutResult) -> ScheduleAnswer:
+    return one_schedule_json(result.schedule)
 
 
 class PutEndpoint(CommandEndpoint[NewSchedule, PutResult]):
-    """Answers 200 when there was such a schedule before."""
+    """Responds 200 if the schedule existed before."""
 
     also = (HTTPStatus.OK,)
 
     def render(self, outcome: PutResult | Refusal) -> StoredResponse:
         if isinstance(outcome, Refusal):
-            return stored(problem_of(outcome))
+            return stored_problem(problem_of(outcome))
         status = HTTPStatus.CREATED if outcome.is_new else HTTPStatus.OK
-        return StoredResponse(status, orjson.dumps(was_put(outcome)))
+        return StoredResponse(status, orjson.dumps(put_json(outcome)))
 
 
-async def list_schedules(asked: ScheduleListing, request: Request) -> SchedulePageAnswer:
+async def list_schedules(query: ScheduleListing, request: Request) -> SchedulePageAnswer:
     """All schedules, by name."""
-    service: Service = request.app.service
-    after = _after(asked.cursor)
-    found = await service.read(
-        lambda reader: read_schedules(reader, after=after, limit=asked.limit + 1)
+    cursor = decode_cursor(query.cursor, ScheduleCursor)
+    after = cursor.schedule if cursor else ""
+    found = await service_of(request).read(
+        lambda reader: read_schedules(reader, after=after, limit=query.limit + 1)
     )
-    page = found[: asked.limit]
-    is_more = len(found) > asked.limit
+    page = found[: query.limit]
+    is_more = len(found) > query.limit
     return {
         "schedules": [schedule_json(schedule) for schedule in page],
         "nextCursor": write_cursor(ScheduleCursor(page[-1].name)) if is_more else None,
@@ -173,31 +171,23 @@ async def list_schedules(asked: ScheduleListing, request: Request) -> SchedulePa
 
 
 async def get_schedule(_: NoParameters, request: Request) -> ScheduleAnswer:
-    """One schedule, with its next run and its last."""
-    service: Service = request.app.service
+    """One schedule, with its next and last run."""
     name = read_schedule_name(request.path_params["name"])
-    schedule = await service.read(lambda reader: one_schedule(reader, name))
+    schedule = await service_of(request).read(lambda reader: one_schedule(reader, name))
     if schedule is None:
         raise NotFoundError("schedule", name)
-    return changed(schedule)
+    return one_schedule_json(schedule)
 
 
 def read_schedule_name(text: str) -> str:
     return read_name_of("a schedule", text)
 
 
-def _named(context: RequestContext) -> str:
+def _name(context: RequestContext) -> str:
     return read_schedule_name(context.scope["path_params"]["name"])
 
 
-def _after(cursor: str | None) -> str:
-    try:
-        return read_cursor(cursor, ScheduleCursor).schedule if cursor is not None else ""
-    except BadCursorError as error:
-        raise bad_request("bad_cursor", str(error)) from error
-
-
-def _template(body: ScheduledJob) -> JobTemplate:
+def _job_template(body: ScheduledJob) -> JobTemplate:
     return JobTemplate(
         queue=body.queue,
         type=body.type,
@@ -215,7 +205,7 @@ PUT = PutEndpoint(
     takes=NewSchedule,
     scope=ADMIN,
     command=put,
-    shape=was_put,
+    shape=put_json,
     status=HTTPStatus.CREATED,
 )
 CHANGE = CommandEndpoint(
@@ -224,7 +214,7 @@ CHANGE = CommandEndpoint(
     takes=ScheduleChange,
     scope=ADMIN,
     command=change,
-    shape=changed,
+    shape=one_schedule_json,
 )
 PAUSE = CommandEndpoint(
     "POST",
@@ -232,7 +222,7 @@ PAUSE = CommandEndpoint(
     takes=WithReason,
     scope=ADMIN,
     command=pause,
-    shape=changed,
+    shape=one_schedule_json,
 )
 RESUME = CommandEndpoint(
     "POST",
@@ -240,10 +230,15 @@ RESUME = CommandEndpoint(
     takes=WithReason,
     scope=ADMIN,
     command=resume,
-    shape=changed,
+    shape=one_schedule_json,
 )
 DELETE = CommandEndpoint(
-    "DELETE", "/api/schedules/{name}", takes=WithReason, scope=ADMIN, command=delete, shape=changed
+    "DELETE",
+    "/api/schedules/{name}",
+    takes=WithReason,
+    scope=ADMIN,
+    command=delete,
+    shape=one_schedule_json,
 )
 
 routes: list[Route] = [

@@ -1,4 +1,4 @@
-"""Schedules as they go over the wire."""
+"""JSON of schedules."""
 
 from typing import Any, TypedDict
 

@@ -1,8 +1,7 @@
-"""`python -m daybook.api.server.background_process` runs the task that its first line of input
-names.
+"""`python -m daybook.api.server.background_process` runs the task in its first line of input.
 
-When its input ends, whoever asked is gone, and so is this: what a rebuild has done until then is
-kept, and the next one goes on from there.
+The process exits when its input ends, because then the service is gone. A rebuild keeps its
+progress, and the next one continues from there.
 """
 
 import asyncio
@@ -23,7 +22,7 @@ from daybook.api.runtime.background.protocol import (
     TaskProgress,
     TaskRequest,
 )
-from daybook.api.server.database import clear_sentences
+from daybook.api.server.database import explain_database_errors
 from daybook.eventlog.errors import SetupError, UnknownTopicError
 from daybook.eventlog.gc_tuning import tune_gc
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
@@ -34,52 +33,49 @@ from daybook.projections.rebuild.errors import RebuildError
 from daybook.projections.rebuild.rebuild import rebuilding
 from daybook.projections.rebuild.targets import TARGETS, Target
 
-# People look at it: more often is of no use to them.
-TELL_SECONDS = 0.1
-NOBODY_ASKS = 3
+PROGRESS_SECONDS = 0.1
+SERVICE_GONE_EXIT_CODE = 3
 
 _encoder = Encoder()
 
 
-def tell(word: TaskMessage) -> None:
-    sys.stdout.buffer.write(_encoder.encode(word) + b"\n")
+def send(message: TaskMessage) -> None:
+    sys.stdout.buffer.write(_encoder.encode(message) + b"\n")
     sys.stdout.buffer.flush()
 
 
-class Teller:
-    """Watches a rebuild, and tells what it sees."""
-
+class ProgressReporter:
     def __init__(self) -> None:
-        self._told_at = 0.0
+        self._sent_at = 0.0
 
-    def begin(self, what: str) -> None:
-        tell(Started(what))
+    def begin(self, step: str) -> None:
+        send(Started(step))
 
     def reach(self, position: int, goal: int) -> None:
         now = time.monotonic()
-        if now - self._told_at > TELL_SECONDS:
-            self._told_at = now
-            tell(TaskProgress(position, goal))
+        if now - self._sent_at > PROGRESS_SECONDS:
+            self._sent_at = now
+            send(TaskProgress(position, goal))
 
 
 async def rebuild(task: TaskRequest) -> None:
     targets = _targets(task.names)
     operator = Operator(task.actor, task.reason)
-    async with rebuilding(task.conninfo, Teller(), operator) as work:
+    async with rebuilding(task.conninfo, ProgressReporter(), operator) as work:
         if task.work == "verify":
             found: Sequence[Comparison | None] = await work.verify(targets)
         else:
             found = [one.found for one in await work.rebuild(targets)]
     for comparison in found:
-        assert comparison is not None, "what is rebuilt is compared"
-        tell(_compared(comparison))
+        assert comparison is not None, "every rebuilt table is compared"
+        send(_table_compared(comparison))
 
 
 def _targets(names: Sequence[str]) -> list[Target]:
     return [target for target in TARGETS if target.name in names]
 
 
-def _compared(comparison: Comparison) -> TableCompared:
+def _table_compared(comparison: Comparison) -> TableCompared:
     differences = tuple(map(str, comparison.differences))
     return TableCompared(
         comparison.name,
@@ -93,7 +89,7 @@ def _compared(comparison: Comparison) -> TableCompared:
 async def run_doctor(task: TaskRequest) -> None:
     async with await connect(reader_conninfo(task.conninfo)) as connection:
         async for one in examine(connection, followers_off=task.followers_off):
-            tell(FindingReported(one.what, one.health, one.sentence, one.next_step))
+            send(FindingReported(one.what, one.health, one.sentence, one.next_step))
 
 
 def main() -> None:
@@ -102,19 +98,19 @@ def main() -> None:
     tune_gc()
     work = run_doctor if task.work == "examine" else rebuild
     try:
-        with clear_sentences(task.conninfo):
+        with explain_database_errors(task.conninfo):
             asyncio.run(work(task))
     except (RebuildError, SetupError) as error:
-        tell(TaskFailed(str(error)))
+        send(TaskFailed(str(error)))
     except UnknownTopicError as error:
-        tell(TaskFailed(f"{error} A newer Daybook has written it: use that version."))
+        send(TaskFailed(f"{error} A newer Daybook has written it: use that version."))
 
 
 def _end_with_input() -> None:
-    # Not through Python's buffer, whose lock would still be held when this process ends.
+    # Not through Python's buffer: its lock would still be taken when this process exits.
     while os.read(sys.stdin.fileno(), 1):
         pass
-    os._exit(NOBODY_ASKS)
+    os._exit(SERVICE_GONE_EXIT_CODE)
 
 
 if __name__ == "__main__":

@@ -1,31 +1,31 @@
-"""A transport that sends what is written in one go in one go.
+"""A transport that coalesces the writes of one event loop iteration into one system call.
 
-uvicorn writes the head of an answer and its body apart, and each would be a call of the system and
-a packet of its own: a fifth of what it takes to turn somebody away.
+uvicorn writes the head and the body of a response separately. The second call and packet cost 20 %
+of the time of a rejected request.
 """
 
 import asyncio
 from typing import Any
 
-# Whoever writes more without pausing must hear of it when the client does not take it.
-HELD_BYTES_MAX = 64 * 1024
+# A larger buffer is flushed at once, so that asyncio can pause a writer whose client does not read.
+BUFFERED_BYTES_MAX = 64 * 1024
 
 
 class CoalescingTransport:
-    """Holds what is written until the event loop comes round, and has the rest done by another."""
+    """Buffers writes until the next event loop iteration; delegates all else to `transport`."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
-        self._held: list[bytes] = []
-        self._held_bytes = 0
+        self._buffered: list[bytes] = []
+        self._buffered_bytes = 0
 
     def write(self, data: bytes) -> None:
-        if not self._held:
+        if not self._buffered:
             self._loop.call_soon(self._flush)
-        self._held.append(data)
-        self._held_bytes += len(data)
-        if self._held_bytes > HELD_BYTES_MAX:
+        self._buffered.append(data)
+        self._buffered_bytes += len(data)
+        if self._buffered_bytes > BUFFERED_BYTES_MAX:
             self._flush()
 
     def write_eof(self) -> None:
@@ -37,15 +37,14 @@ class CoalescingTransport:
         self._transport.close()
 
     def abort(self) -> None:
-        self._held.clear()
+        self._buffered.clear()
         self._transport.abort()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def _flush(self) -> None:
-        if self._held:
-            held, self._held, self._held_bytes = self._held, [], 0
-            # A client that has hung up meanwhile gets nothing more.
+        if self._buffered:
+            buffered, self._buffered, self._buffered_bytes = self._buffered, [], 0
             if not self._transport.is_closing():
-                self._transport.writelines(held)
+                self._transport.writelines(buffered)

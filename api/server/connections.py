@@ -1,8 +1,7 @@
-"""The connections of a process: how many there may be, and how long each may take.
+"""The open connections of a process: limits on their number, and deadlines for slow clients.
 
-uvicorn waits for a client as long as that likes. Here every connection says until when it must have
-sent what it owes; one look a moment over all of them closes those that have not, so that a request
-in time costs no timer.
+uvicorn has no deadline for a client. Here each connection carries its deadlines, and one scan every
+0.25 s closes late connections, so that a punctual request needs no timer of its own.
 """
 
 import asyncio
@@ -10,29 +9,29 @@ from heapq import nlargest
 from ipaddress import ip_address
 from typing import Protocol
 
-from daybook.api.settings.networks import Networks, counted, read_networks
+from daybook.api.settings.networks import Networks, address_bucket, read_networks
 from daybook.api.settings.settings import Settings
 from daybook.api.telemetry import counters
 
-LOOK_SECONDS = 0.25
-# Those who came together are late together: they are closed a few at a time, and others served in
-# between.
-CLOSED_TOGETHER_MAX = 10
-BETWEEN_SECONDS = 0.002
-# Of so many addresses with the most connections, one that rests is closed when there is no room.
-CROWDED_MAX = 8
+SCAN_SECONDS = 0.25
+# Clients that connect together are late together. They are closed 10 at a time, with a pause in
+# which other requests are served.
+CLOSED_PER_SCAN_MAX = 10
+PAUSE_SECONDS = 0.002
+# How many of the addresses with the most connections are searched for an idle one to close.
+BUSIEST_ADDRESSES_MAX = 8
 
 
 class Connection(Protocol):
-    owes_until: float | None
-    """When it is closed unless it has sent something by then; None while we owe an answer."""
+    receive_until: float | None
+    """Deadline for the client to send its request; None while the service owes a response."""
 
-    takes_until: float | None
-    """When it is closed unless it has taken of our answer by then."""
+    send_until: float | None
+    """Deadline for the client to read from a response that fills the send buffer."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether it could be closed without anybody missing an answer."""
+        """Whether closing it loses no response."""
         ...
 
     def expire(self) -> None: ...
@@ -43,23 +42,23 @@ class Connection(Protocol):
 
 
 class Connections:
-    """All that are open."""
-
     def __init__(self, settings: Settings) -> None:
         self.limits = settings
         self._proxies: Networks = read_networks(settings.trusted_proxies)
         self._open: dict[Connection, str | None] = {}
-        # In the order in which they came.
+        # Oldest first.
         self._by_address: dict[str, dict[Connection, None]] = {}
-        self._look: asyncio.TimerHandle | None = None
+        self._scan_timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._open)
 
     def admit(self, connection: Connection, client: tuple[str, int] | None) -> str | None:
-        """Counts it in; or says which limit keeps it out. Proxies speak for many, and a Unix
-        socket is as good as one."""
-        address = self._counted(client)
+        """Registers a connection, or returns the name of the limit that refuses it.
+
+        Trusted proxies and Unix sockets carry many clients, so the limit per address skips them.
+        """
+        address = self._bucket_of(client)
         own_count = len(self._by_address.get(address or "", ()))
         if address is not None and own_count >= self.limits.connections_per_address_max:
             return "connections_per_address"
@@ -69,8 +68,8 @@ class Connections:
             self._by_address.setdefault(address, {})[connection] = None
         self._open[connection] = address
         counters.CONNECTIONS.inc()
-        if self._look is None:
-            self._look_later()
+        if self._scan_timer is None:
+            self._schedule_scan()
         return None
 
     def leave(self, connection: Connection) -> None:
@@ -85,38 +84,40 @@ class Connections:
 
     def _make_room(self, own_count: int) -> bool:
         """Closes an idle connection of an address that has more connections than the new client's.
-        So a few addresses that open all they may do not keep all other clients out."""
-        for crowd in nlargest(CROWDED_MAX, self._by_address.values(), key=len):
-            resting = next((one for one in crowd if one.is_idle), None)
-            if len(crowd) > own_count and resting is not None:
-                resting.make_room()
-                self.leave(resting)
+
+        So a few addresses that use their whole limit cannot lock out all other clients.
+        """
+        for connections in nlargest(BUSIEST_ADDRESSES_MAX, self._by_address.values(), key=len):
+            idle = next((one for one in connections if one.is_idle), None)
+            if len(connections) > own_count and idle is not None:
+                idle.make_room()
+                self.leave(idle)
                 return True
         return False
 
-    def _counted(self, client: tuple[str, int] | None) -> str | None:
+    def _bucket_of(self, client: tuple[str, int] | None) -> str | None:
         if client is None:
             return None
         address = ip_address(client[0])
         is_proxy = any(address in network for network in self._proxies)
-        return None if is_proxy else counted(address)
+        return None if is_proxy else address_bucket(address)
 
-    def _look_later(self, seconds: float = LOOK_SECONDS) -> None:
-        self._look = asyncio.get_running_loop().call_later(seconds, self._look_at_all)
+    def _schedule_scan(self, seconds: float = SCAN_SECONDS) -> None:
+        self._scan_timer = asyncio.get_running_loop().call_later(seconds, self._scan)
 
-    def _look_at_all(self) -> None:
-        self._look = None
+    def _scan(self) -> None:
+        self._scan_timer = None
         now = asyncio.get_running_loop().time()
         late = [connection for connection in self._open if _is_late(connection, now)]
-        for connection in late[:CLOSED_TOGETHER_MAX]:
-            if connection.takes_until is not None and connection.takes_until < now:
+        for connection in late[:CLOSED_PER_SCAN_MAX]:
+            if connection.send_until is not None and connection.send_until < now:
                 connection.give_up()
             else:
                 connection.expire()
         if self._open:
-            self._look_later(LOOK_SECONDS if len(late) <= CLOSED_TOGETHER_MAX else BETWEEN_SECONDS)
+            self._schedule_scan(SCAN_SECONDS if len(late) <= CLOSED_PER_SCAN_MAX else PAUSE_SECONDS)
 
 
 def _is_late(connection: Connection, now: float) -> bool:
-    owes, takes = connection.owes_until, connection.takes_until
-    return (owes is not None and owes < now) or (takes is not None and takes < now)
+    deadlines = (connection.receive_until, connection.send_until)
+    return any(deadline is not None and deadline < now for deadline in deadlines)

@@ -1,7 +1,7 @@
-"""Where the database is, and the sentence for everything that can be wrong with it.
+"""Finds the database, and turns connection errors into messages that name the remedy.
 
-DATABASE_URL goes first; without it Daybook has a PostgreSQL of its own in the data directory.
-No sentence ever holds the connection string, because a password may be in it.
+DATABASE_URL goes first; without it Daybook runs an embedded PostgreSQL in the data directory.
+No message contains the connection string, because it may contain a password.
 """
 
 import re
@@ -28,26 +28,26 @@ NOT_A_CONNECTION_STRING = (
     "percent-encoded (%40 for @, %2F for /)."
 )
 
-# The server answers in its own language, so these only choose the better advice; its reason is
-# given in any case.
+# The server may report errors in another language. These patterns only select advice; the server's
+# own reason is always shown.
 ADVICE = {
     "password|Peer auth|Ident auth": "correct the user or the password in DATABASE_URL",
     'database ".*" does not exist': "create it, or name another in DATABASE_URL",
     "denied to set role": "have an administrator grant that role to the user of DATABASE_URL",
     'role ".*" does not exist': "create that role, or name another user in DATABASE_URL",
     "pg_hba.conf": "let this machine in with an entry in the server's pg_hba.conf",
-    "SSL negotiation|expected authentication": "what answers there is not a PostgreSQL, so correct "
-    "the host or the port in DATABASE_URL",
+    "SSL negotiation|expected authentication": "that server is not a PostgreSQL, so correct the "
+    "host or the port in DATABASE_URL",
     "connection slots|too many": "end other clients of that server, or raise its max_connections",
     "No space left": "free some space on the disk of that server, then start again",
     "starting up|shutting down": "wait until that server is ready, then start again",
 }
-USUAL_ADVICE = "check that the server runs, and the host and the port in DATABASE_URL"
+DEFAULT_ADVICE = "check that the server runs, and the host and the port in DATABASE_URL"
 
 
 @contextmanager
 def own_database(settings: Settings, say: Say) -> Iterator[str]:
-    """For the service: DATABASE_URL, or a PostgreSQL that starts and stops with it."""
+    """For the service: DATABASE_URL, or an embedded PostgreSQL that starts and stops with it."""
     if settings.database_url is not None:
         check(settings.database_url)
         yield settings.database_url
@@ -61,7 +61,7 @@ def own_database(settings: Settings, say: Say) -> Iterator[str]:
 
 @contextmanager
 def shared_database(settings: Settings, say: Say) -> Iterator[str]:
-    """For other commands: the same, but beside a running service they use its PostgreSQL."""
+    """For other commands: as `own_database`, but uses the PostgreSQL of a running service."""
     running = None if settings.database_url else running_conninfo(settings.data_dir)
     if running is not None:
         yield running
@@ -71,30 +71,33 @@ def shared_database(settings: Settings, say: Say) -> Iterator[str]:
 
 
 def prepare(conninfo: str) -> list[str]:
-    """Bring the tables up to date; returns the names of the migrations that were missing."""
-    with clear_sentences(conninfo):
+    """Applies the missing migrations and returns their names."""
+    with explain_database_errors(conninfo):
         applied = migrate(conninfo, MIGRATIONS)
-        # The service works under a role of its own: better refused now than at the first order.
+        # The service connects under a role of its own: it must fail now, not at the first command.
         connect_in_thread(reader_conninfo(conninfo)).close()
     return applied
 
 
 def check(conninfo: str) -> None:
-    """Refuse a server that is not there, does not let us in, or is too old."""
+    """Raises SetupError if the server is unreachable, refuses the login, or is too old."""
     given = _parse(conninfo)
-    # A password with an @ or a / that is not encoded ends up in one of these.
+    # An unencoded @ or / in the password moves parts of it into the host, port or database name.
     misread = f"{given.get('host', '')}{given.get('dbname', '')}"
     port = str(given.get("port", ""))
     if "@" in misread or not re.fullmatch(r"[\d,]*", port):
         raise SetupError(NOT_A_CONNECTION_STRING)
-    with clear_sentences(conninfo), connect_in_thread(owner_conninfo(conninfo)) as connection:
+    with (
+        explain_database_errors(conninfo),
+        connect_in_thread(owner_conninfo(conninfo)) as connection,
+    ):
         refuse_old(connection.info.server_version)
 
 
 def refuse_old(server_version: int) -> None:
-    """`server_version` is as PostgreSQL counts: 140005 is 14.5."""
+    """`server_version` in PostgreSQL's notation: 140005 is 14.5."""
     if server_version < POSTGRES_MAJOR_MIN * 10_000:
-        # Up to 9.6 the second number belonged to the major version.
+        # Up to 9.6 the major version had two numbers.
         major, minor = divmod(server_version // 100, 100)
         version = f"{major}.{minor}" if major < 10 else str(major)
         raise SetupError(
@@ -104,35 +107,35 @@ def refuse_old(server_version: int) -> None:
 
 
 @contextmanager
-def clear_sentences(conninfo: str) -> Iterator[None]:
-    """Turn what goes wrong with the connection or the server into a sentence for the user."""
-    place = _place(conninfo)
+def explain_database_errors(conninfo: str) -> Iterator[None]:
+    """Raises SetupError with advice for the operator in location of errors of the connection."""
+    location = _location(conninfo)
     try:
         yield
     except psycopg.errors.DiskFull as error:
-        raise DiskFullSetupError(f"The disk of the database {place}") from error
+        raise DiskFullSetupError(f"The disk of the database {location}") from error
     except psycopg.errors.ReadOnlySqlTransaction as error:
         raise SetupError(
-            f"The database {place} takes no writes, so it is a standby or set to read-only: "
+            f"The database {location} is read-only, so it is a standby or configured that way: "
             "use the primary server."
         ) from error
     except StandbyError as error:
         raise SetupError(str(error)) from error
     except psycopg.OperationalError as error:
-        raise SetupError(_why_not_connected(error, place)) from error
+        raise SetupError(_why_not_connected(error, location)) from error
 
 
-def _why_not_connected(error: psycopg.OperationalError, place: str) -> str:
-    """One line of what libpq says, without its repetition of the address, and what to do."""
+def _why_not_connected(error: psycopg.OperationalError, location: str) -> str:
+    """The first line of libpq's message without the address, and advice."""
     first_line = str(error).strip().partition("\n")[0]
     reason = re.sub(r"^connection .*?(failed|bad): (connection to .*? failed: )?", "", first_line)
     reason = re.sub(r"^FATAL: +", "", reason)
     matching = (advice for sign, advice in ADVICE.items() if re.search(sign, reason))
-    advice = next(matching, USUAL_ADVICE)
-    return f"The database {place} cannot be used ({reason}): {advice}."
+    advice = next(matching, DEFAULT_ADVICE)
+    return f"The database {location} cannot be used ({reason}): {advice}."
 
 
-def _place(conninfo: str) -> str:
+def _location(conninfo: str) -> str:
     given = _parse(conninfo)
     host = given.get("host") or given.get("hostaddr") or "this machine"
     port = f":{given['port']}" if given.get("port") else ""
@@ -143,5 +146,5 @@ def _parse(conninfo: str) -> dict[str, str | int | None]:
     try:
         return dict(conninfo_to_dict(conninfo))
     except psycopg.ProgrammingError:
-        # From None: libpq quotes the part that it does not understand, maybe of the password.
+        # From None: libpq quotes the part that it cannot parse, which may be the password.
         raise SetupError(NOT_A_CONNECTION_STRING) from None

@@ -1,4 +1,4 @@
-"""The address on which the service answers: taken first, so that a taken one costs no work."""
+"""The listening socket. It is opened first, so that an occupied port fails at once."""
 
 import errno
 import socket
@@ -9,18 +9,18 @@ BACKLOG = 2048
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that holds the address from now on; who connects early waits to be served."""
+    """Binds the address. Clients that connect before the service is up wait in the backlog."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as error:
         raise SetupError(
-            f"The host {host} is not known: correct it with --host or DAYBOOK_HOST."
+            f"The host {host} cannot be resolved: correct it with --host or DAYBOOK_HOST."
         ) from error
     family, _, _, _, address = found[0]
     try:
         return socket.create_server(address, family=family, backlog=BACKLOG)
     except OSError as error:
-        raise SetupError(why_not(error, host, port)) from error
+        raise SetupError(explain_bind_error(error, host, port)) from error
 
 
 def url_of(listener: socket.socket) -> str:
@@ -28,16 +28,16 @@ def url_of(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def why_not(error: OSError, host: str, port: int) -> str:
+def explain_bind_error(error: OSError, host: str, port: int) -> str:
     match error.errno:
         case errno.EADDRINUSE:
             return (
                 f"Port {port} on {host} is already in use: "
-                "stop what uses it, or choose another with --port."
+                "stop the program that uses it, or choose another with --port."
             )
         case errno.EACCES:
             return (
-                f"Port {port} is not for ordinary users: "
+                f"Port {port} needs root privileges: "
                 "choose one from 1024 on with --port, or start Daybook as root."
             )
         case errno.EADDRNOTAVAIL:

@@ -1,7 +1,6 @@
-"""From settings to a service that answers, and back to nothing when it is told to stop.
+"""Starts the service from its settings, and stops it in reverse order.
 
-Owns the order: the address first, because a taken one is found at once, then the database, then
-the service; and all of it backwards at the end.
+The socket opens first, because an occupied port fails at once; then the database; then the service.
 """
 
 import asyncio
@@ -22,12 +21,12 @@ from daybook.api.runtime.guest_master_key import ServiceKey, guest_key
 from daybook.api.runtime.load_shedding import Thresholds
 from daybook.api.runtime.service import Service
 from daybook.api.server.connections import Connections
-from daybook.api.server.database import Say, clear_sentences, own_database, prepare
+from daybook.api.server.database import Say, explain_database_errors, own_database, prepare
 from daybook.api.server.listener import listen, url_of
 from daybook.api.server.protocol import protocol_of
 from daybook.api.server.signals import StopSignals
 from daybook.api.settings.settings import Settings
-from daybook.api.settings.validation import refuse_open_house
+from daybook.api.settings.validation import refuse_exposed_open_mode
 from daybook.api.telemetry.structured_log import json_logging
 from daybook.api.telemetry.tracing import Traced, exporting
 from daybook.eventlog.errors import DiskFullSetupError
@@ -36,27 +35,26 @@ from daybook.eventlog.transfer.import_log import refuse_unfinished_import
 from daybook.eventlog.writing.committer import DEADLINE_SECONDS
 from daybook.processors.outbound.http import Outbound
 from daybook.processors.outbound.ssrf_guard import read_private
-from daybook.processors.processor import OrderRules
+from daybook.processors.processor import OrderRules, RetentionRules
 from daybook.processors.qstash.client import QStash
 from daybook.processors.upstreams.feeds import read_feeds
 from daybook.processors.upstreams.poller import Upstreams
 from daybook.processors.webhooks.webhook import Webhook
 
-# How long a start waits for space on a full disk, before it is tried again.
-DISK_FULL_SECONDS = 3.0
-# A command is answered by its deadline, whatever happens; a second more for the answer's way.
+DISK_FULL_RETRY_SECONDS = 3.0
+# Each command is answered by its deadline; one more second sends the response.
 FINISH_SECONDS_MAX = int(DEADLINE_SECONDS) + 1
 
 
 class Server(uvicorn.Server):
-    """uvicorn without signals of its own, which it would raise again when all is over."""
+    """uvicorn without its signal handlers, which would raise the signal again after the stop."""
 
     def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_started = on_started
 
     def stop(self) -> None:
-        """Asked once, requests that are under way finish; asked twice, they are dropped."""
+        """The first call lets running requests finish; the second drops them."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
@@ -71,31 +69,31 @@ class Server(uvicorn.Server):
 
 
 def serve(settings: Settings, signals: StopSignals, *, say: Say, announce: Say) -> None:
-    """Returns when it was told to stop; `announce` gets the address once it is up. While the disk
-    is full it waits: once an operator has made room, the service starts by itself."""
-    refuse_open_house(settings)
+    """Runs until a stop signal; calls `announce` with the URL once the service is up.
+
+    Retries while the disk is full, so that the service starts once an operator has freed space.
+    """
+    refuse_exposed_open_mode(settings)
     while True:
         try:
             _serve_once(settings, signals, say=say, announce=announce)
         except DiskFullSetupError as error:
             say(
-                f"{error.disk} is full: free some space. Trying again in {DISK_FULL_SECONDS:.0f} s."
+                f"{error.disk} is full: free some space. "
+                f"Retrying in {DISK_FULL_RETRY_SECONDS:.0f} s."
             )
-            # A signal to stop interrupts it.
-            time.sleep(DISK_FULL_SECONDS)
+            # A stop signal interrupts it.
+            time.sleep(DISK_FULL_RETRY_SECONDS)
         else:
             return
 
 
 def _serve_once(settings: Settings, signals: StopSignals, *, say: Say, announce: Say) -> None:
-    with (
-        listen(settings.host, settings.port) as listener,
-        own_database(settings, say) as conninfo,
-    ):
+    with listen(settings.host, settings.port) as listener, own_database(settings, say) as conninfo:
         prepare(conninfo)
         refuse_unfinished_import(conninfo)
         admin_key = None if settings.auth == "open" else make_first_key(conninfo, settings.data_dir)
-        with clear_sentences(conninfo):
+        with explain_database_errors(conninfo):
             key = guest_key(settings, conninfo)
         with (
             exporting(settings.otel_endpoint) as tracer,
@@ -127,13 +125,15 @@ def thresholds_of(settings: Settings) -> Thresholds:
     )
 
 
-def kitchen_of(settings: Settings) -> OrderRules:
+def order_rules_of(settings: Settings) -> OrderRules:
     return OrderRules(
         delay_seconds=settings.processing_delay_seconds,
         aging_seconds=settings.vip_aging_seconds,
-        attempts_max=settings.attempts_max,
-        idempotency_keep_days=settings.idempotency_keep_days,
     )
+
+
+def retention_rules_of(settings: Settings) -> RetentionRules:
+    return RetentionRules(idempotency_keep_days=settings.idempotency_keep_days)
 
 
 def outbound_of(settings: Settings) -> Outbound:
@@ -189,7 +189,8 @@ async def _serve(
     outbound = outbound_of(settings)
     service = Service(
         conninfo,
-        kitchen=kitchen_of(settings),
+        order_rules=order_rules_of(settings),
+        retention_rules=retention_rules_of(settings),
         qstash=_qstash(settings, outbound),
         callback_grace_seconds=settings.qstash_grace_seconds,
         upstreams=_upstreams(settings, outbound),
@@ -203,7 +204,7 @@ async def _serve(
     server = Server(config, lambda: announce(url_of(listener)))
 
     def stop() -> None:
-        # Streams have no end of their own, and the server waits for every answer to end.
+        # The server waits for every response, and streams and long polls do not end by themselves.
         service.tail.end()
         service.job_waiters.end()
         server.stop()
@@ -214,19 +215,19 @@ async def _serve(
         await server.serve(sockets=[listener])
 
 
-def uvicorn_config(app: App, entrance: ASGIApp | None = None) -> uvicorn.Config:
-    """`entrance`, if there is one, stands before the application."""
+def uvicorn_config(app: App, wrapped_app: ASGIApp | None = None) -> uvicorn.Config:
+    """`wrapped_app`, if given, is the application behind middleware such as tracing."""
     return uvicorn.Config(
-        entrance or app,
+        wrapped_app or app,
         http=protocol_of(Connections(app.settings)),
         ws="none",
-        # Starting and stopping is ours: uvicorn would skip the stop when it is hurried.
+        # `_serve` starts and stops the service: uvicorn skips the shutdown on a forced exit.
         lifespan="off",
         server_header=False,
-        # What proxies say about the client is for api/settings/networks.py to believe.
+        # api/settings/networks.py decides which proxies are trusted.
         proxy_headers=False,
         access_log=False,
-        # What it has to say is written like everything else.
+        # uvicorn's records go through the handlers of structured_log.py.
         log_config=None,
         log_level="warning",
         timeout_graceful_shutdown=FINISH_SECONDS_MAX,

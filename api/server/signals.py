@@ -1,7 +1,7 @@
-"""Ctrl-C and SIGTERM: the first begins an orderly stop, and no number of them can prevent it.
+"""SIGINT and SIGTERM: the first begins an orderly stop, and no further signal interrupts it.
 
-An embedded PostgreSQL is stopped on the way out. Were a second Ctrl-C to interrupt that, the
-server would be left behind, so from the first on they are taken note of and no more.
+The shutdown also stops an embedded PostgreSQL. A second Ctrl-C that interrupted it would leave that
+server running, so later signals are only recorded.
 """
 
 import signal
@@ -13,35 +13,35 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop(KeyboardInterrupt):
-    """Ctrl-C by another name: Python notes a plain KeyboardInterrupt that passes through code
-    made by `exec`, as that of many imports is, and then ends as if killed, caught or not."""
+    """A KeyboardInterrupt that can be caught reliably: Python records a plain one that passes
+    through code run by `exec`, as in many imports, and exits as if killed even if it is caught."""
 
 
 class StopSignals:
-    """Interrupts whatever is under way, unless somebody has offered to stop when asked."""
+    """Calls the registered stop callback, or raises Stop while there is none."""
 
     def __init__(self) -> None:
-        self._was_asked = False
-        self._ask: Callable[[], None] | None = None
+        self._is_stopping = False
+        self._stop: Callable[[], None] | None = None
 
-    def hand_to(self, ask: Callable[[], None]) -> None:
-        self._ask = ask
-        # An interrupt that struck inside a destructor has been dropped by Python.
-        if self._was_asked:
-            ask()
+    def hand_to(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        # Python drops an exception that is raised inside a destructor.
+        if self._is_stopping:
+            stop()
 
     def receive(self, _number: int, _frame: FrameType | None) -> None:
-        asked_before, self._was_asked = self._was_asked, True
-        if self._ask is not None:
-            self._ask()
-        elif not asked_before:
+        was_stopping, self._is_stopping = self._is_stopping, True
+        if self._stop is not None:
+            self._stop()
+        elif not was_stopping:
             raise Stop
 
 
 @contextmanager
 def stop_signals() -> Iterator[StopSignals]:
-    """For the whole of a process: afterwards nothing is left to stop, so a late signal is
-    ignored, and does not turn an orderly end into a death by signal."""
+    """Installs the handlers for the rest of the process. Afterwards signals are ignored, so that a
+    late one does not turn an orderly exit into a death by signal."""
     signals = StopSignals()
     for number in NUMBERS:
         signal.signal(number, signals.receive)

@@ -1,4 +1,4 @@
-"""What a type allows, in words for whoever gave something else."""
+"""Describes the values that a type allows, for error messages."""
 
 from msgspec import inspect
 
@@ -27,4 +27,4 @@ def allowed(kind: inspect.Type) -> str:
         case inspect.LiteralType():
             return " or ".join(map(repr, kind.values))
         case _:
-            raise AssertionError(f"every text is good for {kind}")
+            raise AssertionError(f"{kind} accepts every text")

@@ -1,4 +1,4 @@
-"""The only look at the environment: settings are read from it, and from the command line."""
+"""Reads settings from the environment and the command line; no other module reads os.environ."""
 
 import os
 import sys
@@ -26,19 +26,19 @@ def from_environment(overrides: Mapping[str, str]) -> Settings:
 
 
 def environment_with(variables: Mapping[str, str]) -> dict[str, str]:
-    """For a program that is started: ours, and these."""
+    """The environment of a child process: this process's, and `variables`."""
     return {**os.environ, **variables}
 
 
 def load(environ: Mapping[str, str], overrides: Mapping[str, str]) -> Settings:
-    """The settings of an environment; `overrides`, by field, are those of the command line."""
+    """Reads and validates the settings; `overrides`, by field, come from the command line."""
     _refuse_unknown(environ)
     values: dict[str, Any] = {}
     for setting in fields(Settings):
         source, text = flag_of(setting.name), overrides.get(setting.name)
         if text is None:
             source, text = setting.encode_name, environ.get(setting.encode_name)
-        # What is set to nothing counts as not set: compose files write it that way.
+        # An empty value counts as not set: compose files pass unset variables that way.
         if text:
             values[setting.name] = _read(setting, source, text)
     if "data_dir" not in values:
@@ -53,7 +53,7 @@ def flag_of(name: str) -> str:
 
 
 def help_of(name: str) -> str:
-    """What a setting is for, with its name in the environment and its default."""
+    """The description of a setting, with its environment variable and its default."""
     setting = next(setting for setting in fields(Settings) if setting.name == name)
     text = description_of(setting)
     has_default = isinstance(setting.default, str | int | float)
@@ -66,7 +66,7 @@ def _read(setting: FieldInfo, source: str, text: str) -> Any:
         value = convert(text, setting.type, strict=False, dec_hook=_read_path)
     except ValidationError:
         value = None
-    # The text null would be read as none; whoever wants none leaves it out.
+    # The text null would be converted to None.
     if value is None:
         wanted = allowed(inspect.type_info(setting.type))
         raise SetupError(f"{source} is {text!r}, but must be {wanted}.")
@@ -75,7 +75,7 @@ def _read(setting: FieldInfo, source: str, text: str) -> Any:
 
 def _read_path(kind: type, text: str) -> Path:
     assert kind is Path
-    # A shell expands the ~ of a flag, but not that of a file with variables.
+    # A shell expands ~ in a flag, but not in an environment file.
     return Path(os.path.expanduser(text))
 
 
@@ -89,7 +89,7 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
 
 
 def _near(given: str, names: list[str]) -> list[str]:
-    """The names that are most alike, whether or not they begin with DAYBOOK_."""
+    """The most similar names, compared without the prefix."""
     by_word = {name.removeprefix(PREFIX): name for name in names}
     word = given.removeprefix(PREFIX)
     parts = [one for one in by_word if f"_{word}_" in f"_{one}_" or f"_{one}_" in f"_{word}_"]
@@ -99,17 +99,16 @@ def _near(given: str, names: list[str]) -> list[str]:
 
 
 def _default_data_dir(environ: Mapping[str, str]) -> Path:
-    """One fixed place per user, outside any checkout, which people clean without a thought."""
+    """One fixed directory per user, outside any checkout, which might be cleaned."""
     if _is_root():
         return Path("/var/lib/daybook")
-    # The standard for these directories says that a relative one is to be ignored.
+    # The XDG specification says that a relative path is to be ignored.
     if os.path.isabs(shared := environ.get("XDG_DATA_HOME", "")):
         return Path(shared, "daybook")
     home = environ.get("HOME") or os.path.expanduser("~")
     if not os.path.isabs(home):
         raise SetupError(
-            "There is no home directory to keep the data in: say where with --data-dir or "
-            "DAYBOOK_DATA_DIR."
+            "There is no home directory for the data: set --data-dir or DAYBOOK_DATA_DIR."
         )
     return Path(home, ".local", "share", "daybook")
 

@@ -1,7 +1,4 @@
-"""How much anybody may ask of a service: the settings that are limits.
-
-Each is told of when it refuses something, with what to do instead; docs/limits.md lists them.
-"""
+"""Settings that limit requests, connections and queues; docs/limits.md describes them."""
 
 from typing import Annotated
 
@@ -16,7 +13,7 @@ PAGE_MAX = 10_000
 
 class LimitSettings(Struct, frozen=True, kw_only=True):
     body_bytes_max: Annotated[
-        int, Meta(ge=KILOBYTE, le=BODY_BYTES_MAX, description="How many bytes a body may have.")
+        int, Meta(ge=KILOBYTE, le=BODY_BYTES_MAX, description="Maximum size of a body, in bytes.")
     ] = field(default=BODY_BYTES_MAX, name="DAYBOOK_BODY_BYTES_MAX")
 
     batch_body_bytes_max: Annotated[
@@ -24,23 +21,23 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
         Meta(
             ge=KILOBYTE,
             le=BATCH_BODY_BYTES_MAX,
-            description="The same for requests with many orders, jobs or results; orders may have "
+            description="The same for requests with many orders, jobs or results; for orders "
             "1048576 at most.",
         ),
     ] = field(default=BATCH_BODY_BYTES_MAX, name="DAYBOOK_BATCH_BODY_BYTES_MAX")
 
     json_depth_max: Annotated[
-        int, Meta(ge=8, le=512, description="How deeply a body may be nested.")
+        int, Meta(ge=8, le=512, description="Maximum nesting depth of a body.")
     ] = field(default=32, name="DAYBOOK_JSON_DEPTH_MAX")
 
     json_items_max: Annotated[
         int,
-        Meta(ge=1000, le=1_000_000, description="How many items an array of a body may have."),
+        Meta(ge=1000, le=1_000_000, description="Maximum number of items of an array in a body."),
     ] = field(default=1000, name="DAYBOOK_JSON_ITEMS_MAX")
 
     json_members_max: Annotated[
         int,
-        Meta(ge=100, le=100_000, description="How many members an object of a body may have."),
+        Meta(ge=100, le=100_000, description="Maximum number of members of an object in a body."),
     ] = field(default=200, name="DAYBOOK_JSON_MEMBERS_MAX")
 
     json_text_characters_max: Annotated[
@@ -48,17 +45,17 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
         Meta(
             ge=KILOBYTE,
             le=BATCH_BODY_BYTES_MAX,
-            description="How many characters a text of a body may have; for most there is a "
+            description="Maximum length of a string in a body, in characters; most fields have a "
             "smaller limit of their own.",
         ),
     ] = field(default=128 * KILOBYTE, name="DAYBOOK_JSON_TEXT_CHARACTERS_MAX")
 
     url_bytes_max: Annotated[
-        int, Meta(ge=256, le=64 * KILOBYTE, description="How long the address of a request may be.")
+        int, Meta(ge=256, le=64 * KILOBYTE, description="Maximum length of a URL, in bytes.")
     ] = field(default=4 * KILOBYTE, name="DAYBOOK_URL_BYTES_MAX")
 
     headers_max: Annotated[
-        int, Meta(ge=16, le=1000, description="How many headers a request may have.")
+        int, Meta(ge=16, le=1000, description="Maximum number of headers of a request.")
     ] = field(default=64, name="DAYBOOK_HEADERS_MAX")
 
     head_bytes_max: Annotated[
@@ -66,22 +63,21 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
         Meta(
             ge=KILOBYTE,
             le=256 * KILOBYTE,
-            description="How many bytes the address and the headers may have together.",
+            description="Maximum size of the URL and the headers together, in bytes.",
         ),
     ] = field(default=16 * KILOBYTE, name="DAYBOOK_HEAD_BYTES_MAX")
 
     head_seconds_max: Annotated[
-        float,
-        Meta(ge=0.1, le=300, description="How long a client may take for the headers."),
+        float, Meta(ge=0.1, le=300, description="Time limit for sending the headers, in seconds.")
     ] = field(default=5.0, name="DAYBOOK_HEAD_SECONDS_MAX")
 
     request_seconds_max: Annotated[
         float,
-        Meta(ge=0.1, le=3600, description="How long a client may take for a whole request."),
+        Meta(ge=0.1, le=3600, description="Time limit for sending a whole request, in seconds."),
     ] = field(default=15.0, name="DAYBOOK_REQUEST_SECONDS_MAX")
 
     connections_max: Annotated[
-        int, Meta(ge=10, le=100_000, description="How many connections there may be in all.")
+        int, Meta(ge=10, le=100_000, description="Maximum number of open connections.")
     ] = field(default=5000, name="DAYBOOK_CONNECTIONS_MAX")
 
     connections_per_address_max: Annotated[
@@ -89,26 +85,30 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=100_000,
-            description="How many connections there may be from one address that is no trusted "
-            "proxy's.",
+            description="Maximum number of open connections from one address; trusted proxies are "
+            "exempt.",
         ),
     ] = field(default=100, name="DAYBOOK_CONNECTIONS_PER_ADDRESS_MAX")
 
     queue_depth_max: Annotated[
         Annotated[int, Meta(ge=1, le=10_000_000)] | None,
         Meta(
-            description="How many jobs may wait in one queue; it takes time to count them, so many "
-            "more than workers do in a minute make little sense. Without it, any number."
+            description="Maximum number of waiting jobs in one queue. Counting takes time, so "
+            "choose no more than workers finish in about a minute. Unlimited if not set."
         ),
     ] = field(default=None, name="DAYBOOK_QUEUE_DEPTH_MAX")
 
     page_max: Annotated[
-        int, Meta(ge=1, le=PAGE_MAX, description="How many things one page of a list may have.")
+        int, Meta(ge=1, le=PAGE_MAX, description="Maximum number of items of one page of a list.")
     ] = field(default=PAGE_MAX, name="DAYBOOK_PAGE_MAX")
 
     wait_seconds_max: Annotated[
         float,
-        Meta(ge=0, le=WAIT_SECONDS_MAX, description="How long a worker may wait for jobs."),
+        Meta(
+            ge=0,
+            le=WAIT_SECONDS_MAX,
+            description="Maximum time for which a worker may wait for jobs, in seconds.",
+        ),
     ] = field(default=WAIT_SECONDS_MAX, name="DAYBOOK_WAIT_SECONDS_MAX")
 
 

@@ -1,7 +1,7 @@
-"""Whose request it is, by address: the peer, or whom the proxies that are trusted say it is for.
+"""The client address of a request: the peer, or the address that trusted proxies report.
 
-Anybody can send a header. What it says counts only as far as a trusted proxy has written it: the
-list is read from its end, and the first address that is no trusted proxy's is the client's.
+Any client can send a forwarding header, so only entries written by trusted proxies count. The list
+is read from its end; the first address that is not a trusted proxy is the client.
 """
 
 import re
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from daybook.eventlog.errors import SetupError
 
 if TYPE_CHECKING:
-    # The settings need this module, and the command line's help needs nothing of the server.
+    # Settings import this module, and `--help` must not import the server.
     from starlette.types import Scope
 
-# One household or phone has as many IPv6 addresses as it likes, all of one network of this size.
+# A household or phone can use any number of IPv6 addresses within one network of this size.
 IPV6_PREFIX = 64
-# What has no address, like the peer of a Unix socket. All such are one.
+# The client of a peer without an address, such as a Unix socket.
 UNKNOWN = "unknown"
 
 Address = IPv4Address | IPv6Address
@@ -32,7 +32,7 @@ WITH_PORT = re.compile(
 
 
 def read_networks(text: str | None) -> Networks:
-    """Networks as 10.0.0.0/8, separated by commas; a single address is one, too."""
+    """Networks such as 10.0.0.0/8, or single addresses, separated by commas."""
     try:
         return [ip_network(one.strip()) for one in (text or "").split(",") if one.strip()]
     except ValueError as error:
@@ -43,23 +43,23 @@ def read_networks(text: str | None) -> Networks:
 
 
 def client_address(scope: "Scope", *, trusted: Networks, header: str) -> str:
-    """As limits count it: an IPv4 address, or the network of an IPv6 address."""
+    """The bucket of the client's address, as limits count it; UNKNOWN without an address."""
     client = scope.get("client")
-    believed = _parsed(client[0]) if client else None
-    if believed is not None and _is_among(believed, trusted):
-        for text in reversed([*_told(scope, header)]):
-            # What cannot be read was written by the proxy before: that is as far as we know.
-            address = _parsed(text)
+    client_ip = _parse(client[0]) if client else None
+    if client_ip is not None and _is_in(client_ip, trusted):
+        for text in reversed([*_forwarded_for(scope, header)]):
+            # An unreadable entry ends the trusted part of the list.
+            address = _parse(text)
             if address is None:
                 break
-            believed = address
-            if not _is_among(address, trusted):
+            client_ip = address
+            if not _is_in(address, trusted):
                 break
-    return UNKNOWN if believed is None else counted(believed)
+    return UNKNOWN if client_ip is None else address_bucket(client_ip)
 
 
-def _told(scope: "Scope", header: str) -> Iterable[str]:
-    """Several headers of one name are one list."""
+def _forwarded_for(scope: "Scope", header: str) -> Iterable[str]:
+    """The addresses in all headers of that name, which form one list."""
     name = header.encode()
     values = [value.decode("latin-1") for key, value in scope["headers"] if key == name]
     for part in ",".join(values).split(",") if values else ():
@@ -70,7 +70,7 @@ def _told(scope: "Scope", header: str) -> Iterable[str]:
             yield part.strip()
 
 
-def _parsed(text: str) -> Address | None:
+def _parse(text: str) -> Address | None:
     found = WITH_PORT.fullmatch(text)
     if found is None:
         return None
@@ -82,12 +82,12 @@ def _parsed(text: str) -> Address | None:
     return mapped or address
 
 
-def _is_among(address: Address, networks: Networks) -> bool:
+def _is_in(address: Address, networks: Networks) -> bool:
     return any(address in network for network in networks)
 
 
-def counted(address: Address) -> str:
-    """As limits count it: what one household has is one."""
+def address_bucket(address: Address) -> str:
+    """The key that limits count by: an IPv4 address, or the /64 network of an IPv6 address."""
     if isinstance(address, IPv6Address):
         return str(IPv6Network((address, IPV6_PREFIX), strict=False))
     return str(address)

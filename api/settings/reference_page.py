@@ -1,7 +1,7 @@
-"""The page that lists every setting, made from the settings themselves.
+"""Generates the reference of all settings.
 
-`python -m daybook.api.settings.reference_page > docs/operate/configuration.md` writes the page; a
-test compares them.
+`python -m daybook.api.settings.reference_page > docs/operate/configuration.md` writes it; a test
+compares the two.
 """
 
 import sys
@@ -19,8 +19,8 @@ Generated from `api/settings/settings.py` and `api/settings/limits.py` by
 `python -m daybook.api.settings.reference_page`.
 
 Settings come from the environment. `./run serve --help` lists those that are also flags; a flag
-goes before a variable. What is set to nothing counts as not set, and an unknown name that
-begins with `DAYBOOK_` is refused at the start. Secrets (🔒) are never printed.
+overrides a variable. An empty value counts as not set. An unknown variable that begins with
+`DAYBOOK_` is an error at start. Secrets (🔒) are never printed.
 """
 COLUMNS = "| setting | is | default | |\n| --- | --- | --- | --- |\n"
 
@@ -30,16 +30,19 @@ def page() -> str:
     general = [one for one in fields(Settings) if one.name not in limits]
     limiting = [one for one in fields(Settings) if one.name in limits]
     tables = (("General", general), ("Limits", limiting))
-    parts = [f"\n## {title}\n\n{COLUMNS}{''.join(map(_row, some))}" for title, some in tables]
+    parts = [
+        f"\n## {title}\n\n{COLUMNS}{''.join(map(_row, settings))}" for title, settings in tables
+    ]
     return HEAD + "".join(parts)
 
 
 def _row(setting: FieldInfo) -> str:
     lock = " 🔒" if is_secret(setting) else ""
-    is_what = _kind(inspect.type_info(setting.type))
+    type_text = _kind(inspect.type_info(setting.type))
     default = setting.default
-    shown = "" if default in (None, NODEFAULT) else f"`{default}`"
-    return f"| `{setting.encode_name}`{lock} | {is_what} | {shown} | {description_of(setting)} |\n"
+    default_text = "" if default in (None, NODEFAULT) else f"`{default}`"
+    cells = [f"`{setting.encode_name}`{lock}", type_text, default_text, description_of(setting)]
+    return f"| {' | '.join(cells)} |\n"
 
 
 def _kind(kind: inspect.Type) -> str:

@@ -1,8 +1,4 @@
-"""What is counted, for Prometheus: `GET /metrics`.
-
-Counters are this process's own; whoever collects adds those of all processes up. A new one is a
-line here, and one where it happens.
-"""
+"""Counters of this process for Prometheus, served by `GET /metrics`."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -11,33 +7,33 @@ REGISTRY = CollectorRegistry()
 JOINS = Counter("daybook_joins", "Guests who joined a queue.", registry=REGISTRY)
 CALLS = Counter("daybook_calls", "Guests who were called.", registry=REGISTRY)
 IDEMPOTENCY_REUSES = Counter(
-    "daybook_idempotency_reuses", "Joins that were sent again and joined nobody.", registry=REGISTRY
+    "daybook_idempotency_reuses", "Repeated joins that created no ticket.", registry=REGISTRY
 )
 LIMIT_HITS = Counter(
-    "daybook_rate_limit_hits", "Requests that a limit refused.", ["limit"], registry=REGISTRY
+    "daybook_rate_limit_hits", "Requests refused by a limit.", ["limit"], registry=REGISTRY
 )
 ERRORS = Counter(
-    "daybook_errors", "Answers that are the service's own fault.", ["status"], registry=REGISTRY
+    "daybook_errors", "Responses with a status of 500 or more.", ["status"], registry=REGISTRY
 )
 ADMISSIONS = Counter(
     "daybook_admissions",
-    "Pushes and pops by what was decided about them: execute, queue or reject.",
+    "Pushes and pops by admission decision: execute, queue or reject.",
     ["kind", "decision"],
     registry=REGISTRY,
 )
-CONNECTIONS = Gauge("daybook_connections", "Connections that are open.", registry=REGISTRY)
+CONNECTIONS = Gauge("daybook_connections", "Open connections.", registry=REGISTRY)
 REFUSED_REQUESTS = Counter(
     "daybook_refused_requests",
-    "Requests that were refused before anybody read them.",
+    "Requests rejected by the connection before routing.",
     ["code"],
     registry=REGISTRY,
 )
 
-# Counted from zero on, so that the first is seen to be one more.
+# Exported as 0 from the start, so that the first increment is visible as a rate.
 for _kind, _decision in (("push", "queue"), ("push", "reject"), ("pop", "reject")):
     ADMISSIONS.labels(_kind, _decision)
 
 
 def read_count(name: str, **labels: str) -> float:
-    """What a counter has counted so far: `read_count("daybook_joins")`."""
+    """The value of a counter, such as `read_count("daybook_joins")`; 0 if it has none."""
     return REGISTRY.get_sample_value(f"{name}_total", labels) or 0.0

@@ -1,7 +1,7 @@
-"""A limit on lines that anybody can cause: a flood of refused requests must not fill a disk.
+"""Limits log lines that unauthenticated clients can cause, so that a flood cannot fill the disk.
 
-Of each event some lines are written in every window. The rest is counted, and a line says how many
-were left out once the window is over, also when nothing else happens.
+Each event gets 100 lines per 10 s. Further lines are counted, and one line reports their number
+when the window ends.
 """
 
 import asyncio
@@ -11,21 +11,20 @@ from time import monotonic
 WINDOW_SECONDS = 10.0
 LINES_MAX = 100
 
-Tell = Callable[[str, int], None]
+ReportLeftOut = Callable[[str, int], None]
 
 
 class LineLimit:
-    """Of one event."""
+    """The limit of one event; `report` logs how many lines were left out."""
 
-    def __init__(self, event: str, tell: Tell) -> None:
-        """`tell` writes that so many lines were left out."""
+    def __init__(self, event: str, report: ReportLeftOut) -> None:
         self._event = event
-        self._tell = tell
+        self._report = report
         self._began_at = -WINDOW_SECONDS
         self._lines_count = 0
         self._left_out_count = 0
 
-    def lets_through(self) -> bool:
+    def allow(self) -> bool:
         if monotonic() - self._began_at >= WINDOW_SECONDS:
             self.close()
             self._began_at = monotonic()
@@ -39,15 +38,14 @@ class LineLimit:
         return False
 
     def close(self) -> None:
-        """Says how many lines were left out, if any were."""
         count, self._left_out_count = self._left_out_count, 0
         if count:
-            self._tell(self._event, count)
+            self._report(self._event, count)
 
     def _close_later(self) -> None:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            # Then the next line says it.
+            # Without a loop, the first line of the next window reports it.
             return
         loop.call_later(self._began_at + WINDOW_SECONDS - monotonic(), self.close)

@@ -37,23 +37,23 @@ COUNTERS: Mapping[str, Counter] = {
 
 MASKED = "…"
 KEY = re.compile(rf"{KEY_PREFIX}[\w-]+")
-# Fields of this name are never for a log, whoever says them.
+# Values of fields with these names are always redacted.
 PERSONAL = re.compile(r"name|mobile|phone|guest|sealed|address", re.IGNORECASE)
-# Digits as people write a number, long enough for one, and not part of an id or a moment.
+# A phone number as people write it, and not part of an id or a timestamp.
 NUMBER = re.compile(r"(?<![\w.:-])\+?\(?\d(?:[ ()./-]{0,2}\d){6,}(?![\w:-])")
 
 
 def log_event(event: str, **context: object) -> None:
-    """Counts and tells it: `happened("queue.created", restaurantId=…, tokenNumber=…)`."""
+    """Counts and logs an event: `log_event("queue.created", restaurantId=…, tokenNumber=…)`."""
     if counter := COUNTERS.get(event):
         counter.inc()
     level = LEVELS.get(event, logging.INFO)
-    if logger.isEnabledFor(level) and (event not in LIMITS or LIMITS[event].lets_through()):
+    if logger.isEnabledFor(level) and (event not in LIMITS or LIMITS[event].allow()):
         logger.log(level, event, extra={"context": redact(context)})
 
 
-def tell_left_out(event: str, count: int) -> None:
-    # It belongs to no single request, though one may be at hand.
+def report_left_out(event: str, count: int) -> None:
+    # The count belongs to no single request, even if one is being handled.
     token = REQUEST.set(None)
     try:
         logger.log(LEVELS[event], event, extra={"context": {"linesLeftOut": count}})
@@ -61,37 +61,37 @@ def tell_left_out(event: str, count: int) -> None:
         REQUEST.reset(token)
 
 
-# Of the lines that anybody without a key can cause.
-LIMITS = {event: LineLimit(event, tell_left_out) for event in LEVELS}
+# Events that clients without a key can cause.
+LIMITS = {event: LineLimit(event, report_left_out) for event in LEVELS}
 
 
 def redact(value: Any) -> Any:
-    """The same without names and numbers: nothing under their field names, and no text that could
-    be a telephone number."""
+    """Masks values of personal fields, and texts that may be a key or a phone number."""
     if isinstance(value, Mapping):
         return {
-            key: MASKED if PERSONAL.search(str(key)) else redact(one) for key, one in value.items()
+            key: MASKED if PERSONAL.search(str(key)) else redact(item)
+            for key, item in value.items()
         }
     if isinstance(value, list | tuple | set):
-        return [redact(one) for one in value]
+        return [redact(item) for item in value]
     if isinstance(value, str) and not CANONICAL_UUID.fullmatch(value):
         return NUMBER.sub(MASKED, KEY.sub(MASKED, value))
     return value
 
 
-def _line(_logger: object, _name: str, told: EventDict) -> EventDict:
-    """The same four members for every record, whoever made it."""
-    record: logging.LogRecord = told["_record"]
+def _line(_logger: object, _name: str, event_dict: EventDict) -> EventDict:
+    """The four members of each line, also for records of other loggers."""
+    record: logging.LogRecord = event_dict["_record"]
     at = datetime.fromtimestamp(record.created, UTC)
     context = {**request_context(), **getattr(record, "context", {})}
     if record.name != logger.name:
         context["logger"] = record.name
-    if told.get("exc_info"):
-        context["exception"] = "".join(format_exception(told["exc_info"][1]))
+    if event_dict.get("exc_info"):
+        context["exception"] = "".join(format_exception(event_dict["exc_info"][1]))
     return {
         "timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "level": record.levelname.lower(),
-        "event": redact(told["event"]),
+        "event": redact(event_dict["event"]),
         "context": redact(context),
     }
 
@@ -106,17 +106,17 @@ def json_formatter() -> logging.Formatter:
 
 @contextmanager
 def json_logging() -> Iterator[None]:
-    """Lines go to stderr for as long as this lasts, unless the program has seen to it."""
+    """Logs to stderr within the context, unless the program has configured handlers."""
     if logger.hasHandlers():
         yield
         return
     handler = logging.StreamHandler()
     handler.setFormatter(json_formatter())
-    level, everybody = logger.level, logging.getLogger()
-    everybody.addHandler(handler)
+    level, root = logger.level, logging.getLogger()
+    root.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
         yield
     finally:
         logger.setLevel(level)
-        everybody.removeHandler(handler)
+        root.removeHandler(handler)

@@ -1,8 +1,7 @@
-"""Traces: where a request comes from, and where its time went.
+"""OpenTelemetry traces of requests.
 
-The trace of a request is the correlation of what it records: a trace's id has as many bits as a
-UUID, and is written as one. Spans are made only where an exporter is set up; nobody else pays for
-them.
+The trace id of a request becomes the correlation id of its events: both have 128 bits. Spans are
+created only if an exporter is configured, so that tracing costs nothing otherwise.
 """
 
 import re
@@ -25,13 +24,13 @@ PACKAGES = "opentelemetry-sdk and opentelemetry-exporter-otlp-proto-http"
 
 
 def trace_of(traceparent: bytes | None) -> UUID | None:
-    """The trace that a header names; what is no such header is ignored, as the standard says."""
+    """The trace id of the header, or None: the standard says to ignore an invalid one."""
     found = None if traceparent is None else TRACEPARENT.fullmatch(traceparent)
     return None if found is None else UUID(found[1].decode())
 
 
 class Traced:
-    """Every request is a span, a child of the one that its sender named."""
+    """Middleware: each request is a span, child of the span in its traceparent."""
 
     def __init__(self, app: ASGIApp, tracer: Any) -> None:
         self._app, self._tracer = app, tracer
@@ -41,12 +40,12 @@ class Traced:
             await self._app(scope, receive, send)
             return
         with self._span(scope) as span:
-            answered = _Answered(send)
-            await self._app(scope, receive, answered)
+            watched = _StatusRecorder(send)
+            await self._app(scope, receive, watched)
             path = getattr(scope.get("endpoint"), "path", "none")
             span.update_name(f"{scope['method']} {path}")
             span.set_attribute("http.route", path)
-            span.set_attribute("http.response.status_code", answered.status)
+            span.set_attribute("http.response.status_code", watched.status)
 
     @contextmanager
     def _span(self, scope: Scope) -> Iterator[Any]:
@@ -57,16 +56,16 @@ class Traced:
         with self._tracer.start_as_current_span(
             scope["method"], context=parent, kind=trace.SpanKind.SERVER
         ) as span:
-            # So that what this request records names this trace, whoever began it.
-            written: dict[str, str] = {}
-            propagate.inject(written)
-            kept = [pair for pair in scope["headers"] if pair[0] != b"traceparent"]
-            own = [(name.encode(), value.encode()) for name, value in written.items()]
-            scope["headers"] = [*kept, *own]
+            # The handlers read the trace id from this header, also if the client sent none.
+            injected: dict[str, str] = {}
+            propagate.inject(injected)
+            others = [pair for pair in scope["headers"] if pair[0] != b"traceparent"]
+            own = [(name.encode(), value.encode()) for name, value in injected.items()]
+            scope["headers"] = [*others, *own]
             yield span
 
 
-class _Answered:
+class _StatusRecorder:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.status = 0
@@ -78,7 +77,7 @@ class _Answered:
 
 @contextmanager
 def exporting(endpoint: str | None) -> Iterator[Any]:
-    """A tracer whose spans go to that address of a collector (OTLP over HTTP); None without one."""
+    """A tracer that exports to a collector (OTLP over HTTP); None without an endpoint."""
     if endpoint is None:
         yield None
         return
@@ -90,7 +89,7 @@ def exporting(endpoint: str | None) -> Iterator[Any]:
     except ImportError:
         raise SetupError(
             f"OTEL_EXPORTER_OTLP_ENDPOINT is set, but traces need {PACKAGES}: install them, or "
-            "leave it out."
+            "unset it."
         ) from None
     exporter = otlp.OTLPSpanExporter(endpoint=endpoint.rstrip("/") + "/v1/traces")
     resource = resources.Resource.create({"service.name": "daybook"})

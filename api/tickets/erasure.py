@@ -1,4 +1,4 @@
-"""Guests over HTTP, as far as the log knows them: who has a number, and that somebody is erased."""
+"""Data subjects: find a guest by mobile number, erase a guest's personal data."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -13,11 +13,11 @@ from starlette.routing import Route
 from daybook.api.endpoints.command import (
     Body,
     CommandEndpoint,
-    RawHeaders,
+    Reply,
     RequestContext,
     WriteEndpoint,
 )
-from daybook.api.http.phone_numbers import WRITTEN_CHARACTERS_MAX, normalised
+from daybook.api.http.phone_numbers import WRITTEN_CHARACTERS_MAX, normalise_phone_number
 from daybook.api.http.request_reader import unprocessable
 from daybook.api.http.timestamps import moment
 from daybook.api.keys.access import ADMIN
@@ -35,7 +35,7 @@ REASON_CHARACTERS_MAX = 200
 
 class EraseBody(Body, frozen=True):
     reason: Annotated[str, Meta(min_length=1, max_length=REASON_CHARACTERS_MAX)]
-    """It stays in the log for ever: say why, and not who."""
+    """Stored in the log for ever: it must not identify the guest."""
 
 
 class SubjectJSON(TypedDict):
@@ -50,15 +50,15 @@ class SubjectAnswer(TypedDict):
 
 
 def erase(body: EraseBody, context: RequestContext) -> EraseSubject:
-    """Destroy the key of a guest, so that nobody can read their name and number again."""
+    """Destroy a guest's encryption key, which makes name and number unreadable for ever."""
     if NUMBER.search(body.reason):
         raise unprocessable(
-            "schema", "The reason stays in the log for ever: write it without a telephone number."
+            "schema", "The reason is stored for ever and must not contain a telephone number."
         )
     return EraseSubject(subject_id=context.id, reason=body.reason, has_key=False)
 
 
-def erased(subject: Subject) -> SubjectAnswer:
+def subject_json(subject: Subject) -> SubjectAnswer:
     return {
         "subject": {
             "id": str(subject.id),
@@ -69,8 +69,8 @@ def erased(subject: Subject) -> SubjectAnswer:
     }
 
 
-class Erasure(CommandEndpoint[EraseBody, Subject]):
-    """Whether there ever was such a guest is known where the keys are kept, and not in the log."""
+class EraseEndpoint(CommandEndpoint[EraseBody, Subject]):
+    """Checks that the guest exists in the key vault: the log does not know all guests."""
 
     async def submit(
         self,
@@ -78,14 +78,14 @@ class Erasure(CommandEndpoint[EraseBody, Subject]):
         command: Command[Subject],
         origin: Origin,
         key: IdempotencyKey | None,
-    ) -> tuple[StoredResponse, RawHeaders]:
+    ) -> Reply:
         assert isinstance(command, EraseSubject)
         has_key = await context.service.guests.has_key(command.subject_id)
         return await super().submit(context, replace(command, has_key=has_key), origin, key)
 
 
 class FindBody(Body, frozen=True):
-    """In a body, because addresses end up in the logs of proxies."""
+    """In the body, because proxies log URLs."""
 
     restaurant: Slug
     mobile_number: Annotated[str, Meta(min_length=1, max_length=WRITTEN_CHARACTERS_MAX)]
@@ -95,32 +95,35 @@ class FoundAnswer(TypedDict):
     subjectId: UUID
 
 
-def found(subject_id: UUID) -> FoundAnswer:
+def found_subject_json(subject_id: UUID) -> FoundAnswer:
     return {"subjectId": subject_id}
 
 
-class SubjectTrace(WriteEndpoint[FindBody]):
-    """A guest who wants to be erased has a number to give, and no id."""
-
-    summary = "Find the guest of a restaurant with that mobile number."
-    answers = staticmethod(found)
+class FindSubjectEndpoint(WriteEndpoint[FindBody]):
+    summary = "Find the guest of a restaurant by mobile number."
+    answers = staticmethod(found_subject_json)
     headers: ClassVar[Mapping[str, Any]] = {}
     problems = (HTTPStatus.NOT_FOUND,)
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
-        asked = self.read(context, body)
-        number = normalised(asked.mobile_number, calling_code=context.settings.calling_code)
-        subject_id = await context.service.guests.find(restaurant_id(asked.restaurant), number)
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
+        request = self.read(context, body)
+        number = normalise_phone_number(
+            request.mobile_number, calling_code=context.settings.calling_code
+        )
+        subject_id = await context.service.guests.find(restaurant_id(request.restaurant), number)
         if subject_id is None:
-            raise NotFoundError("guest with that number at", asked.restaurant)
-        return StoredResponse(HTTPStatus.OK, orjson.dumps(found(subject_id))), []
+            raise NotFoundError("guest with that number at", request.restaurant)
+        return StoredResponse(HTTPStatus.OK, orjson.dumps(found_subject_json(subject_id))), []
 
 
-FIND = SubjectTrace("POST", "/api/subjects/find", takes=FindBody, scope=ADMIN)
-ERASE = Erasure(
-    "POST", "/api/subjects/{id}/erase", takes=EraseBody, scope=ADMIN, command=erase, shape=erased
+FIND = FindSubjectEndpoint("POST", "/api/subjects/find", takes=FindBody, scope=ADMIN)
+ERASE = EraseEndpoint(
+    "POST",
+    "/api/subjects/{id}/erase",
+    takes=EraseBody,
+    scope=ADMIN,
+    command=erase,
+    shape=subject_json,
 )
 
 routes: list[Route] = [FIND.route, ERASE.route]

@@ -1,8 +1,8 @@
-"""A guest joins a line: public, limited, and once however often it is sent.
+"""Guests join a waitlist: public, rate-limited and idempotent.
 
-The order matters. A known idempotency key is answered before any limit is asked, so sending again
-is free. The guest's details are sealed before there is a command, so nothing personal comes near
-the log. When the command comes to nothing, its admissions are given back to the limits.
+The order matters: a known idempotency key is answered before the limits are charged, so retries are
+free; personal data is encrypted before the command exists, so none reaches the log; a failed
+command refunds its charges.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from uuid_utils.compat import uuid7
 
 from daybook.api.endpoints.command import (
     Body,
-    RawHeaders,
+    Reply,
     RequestContext,
     WriteEndpoint,
-    keyed,
+    idempotency_key,
     origin_of,
     receipt_headers,
     retry_after,
-    stored,
+    stored_problem,
 )
 from daybook.api.http.problems import KNOWN_ERRORS, problem_of
 from daybook.api.http.request_reader import KeyText, read_idempotency_key, unprocessable
@@ -36,7 +36,7 @@ from daybook.api.limits.rate_limits import RateLimitDecision, RateLimits
 from daybook.api.runtime.guest_encryption import GuestDetails, guest_details
 from daybook.api.telemetry.structured_log import log_event
 from daybook.api.tickets.queries import TicketAnswer
-from daybook.api.tickets.responses import served_json
+from daybook.api.tickets.responses import ticket_result_json
 from daybook.api.tickets.restaurants import PLAIN_PATTERN, slug_of
 from daybook.domain.errors import Refusal
 from daybook.domain.tickets.commands import JoinLine, TicketResult
@@ -47,15 +47,15 @@ from daybook.eventlog.origin import Origin, Receipt, StoredResponse
 from daybook.eventlog.writing.idempotency import IdempotencyKey, Scope, find_key
 
 PARTY_MAX = 50
-# The same request may be on its way in another process: so long its answer is waited for before a
-# limit refuses.
-TWIN_SECONDS = 0.25
+# A limit may refuse a duplicate whose original runs in another process: wait this long for its
+# response first.
+DUPLICATE_WAIT_SECONDS = 0.25
 
 NameText = Annotated[str, Meta(min_length=1, max_length=200)]
 MobileText = Annotated[str, Meta(min_length=1, max_length=40)]
 KioskKey = Annotated[
     str,
-    Meta(max_length=200, description="A kiosk's: its guests are not limited by its address."),
+    Meta(max_length=200, description="Exempts a kiosk's guests from the limit by address."),
 ]
 SeatingText = Annotated[str, Meta(min_length=1, max_length=40, pattern=PLAIN_PATTERN)]
 
@@ -68,21 +68,21 @@ class NewTicket(Body, frozen=True):
     idempotency_key: KeyText | None = None
 
 
-class Wish(Body, frozen=True):
-    """What a request says, as far as its fingerprint may know: nothing that leads to a guest."""
+class JoinFingerprint(Body, frozen=True):
+    """The fingerprinted part of a request: nothing that identifies a guest."""
 
     guest: str
     party_size: int
     seating_type: str | None
 
 
-def joined(served: TicketResult) -> TicketAnswer:
-    return {"ticket": served_json(served)}
+def joined_json(result: TicketResult) -> TicketAnswer:
+    return {"ticket": ticket_result_json(result)}
 
 
 class JoinEndpoint(WriteEndpoint[NewTicket]):
-    summary = "Join a restaurant's line."
-    answers = staticmethod(joined)
+    summary = "Join a restaurant's waitlist."
+    answers = staticmethod(joined_json)
     problems = (HTTPStatus.TOO_MANY_REQUESTS,)
     headers: ClassVar[Mapping[str, Any]] = {**WriteEndpoint.headers, "Daybook-Kiosk-Key": KioskKey}
 
@@ -94,54 +94,52 @@ class JoinEndpoint(WriteEndpoint[NewTicket]):
             scope=PUBLIC,
             status=HTTPStatus.CREATED,
         )
-        self._turns: WeakValueDictionary[Scope, asyncio.Lock] = WeakValueDictionary()
-        """One at a time of those that show the same key: only the first asks the limits."""
+        self._locks: WeakValueDictionary[Scope, asyncio.Lock] = WeakValueDictionary()
+        """One lock per idempotency key: of concurrent duplicates only the first is charged."""
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
         new = self.read(context, body)
-        line = restaurant_id(slug_of(context))
+        waitlist_id = restaurant_id(slug_of(context))
         guest = guest_details(
             new.name, new.mobile_number, calling_code=context.settings.calling_code
         )
         try:
-            key = self._key(context, new, guest, line)
+            key = self._key(context, new, guest, waitlist_id)
             if key is None:
-                return await self._join(context, new, guest, line, None)
-            async with self._turns.setdefault(key.scope, asyncio.Lock()):
-                return await self._join(context, new, guest, line, key)
+                return await self._join(context, new, guest, waitlist_id, None)
+            async with self._locks.setdefault(key.scope, asyncio.Lock()):
+                return await self._join(context, new, guest, waitlist_id, key)
         except KNOWN_ERRORS as error:
             problem = problem_of(error)
-            return stored(problem), retry_after(problem)
+            return stored_problem(problem), retry_after(problem)
 
     async def _join(
         self,
         context: RequestContext,
         new: NewTicket,
         guest: GuestDetails,
-        line: UUID,
+        waitlist_id: UUID,
         key: IdempotencyKey | None,
-    ) -> tuple[StoredResponse, RawHeaders]:
+    ) -> Reply:
         began = time.monotonic()
-        if known := await _known(context, key):
-            return _replayed(known, line)
+        if known := await _find_reply(context, key):
+            return _replayed(known, waitlist_id)
         origin = origin_of(context, key, context.correlation)
-        admitted = await self._admit(context, guest, line, key, origin.command_id)
+        admitted = await self._admit(context, guest, waitlist_id, key, origin.command_id)
         if isinstance(admitted, Receipt):
-            return _replayed(admitted, line)
+            return _replayed(admitted, waitlist_id)
         try:
-            receipt = await self._submit(context, new, guest, line, origin=origin, key=key)
+            receipt = await self._submit(context, new, guest, waitlist_id, origin=origin, key=key)
         except OutcomeUnknownError:
-            # It may have taken effect, and then it counts.
+            # The command may have been committed, so its charge stays.
             raise
         except KNOWN_ERRORS as error:
-            await _give_back(context, admitted, error)
+            await _refund(context, admitted, error)
             raise
         if receipt.replayed_response is not None:
-            answer, headers = _replayed(receipt, line)
+            answer, headers = _replayed(receipt, waitlist_id)
             return answer, headers + admitted.raw_headers
-        _tell(receipt.result, time.monotonic() - began)
+        _log_joined(receipt.result, time.monotonic() - began)
         return self._render(receipt.result), receipt_headers(receipt) + admitted.raw_headers
 
     async def _submit(
@@ -149,12 +147,12 @@ class JoinEndpoint(WriteEndpoint[NewTicket]):
         context: RequestContext,
         new: NewTicket,
         guest: GuestDetails,
-        line: UUID,
+        waitlist_id: UUID,
         *,
         origin: Origin,
         key: IdempotencyKey | None,
     ) -> Receipt:
-        sealed = await context.service.guests.seal(line, guest)
+        sealed = await context.service.guests.seal(waitlist_id, guest)
         join = JoinLine(
             slug=slug_of(context),
             ticket_id=uuid7(),
@@ -171,15 +169,15 @@ class JoinEndpoint(WriteEndpoint[NewTicket]):
         self,
         context: RequestContext,
         guest: GuestDetails,
-        line: UUID,
+        waitlist_id: UUID,
         key: IdempotencyKey | None,
         command_id: UUID,
     ) -> RateLimitDecision | Receipt:
-        """The admission; or, if a limit refuses, the answer of a twin that was let in before."""
+        """Charges the limits. If one refuses, returns the receipt of a duplicate that succeeded."""
         limits: RateLimits = context.scope["app"].rate_limits
         admission = await limits.admit(
-            line,
-            pseudonym=context.service.guests.pseudonym(line, guest.mobile_number),
+            waitlist_id,
+            pseudonym=context.service.guests.pseudonym(waitlist_id, guest.mobile_number),
             address=limits.address_of(context.scope),
             route=self.operation,
             is_exempt=limits.is_kiosk(context.headers),
@@ -187,43 +185,48 @@ class JoinEndpoint(WriteEndpoint[NewTicket]):
             may_be_repeated=key is not None,
         )
         if not admission.is_allowed and key is not None:
-            await asyncio.sleep(TWIN_SECONDS)
-            if known := await _known(context, key):
+            await asyncio.sleep(DUPLICATE_WAIT_SECONDS)
+            if known := await _find_reply(context, key):
                 return known
         admission.check()
         return admission
 
     def _key(
-        self, context: RequestContext, new: NewTicket, guest: GuestDetails, line: UUID
+        self, context: RequestContext, new: NewTicket, guest: GuestDetails, waitlist_id: UUID
     ) -> IdempotencyKey | None:
-        """Of this restaurant alone: another's key leads nowhere, whatever it is."""
+        """The key is scoped to the restaurant."""
         header = read_idempotency_key(context.scope)
         if header and new.idempotency_key and header != new.idempotency_key:
-            raise unprocessable("schema", "The header and the body name two idempotency keys.")
+            raise unprocessable("schema", "The idempotency keys in header and body differ.")
         text = header or new.idempotency_key
         if text is None:
             return None
-        who = context.service.guests.pseudonym(line, f"{guest.mobile_number}\0{guest.name}")
-        wish = Wish(guest=who, party_size=new.party_size, seating_type=new.seating_type)
-        # With the space, it is a key that no client can send.
-        return keyed(context, wish, self.operation, f"{text} {line}", self._render)
+        pseudonym = context.service.guests.pseudonym(
+            waitlist_id, f"{guest.mobile_number}\0{guest.name}"
+        )
+        fingerprint = JoinFingerprint(
+            guest=pseudonym, party_size=new.party_size, seating_type=new.seating_type
+        )
+        # The space makes a key that no client can send.
+        return idempotency_key(
+            context, fingerprint, self.operation, f"{text} {waitlist_id}", self._render
+        )
 
     def _render(self, outcome: TicketResult | Refusal) -> StoredResponse:
         if isinstance(outcome, Refusal):
-            return stored(problem_of(outcome))
-        return StoredResponse(self.status, orjson.dumps(joined(outcome)))
+            return stored_problem(problem_of(outcome))
+        return StoredResponse(self.status, orjson.dumps(joined_json(outcome)))
 
 
-async def _give_back(
-    context: RequestContext, admitted: RateLimitDecision, error: Exception
-) -> None:
+async def _refund(context: RequestContext, admitted: RateLimitDecision, error: Exception) -> None:
     assert admitted.charge is not None
     limits: RateLimits = context.scope["app"].rate_limits
     await limits.give_back(admitted.charge, all_limits=not isinstance(error, Refusal))
 
 
-async def _known(context: RequestContext, key: IdempotencyKey | None) -> Receipt | None:
-    """What was answered to this key before. Raises KeyReusedError if that was another request."""
+async def _find_reply(context: RequestContext, key: IdempotencyKey | None) -> Receipt | None:
+    """Returns the stored receipt of this key. Raises IdempotencyKeyReusedError if the request
+    differs."""
     if key is None:
         return None
     known = await context.service.write_unlogged(lambda reader: find_key(reader, key.scope))
@@ -234,14 +237,14 @@ async def _known(context: RequestContext, key: IdempotencyKey | None) -> Receipt
     return Receipt(None, known.command_id, known.position, known.answer)
 
 
-def _replayed(receipt: Receipt, line: UUID) -> tuple[StoredResponse, RawHeaders]:
+def _replayed(receipt: Receipt, waitlist_id: UUID) -> Reply:
     assert receipt.replayed_response is not None
-    log_event("queue.idempotency_reuse", restaurantId=line, commandId=receipt.command_id)
+    log_event("queue.idempotency_reuse", restaurantId=waitlist_id, commandId=receipt.command_id)
     return receipt.replayed_response, receipt_headers(receipt)
 
 
-def _tell(served: TicketResult, seconds: float) -> None:
-    ticket = served.ticket
+def _log_joined(result: TicketResult, seconds: float) -> None:
+    ticket = result.ticket
     log_event(
         "queue.created",
         restaurantId=ticket.restaurant_id,

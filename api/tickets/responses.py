@@ -1,7 +1,7 @@
-"""Restaurants and tickets as they go over the wire.
+"""JSON of restaurants and tickets.
 
-A ticket's own shape holds nothing personal: it is what anybody with its address may see, and what
-is kept with an Idempotency-Key. The name and number of a guest are added for the staff alone.
+`TicketJSON` is public and stored with idempotency keys, so it holds no personal data. Name and
+number of a guest are added for staff only.
 """
 
 from datetime import date
@@ -49,15 +49,15 @@ class BoardJSON(TypedDict):
     lastCalled: CallJSON | None
     lastCalls: list[CallJSON]
     next: list[str]
-    """The tokens of those who are to be called next."""
+    """The next tokens to be called."""
     waiting: int
     estimatedWait: WaitJSON
-    """For who joins now."""
+    """For guests joining now."""
 
 
 class TicketJSON(TypedDict):
-    """`position` is that in the line, as long as the ticket waits; `seatedAt`, `noShowAt` and
-    `cancelledAt` tell when it ended, the others when it was last in that state."""
+    """`position` is set while the ticket waits; `seatedAt`, `noShowAt` and `cancelledAt` are when
+    it ended, the other times when it last entered that state."""
 
     id: UUID
     restaurant: str
@@ -90,7 +90,7 @@ class GuestJSON(TypedDict):
 
 
 class StaffTicketJSON(TicketJSON):
-    """`guest` is null once the guest's data was erased, and left out for auditors."""
+    """`guest` is null if the guest was erased, and omitted for auditors."""
 
     subjectId: UUID
     guest: NotRequired[GuestJSON | None]
@@ -141,18 +141,18 @@ def wait_json(wait: Wait) -> WaitJSON:
     return {"minutesLow": wait.minutes_low, "minutesHigh": wait.minutes_high}
 
 
-def served_json(served: TicketResult) -> TicketJSON:
-    """Who has just come to the end of a line stands where they joined it; where somebody stands
-    who came back, only the line itself knows."""
-    ticket = served.ticket
+def ticket_result_json(result: TicketResult) -> TicketJSON:
+    """Includes position and wait only for a ticket that just joined: the position of a returned
+    ticket must be read from the waitlist."""
+    ticket = result.ticket
     joined = ticket.updated_at in (ticket.created_at, ticket.transferred_at)
     if not (ticket.is_waiting and joined):
-        return ticket_json(ticket, served.restaurant.slug)
-    return ticket_json(ticket, served.restaurant.slug, ticket.position_at_join, ticket.estimate)
+        return ticket_json(ticket, result.restaurant.slug)
+    return ticket_json(ticket, result.restaurant.slug, ticket.position_at_join, ticket.estimate)
 
 
-def standing_json(standing: TicketView) -> TicketJSON:
-    return ticket_json(standing.ticket, standing.slug, standing.position, standing.wait)
+def ticket_view_json(view: TicketView) -> TicketJSON:
+    return ticket_json(view.ticket, view.slug, view.position, view.wait)
 
 
 def ticket_json(
@@ -187,14 +187,17 @@ def ticket_json(
     }
 
 
-def staff_json(ticket: TicketJSON, subject_id: UUID, guest: GuestDetails | None) -> StaffTicketJSON:
-    told: GuestJSON | None = None
-    if guest is not None:
-        told = {"name": guest.name, "mobileNumber": guest.mobile_number}
-    return {**ticket, "subjectId": subject_id, "guest": told}
+def guest_json(guest: GuestDetails | None) -> GuestJSON | None:
+    return {"name": guest.name, "mobileNumber": guest.mobile_number} if guest else None
 
 
-def unnamed_json(ticket: TicketJSON, subject_id: UUID) -> StaffTicketJSON:
-    told = staff_json(ticket, subject_id, None)
-    del told["guest"]
-    return told
+def staff_ticket_json(
+    ticket: TicketJSON, subject_id: UUID, guest: GuestDetails | None
+) -> StaffTicketJSON:
+    return {**ticket, "subjectId": subject_id, "guest": guest_json(guest)}
+
+
+def auditor_ticket_json(ticket: TicketJSON, subject_id: UUID) -> StaffTicketJSON:
+    rendered = staff_ticket_json(ticket, subject_id, None)
+    del rendered["guest"]
+    return rendered

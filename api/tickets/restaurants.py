@@ -1,4 +1,4 @@
-"""Restaurants over HTTP: how each of them runs its line."""
+"""Endpoints for restaurants: profile, waitlist settings and the public board."""
 
 import re
 from http import HTTPStatus
@@ -9,49 +9,47 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, CommandEndpoint, RequestContext, stored
-from daybook.api.endpoints.query import DatabaseQueryEndpoint
+from daybook.api.endpoints.command import Body, CommandEndpoint, RequestContext, stored_problem
+from daybook.api.endpoints.paging import PageCursor, decode_cursor
+from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.problems import problem_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
 from daybook.api.http.request_reader import bad_request
-from daybook.api.jobs.queries import PageCursor
-from daybook.api.keys.access import ADMIN, AUDITOR, PUBLIC, STAFF, caller_of, sees
-from daybook.api.runtime.service import Service
+from daybook.api.keys.access import ADMIN, AUDITOR, PUBLIC, STAFF, caller_of, can_see
 from daybook.api.tickets.responses import BoardJSON, RestaurantJSON, board_json, restaurant_json
 from daybook.domain.errors import NotFoundError, Refusal
 from daybook.domain.patterns import whole
 from daybook.domain.tickets.commands import ChangeRestaurant, OpenedRestaurant, OpenRestaurant
 from daybook.domain.tickets.restaurant import Profile, Reset, Restaurant
 from daybook.eventlog.origin import StoredResponse
-from daybook.projections.page_cursor import BadCursorError, read_cursor, write_cursor
+from daybook.projections.page_cursor import write_cursor
 from daybook.projections.tickets.restaurants import one_restaurant, read_restaurants
 from daybook.projections.tickets.ticket_list import next_tokens
 
 SLUG_CHARACTERS_MAX = 60
 PREFIX_CHARACTERS_MAX = 12
 DAY_SECONDS = 24 * 3600
-MINUTES_PER_PARTY_USUAL = 10.0
-GRACE_SECONDS_USUAL = 300.0
+MINUTES_PER_PARTY_DEFAULT = 10.0
+GRACE_SECONDS_DEFAULT = 300.0
 NEXT_MAX = 5
-PAGE_USUAL = 100
+PAGE_DEFAULT = 100
 PAGE_MAX = 1000
 
 SLUG_PATTERN = whole("[a-z0-9]+(-[a-z0-9]+)*")
 SLUG = re.compile(SLUG_PATTERN)
 
-# For texts that the log keeps for ever: no control characters, and nothing that could be somebody's
-# telephone number.
+# For texts stored in the log for ever: no control characters, nothing like a telephone number.
 PLAIN_PATTERN = whole(r"(?!.*[0-9]([ ()./-]{0,2}[0-9]){6})[^\x00-\x1f\x7f]+")
 
 Slug = Annotated[str, Meta(min_length=1, max_length=SLUG_CHARACTERS_MAX, pattern=SLUG_PATTERN)]
-# What is seen on a board, so no control characters.
+# Displayed on boards: no control characters.
 Name = Annotated[str, Meta(min_length=1, max_length=100, pattern=whole(r"[^\x00-\x1f\x7f]+"))]
 Prefix = Annotated[
     str, Meta(min_length=1, max_length=PREFIX_CHARACTERS_MAX, pattern=whole("[A-Z0-9]+"))
 ]
 Minutes = Annotated[float, Meta(gt=0, le=24 * 60)]
 GraceSeconds = Annotated[float, Meta(ge=1, le=DAY_SECONDS)]
-# What it means is checked where it is decided about.
+# The command validates the meaning.
 TimeZone = Annotated[str, Meta(min_length=1, max_length=100)]
 
 
@@ -59,14 +57,14 @@ class NewRestaurant(Body, frozen=True):
     slug: Slug
     name: Name
     token_prefix: Prefix | None = None
-    average_minutes_per_party: Minutes = MINUTES_PER_PARTY_USUAL
+    average_minutes_per_party: Minutes = MINUTES_PER_PARTY_DEFAULT
     reset_policy: Reset = Reset.NEVER
     time_zone: TimeZone = "UTC"
-    no_show_grace_seconds: GraceSeconds | None = GRACE_SECONDS_USUAL
+    no_show_grace_seconds: GraceSeconds | None = GRACE_SECONDS_DEFAULT
 
 
 class RestaurantChange(Body, frozen=True):
-    """What is left out stays as it is."""
+    """An omitted member keeps its value."""
 
     name: Name | UnsetType = UNSET
     token_prefix: Prefix | UnsetType = UNSET
@@ -90,19 +88,17 @@ class WaitlistResponse(TypedDict):
 
 
 class RestaurantListing(Parameters, frozen=True):
-    limit: Annotated[
-        int, Meta(ge=1, le=PAGE_MAX, description="How many restaurants a page has at most.")
-    ] = PAGE_USUAL
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Restaurants per page at most.")] = (
+        PAGE_DEFAULT
+    )
     cursor: PageCursor | None = None
 
 
 class RestaurantCursor(Struct, frozen=True):
-    """Behind which slug a page begins."""
-
     restaurant: str
 
 
-def open_(body: NewRestaurant, _call: RequestContext) -> OpenRestaurant:
+def open_restaurant(body: NewRestaurant, _context: RequestContext) -> OpenRestaurant:
     """Open a restaurant."""
     profile = Profile(
         name=body.name,
@@ -116,7 +112,7 @@ def open_(body: NewRestaurant, _call: RequestContext) -> OpenRestaurant:
 
 
 def change(body: RestaurantChange, context: RequestContext) -> ChangeRestaurant:
-    """Change how a restaurant runs its line. Tickets that were given stay as they are."""
+    """Change a restaurant's settings; existing tickets keep theirs."""
     return ChangeRestaurant(
         slug=slug_of(context),
         name=body.name,
@@ -132,40 +128,41 @@ def default_prefix(slug: str) -> str:
     return slug.replace("-", "").upper()[:PREFIX_CHARACTERS_MAX]
 
 
-def changed(restaurant: Restaurant) -> RestaurantAnswer:
+def one_restaurant_json(restaurant: Restaurant) -> RestaurantAnswer:
     return {"restaurant": restaurant_json(restaurant)}
 
 
-def was_opened(opened: OpenedRestaurant) -> RestaurantAnswer:
-    return changed(opened.restaurant)
+def opened_json(opened: OpenedRestaurant) -> RestaurantAnswer:
+    return one_restaurant_json(opened.restaurant)
 
 
 class OpenEndpoint(CommandEndpoint[NewRestaurant, OpenedRestaurant]):
-    """Answers 200 when there was that very restaurant before."""
+    """Responds 200 if the same restaurant existed before."""
 
     also = (HTTPStatus.OK,)
 
     def render(self, outcome: OpenedRestaurant | Refusal) -> StoredResponse:
         if isinstance(outcome, Refusal):
-            return stored(problem_of(outcome))
+            return stored_problem(problem_of(outcome))
         status = HTTPStatus.CREATED if outcome.is_new else HTTPStatus.OK
-        return StoredResponse(status, orjson.dumps(was_opened(outcome)))
+        return StoredResponse(status, orjson.dumps(opened_json(outcome)))
 
 
-async def list_restaurants(asked: RestaurantListing, request: Request) -> RestaurantPageAnswer:
+async def list_restaurants(query: RestaurantListing, request: Request) -> RestaurantPageAnswer:
     """All restaurants, by slug."""
-    service: Service = request.app.service
-    after, own = _after(asked.cursor), caller_of(request).bounds.restaurant
+    service = service_of(request)
+    cursor = decode_cursor(query.cursor, RestaurantCursor)
+    after, own = cursor.restaurant if cursor else "", caller_of(request).bounds.restaurant
     if own is not None:
-        # Pages are cut from all there are: where one ends would tell of others.
-        alone = await service.read(lambda reader: one_restaurant(reader, own))
-        shown = [restaurant_json(alone)] if alone is not None and own > after else []
-        return {"restaurants": shown, "nextCursor": None}
+        # No shared paging: page boundaries would reveal other restaurants.
+        only = await service.read(lambda reader: one_restaurant(reader, own))
+        visible = [restaurant_json(only)] if only is not None and own > after else []
+        return {"restaurants": visible, "nextCursor": None}
     found = await service.read(
-        lambda reader: read_restaurants(reader, after=after, limit=asked.limit + 1)
+        lambda reader: read_restaurants(reader, after=after, limit=query.limit + 1)
     )
-    page = found[: asked.limit]
-    is_more = len(found) > asked.limit
+    page = found[: query.limit]
+    is_more = len(found) > query.limit
     return {
         "restaurants": [restaurant_json(one) for one in page],
         "nextCursor": write_cursor(RestaurantCursor(page[-1].slug)) if is_more else None,
@@ -174,22 +171,22 @@ async def list_restaurants(asked: RestaurantListing, request: Request) -> Restau
 
 async def get_restaurant(_: NoParameters, request: Request) -> RestaurantAnswer:
     """One restaurant."""
-    return changed(await read_restaurant(request))
+    return one_restaurant_json(await read_restaurant(request))
 
 
 async def board(_: NoParameters, request: Request) -> WaitlistResponse:
-    """Who was called last, who is next, and how long it takes: for everybody to see."""
+    """The public waitlist board: last calls, next tokens and estimated wait."""
     restaurant = await read_restaurant(request)
-    service: Service = request.app.service
-    tokens = await service.read(lambda reader: next_tokens(reader, restaurant.id, NEXT_MAX))
+    tokens = await service_of(request).read(
+        lambda reader: next_tokens(reader, restaurant.id, NEXT_MAX)
+    )
     return {"board": board_json(restaurant, tokens)}
 
 
 async def read_restaurant(request: Request) -> Restaurant:
-    service: Service = request.app.service
     slug = read_slug(request.path_params["slug"])
-    restaurant = await service.read(lambda reader: one_restaurant(reader, slug))
-    if restaurant is None or not sees(request, restaurant):
+    restaurant = await service_of(request).read(lambda reader: one_restaurant(reader, slug))
+    if restaurant is None or not can_see(request, restaurant):
         raise NotFoundError("restaurant", slug)
     return restaurant
 
@@ -202,17 +199,10 @@ def read_slug(text: str) -> str:
     if len(text) > SLUG_CHARACTERS_MAX or not SLUG.fullmatch(text):
         raise bad_request(
             "bad_slug",
-            f"A restaurant's slug is 1 to {SLUG_CHARACTERS_MAX} of a-z and 0-9, with single "
-            "hyphens between them.",
+            f"A restaurant's slug has 1 to {SLUG_CHARACTERS_MAX} characters of a-z and 0-9, with "
+            "single hyphens between them.",
         )
     return text
-
-
-def _after(cursor: str | None) -> str:
-    try:
-        return read_cursor(cursor, RestaurantCursor).restaurant if cursor is not None else ""
-    except BadCursorError as error:
-        raise bad_request("bad_cursor", str(error)) from error
 
 
 OPEN = OpenEndpoint(
@@ -220,8 +210,8 @@ OPEN = OpenEndpoint(
     "/api/restaurants",
     takes=NewRestaurant,
     scope=ADMIN,
-    command=open_,
-    shape=was_opened,
+    command=open_restaurant,
+    shape=opened_json,
     status=HTTPStatus.CREATED,
 )
 CHANGE = CommandEndpoint(
@@ -230,7 +220,7 @@ CHANGE = CommandEndpoint(
     takes=RestaurantChange,
     scope=ADMIN,
     command=change,
-    shape=changed,
+    shape=one_restaurant_json,
 )
 
 routes: list[Route] = [

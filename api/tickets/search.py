@@ -1,4 +1,4 @@
-"""For the staff: which tickets a guest has or had, by the number that the guest gives."""
+"""Staff search a guest's tickets by mobile number."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
@@ -9,12 +9,12 @@ import orjson
 from msgspec import Meta
 from starlette.routing import Route
 
-from daybook.api.endpoints.command import Body, RawHeaders, RequestContext, WriteEndpoint
-from daybook.api.http.phone_numbers import WRITTEN_CHARACTERS_MAX, normalised
+from daybook.api.endpoints.command import Body, Reply, RequestContext, WriteEndpoint
+from daybook.api.http.phone_numbers import WRITTEN_CHARACTERS_MAX, normalise_phone_number
 from daybook.api.keys.access import STAFF
 from daybook.api.tickets.queries import with_guests
 from daybook.api.tickets.responses import StaffTicketJSON
-from daybook.api.tickets.restaurants import PAGE_MAX, PAGE_USUAL, slug_of
+from daybook.api.tickets.restaurants import PAGE_DEFAULT, PAGE_MAX, slug_of
 from daybook.domain.errors import NotFoundError
 from daybook.domain.tickets.restaurant import Restaurant
 from daybook.eventlog.origin import StoredResponse
@@ -23,38 +23,38 @@ from daybook.projections.tickets.ticket_list import TicketView, tickets_of_guest
 
 
 class SearchBody(Body, frozen=True):
-    """In a body, because addresses end up in the logs of proxies."""
+    """In the body, because proxies log URLs."""
 
     mobile_number: Annotated[str, Meta(min_length=1, max_length=WRITTEN_CHARACTERS_MAX)]
-    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = PAGE_USUAL
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = PAGE_DEFAULT
 
 
 class FoundTicketsAnswer(TypedDict):
     tickets: list[StaffTicketJSON]
 
 
-def found(tickets: list[StaffTicketJSON]) -> FoundTicketsAnswer:
+def found_tickets_json(tickets: list[StaffTicketJSON]) -> FoundTicketsAnswer:
     return {"tickets": tickets}
 
 
-class TicketSearch(WriteEndpoint[SearchBody]):
-    """A number that is not known here, or whose guest was erased, has no tickets."""
+class TicketSearchEndpoint(WriteEndpoint[SearchBody]):
+    """An unknown number, or that of an erased guest, yields an empty list."""
 
-    summary = "Find a guest's tickets by mobile number: all there ever were, newest first."
-    answers = staticmethod(found)
+    summary = "Find all tickets of a guest by mobile number, newest first."
+    answers = staticmethod(found_tickets_json)
     headers: ClassVar[Mapping[str, Any]] = {}
     problems = (HTTPStatus.NOT_FOUND,)
 
-    async def answer(
-        self, context: RequestContext, body: bytes
-    ) -> tuple[StoredResponse, RawHeaders]:
-        asked = self.read(context, body)
+    async def answer(self, context: RequestContext, body: bytes) -> Reply:
+        request = self.read(context, body)
         restaurant = await self._restaurant(context)
-        number = normalised(asked.mobile_number, calling_code=context.settings.calling_code)
+        number = normalise_phone_number(
+            request.mobile_number, calling_code=context.settings.calling_code
+        )
         subject_id = await context.service.guests.find(restaurant.id, number)
-        standings = await self._tickets(context, restaurant, subject_id, asked.limit)
-        tickets = await with_guests(context.service, standings, context.caller)
-        return StoredResponse(HTTPStatus.OK, orjson.dumps(found(tickets))), []
+        views = await self._tickets(context, restaurant, subject_id, request.limit)
+        tickets = await with_guests(context.service, views, context.caller)
+        return StoredResponse(HTTPStatus.OK, orjson.dumps(found_tickets_json(tickets))), []
 
     async def _restaurant(self, context: RequestContext) -> Restaurant:
         slug = slug_of(context)
@@ -73,7 +73,7 @@ class TicketSearch(WriteEndpoint[SearchBody]):
         )
 
 
-SEARCH = TicketSearch(
+SEARCH = TicketSearchEndpoint(
     "POST", "/api/restaurants/{slug}/ticket-search", takes=SearchBody, scope=STAFF
 )
 

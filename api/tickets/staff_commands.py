@@ -1,8 +1,7 @@
-"""What the desk does with tickets over HTTP: calling, seating, and everything that goes wrong.
+"""Staff commands on tickets: call, recall, seat, no-show, return, cancel, transfer.
 
-Answers are for the staff, with the guest's name and number. Those are added when an answer is sent
-and are in no answer that is kept: what is sent again with an Idempotency-Key shows them as they can
-be read then.
+Responses include the guest's name and number. These are added when a response is sent and are never
+stored with an idempotency key; a replay decrypts them again.
 """
 
 import time
@@ -20,17 +19,23 @@ from daybook.api.endpoints.command import (
     Body,
     CommandEndpoint,
     EmptyBody,
-    RawHeaders,
+    Reply,
     RequestContext,
     receipt_headers,
-    stored,
+    stored_problem,
 )
 from daybook.api.http.problems import KNOWN_ERRORS, BadInputError, problem_of
 from daybook.api.keys.access import PUBLIC, STAFF
 from daybook.api.runtime.service import Service
 from daybook.api.telemetry.structured_log import log_event
 from daybook.api.tickets.queries import TicketAnswer
-from daybook.api.tickets.responses import StaffTicketJSON, served_json, staff_json, wait_json
+from daybook.api.tickets.responses import (
+    StaffTicketJSON,
+    guest_json,
+    staff_ticket_json,
+    ticket_result_json,
+    wait_json,
+)
 from daybook.api.tickets.restaurants import PLAIN_PATTERN, Slug, slug_of
 from daybook.domain.command import Command
 from daybook.domain.errors import NotFoundError, Refusal
@@ -60,8 +65,8 @@ B = TypeVar("B", bound=Body)
 
 
 class NextCall(Body, frozen=True):
-    """With `afterToken` somebody is called only if that one was called last; null stands for
-    nobody yet. A key makes it safe to send again, too."""
+    """`afterToken` makes the call conditional on the token called last; null means no call yet. An
+    Idempotency-Key makes a retry safe, too."""
 
     after_token: TokenText | UnsetType | None = UNSET
     desk: DeskText | None = None
@@ -84,42 +89,42 @@ class StaffTicketAnswer(TypedDict):
 
 
 def call_next(body: NextCall, context: RequestContext) -> CallNext:
-    """Call whoever is first in the line; 204 when nobody waits."""
+    """Call the first waiting guest; 204 if the waitlist is empty."""
     return CallNext(slug=slug_of(context), desk=body.desk, after_token=body.after_token)
 
 
 def call_one(body: CallOf, context: RequestContext) -> CallTicket:
-    """Call this guest, out of turn."""
+    """Call a guest out of turn."""
     return CallTicket(slug=slug_of(context), ticket_id=ticket_id_of(context), desk=body.desk)
 
 
 def recall(body: CallOf, context: RequestContext) -> RecallTicket:
-    """Call a guest once more who was called and has not come."""
+    """Call a guest again after no response."""
     return RecallTicket(slug=slug_of(context), ticket_id=ticket_id_of(context), desk=body.desk)
 
 
 def seat(_: EmptyBody, context: RequestContext) -> SeatTicket:
-    """The guest has a table."""
+    """Seat a guest."""
     return SeatTicket(slug=slug_of(context), ticket_id=ticket_id_of(context))
 
 
 def miss(_: EmptyBody, context: RequestContext) -> MarkNoShow:
-    """The guest was called and did not show up."""
+    """Mark a called guest as no-show."""
     return MarkNoShow(slug=slug_of(context), ticket_id=ticket_id_of(context))
 
 
 def return_(_: EmptyBody, context: RequestContext) -> ReturnTicket:
-    """Back into the line, to the guest's old place."""
+    """Return a guest to the former position in the waitlist."""
     return ReturnTicket(slug=slug_of(context), ticket_id=ticket_id_of(context))
 
 
 def cancel(body: Cancellation, context: RequestContext) -> CancelTicket:
-    """The guest does not want to wait any longer."""
+    """Cancel a ticket."""
     return CancelTicket(slug=slug_of(context), ticket_id=ticket_id_of(context), reason=body.reason)
 
 
 def transfer(body: Transfer, context: RequestContext) -> TransferTicket:
-    """To the end of another restaurant's line, under a token of that one."""
+    """Transfer a guest to the end of another restaurant's waitlist, with a new token."""
     return TransferTicket(
         slug=slug_of(context), ticket_id=ticket_id_of(context), to_slug=body.to_restaurant
     )
@@ -134,29 +139,28 @@ def ticket_id_of(context: RequestContext) -> UUID:
     return ticket_id
 
 
-def shown(served: TicketResult) -> StaffTicketAnswer:
-    """As it is kept, without the guest: who that is, is added when it is sent."""
-    return {"ticket": staff_json(served_json(served), served.ticket.guest.subject_id, None)}
+def staff_json(result: TicketResult) -> StaffTicketAnswer:
+    """The stored form, without the guest's details: `_with_guest` adds them when it is sent."""
+    subject_id = result.ticket.guest.subject_id
+    return {"ticket": staff_ticket_json(ticket_result_json(result), subject_id, None)}
 
 
-def shown_to_all(served: TicketResult) -> TicketAnswer:
-    """For guests, who cancel by themselves."""
-    return {"ticket": served_json(served)}
+def public_json(result: TicketResult) -> TicketAnswer:
+    """Guests may cancel their own tickets."""
+    return {"ticket": ticket_result_json(result)}
 
 
-class DeskWrite(CommandEndpoint[B, Any], Generic[B]):
-    """One command about a restaurant's line."""
-
+class StaffCommandEndpoint(CommandEndpoint[B, Any], Generic[B]):
     @property
     def is_for_staff(self) -> bool:
-        return self.answers is shown
+        return self.answers is staff_json
 
     def key(self, context: RequestContext, value: B) -> IdempotencyKey | None:
-        """Of this restaurant alone: another's key leads nowhere, whatever it is."""
+        """The key is scoped to the restaurant."""
         key = super().key(context, value)
         if key is None:
             return None
-        # With the space, it is a key that no client can send.
+        # The space makes a key that no client can send.
         return replace(key, key=f"{key.key} {restaurant_id(slug_of(context))}")
 
     async def submit(
@@ -165,12 +169,12 @@ class DeskWrite(CommandEndpoint[B, Any], Generic[B]):
         command: Command[Any],
         origin: Origin,
         key: IdempotencyKey | None,
-    ) -> tuple[StoredResponse, RawHeaders]:
+    ) -> Reply:
         began = time.monotonic()
         try:
             receipt = await context.submit(command, origin, key)
             if receipt.replayed_response is None and receipt.result is not None:
-                _tell(receipt.result, time.monotonic() - began)
+                _log_result(receipt.result, time.monotonic() - began)
             answer = receipt.replayed_response or self.render(receipt.result)
             if self.is_for_staff:
                 answer = await _with_guest(context.service, answer, receipt.result)
@@ -181,43 +185,42 @@ class DeskWrite(CommandEndpoint[B, Any], Generic[B]):
 
     def render(self, outcome: TicketResult | Refusal | None) -> StoredResponse:
         if isinstance(outcome, Refusal):
-            return stored(problem_of(outcome))
+            return stored_problem(problem_of(outcome))
         if outcome is None:
             return StoredResponse(HTTPStatus.NO_CONTENT, b"")
         return StoredResponse(self.status, orjson.dumps(self.answers(outcome)))
 
 
-class NextWrite(DeskWrite[NextCall]):
+class CallNextEndpoint(StaffCommandEndpoint[NextCall]):
     also = (HTTPStatus.NO_CONTENT,)
 
 
 async def _with_guest(
     service: Service, answer: StoredResponse, fresh: TicketResult | None
 ) -> StoredResponse:
-    """What only the staff may see, and what only the line knows: where a guest stands who came
-    back. What was decided is told even if that cannot be read: whoever is told of a failure
-    instead would call the next guest."""
+    """Adds the guest's details and, for a waiting ticket, its position. If they cannot be read, the
+    response is sent without them: staff that saw an error would call the next guest."""
     if answer.status != HTTPStatus.OK:
         return answer
-    told = orjson.loads(answer.body)["ticket"]
+    ticket = orjson.loads(answer.body)["ticket"]
     with suppress(UnavailableError, NoGuestKeyError):
-        if fresh is not None and told["status"] != TicketStatus.WAITING:
+        if fresh is not None and ticket["status"] != TicketStatus.WAITING:
             guest = fresh.ticket.guest
         else:
-            standing = await service.write_unlogged(
-                lambda reader: one_ticket(reader, UUID(told["id"]))
+            view = await service.write_unlogged(
+                lambda reader: one_ticket(reader, UUID(ticket["id"]))
             )
-            assert standing is not None, "what was decided about is there"
-            if standing.wait is not None and told["status"] == TicketStatus.WAITING:
-                told |= {"position": standing.position, "estimatedWait": wait_json(standing.wait)}
-            guest = standing.ticket.guest
-        (opened,) = await service.guests.decrypt_each([(guest.subject_id, guest.sealed)])
-        told["guest"] = opened and {"name": opened.name, "mobileNumber": opened.mobile_number}
-    return StoredResponse(answer.status, orjson.dumps({"ticket": told}))
+            assert view is not None, "a ticket that was changed exists"
+            if view.wait is not None and ticket["status"] == TicketStatus.WAITING:
+                ticket |= {"position": view.position, "estimatedWait": wait_json(view.wait)}
+            guest = view.ticket.guest
+        (details,) = await service.guests.decrypt_each([(guest.subject_id, guest.sealed)])
+        ticket["guest"] = guest_json(details)
+    return StoredResponse(answer.status, orjson.dumps({"ticket": ticket}))
 
 
-def _tell(served: TicketResult, seconds: float) -> None:
-    ticket, was = served.ticket, served.was
+def _log_result(result: TicketResult, seconds: float) -> None:
+    ticket, was = result.ticket, result.was
     about = {
         "restaurantId": ticket.restaurant_id,
         "entryId": ticket.id,
@@ -230,28 +233,37 @@ def _tell(served: TicketResult, seconds: float) -> None:
         log_event("queue.status_changed", **about, **{"from": was, "to": ticket.status})
 
 
-LINE = "/api/restaurants/{slug}"
-TICKET = f"{LINE}/tickets/{{id}}"
+RESTAURANT = "/api/restaurants/{slug}"
+TICKET = f"{RESTAURANT}/tickets/{{id}}"
 
-CALL_NEXT = NextWrite(
-    "POST", f"{LINE}/call-next", takes=NextCall, scope=STAFF, command=call_next, shape=shown
+CALL_NEXT = CallNextEndpoint(
+    "POST",
+    f"{RESTAURANT}/call-next",
+    takes=NextCall,
+    scope=STAFF,
+    command=call_next,
+    shape=staff_json,
 )
-CALL = DeskWrite("POST", f"{TICKET}/call", takes=CallOf, scope=STAFF, command=call_one, shape=shown)
-RECALL = DeskWrite(
-    "POST", f"{TICKET}/recall", takes=CallOf, scope=STAFF, command=recall, shape=shown
+CALL = StaffCommandEndpoint(
+    "POST", f"{TICKET}/call", takes=CallOf, scope=STAFF, command=call_one, shape=staff_json
 )
-SEAT = DeskWrite("POST", f"{TICKET}/seat", takes=EmptyBody, scope=STAFF, command=seat, shape=shown)
-NO_SHOW = DeskWrite(
-    "POST", f"{TICKET}/no-show", takes=EmptyBody, scope=STAFF, command=miss, shape=shown
+RECALL = StaffCommandEndpoint(
+    "POST", f"{TICKET}/recall", takes=CallOf, scope=STAFF, command=recall, shape=staff_json
 )
-RETURN = DeskWrite(
-    "POST", f"{TICKET}/return", takes=EmptyBody, scope=STAFF, command=return_, shape=shown
+SEAT = StaffCommandEndpoint(
+    "POST", f"{TICKET}/seat", takes=EmptyBody, scope=STAFF, command=seat, shape=staff_json
 )
-CANCEL = DeskWrite(
-    "POST", f"{TICKET}/cancel", takes=Cancellation, scope=PUBLIC, command=cancel, shape=shown_to_all
+NO_SHOW = StaffCommandEndpoint(
+    "POST", f"{TICKET}/no-show", takes=EmptyBody, scope=STAFF, command=miss, shape=staff_json
 )
-TRANSFER = DeskWrite(
-    "POST", f"{TICKET}/transfer", takes=Transfer, scope=STAFF, command=transfer, shape=shown
+RETURN = StaffCommandEndpoint(
+    "POST", f"{TICKET}/return", takes=EmptyBody, scope=STAFF, command=return_, shape=staff_json
+)
+CANCEL = StaffCommandEndpoint(
+    "POST", f"{TICKET}/cancel", takes=Cancellation, scope=PUBLIC, command=cancel, shape=public_json
+)
+TRANSFER = StaffCommandEndpoint(
+    "POST", f"{TICKET}/transfer", takes=Transfer, scope=STAFF, command=transfer, shape=staff_json
 )
 
 routes: list[Route] = [

@@ -1,4 +1,4 @@
-"""For the staff: a restaurant's day in figures."""
+"""Daily figures of a restaurant."""
 
 from datetime import date
 from typing import Annotated, TypedDict
@@ -7,16 +7,15 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseQueryEndpoint
+from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.query_parameters import Parameters
 from daybook.api.http.request_reader import bad_request
-from daybook.api.keys.access import AUDITOR, STAFF, sees
-from daybook.api.runtime.service import Service
+from daybook.api.keys.access import AUDITOR, STAFF, can_see
 from daybook.api.tickets.restaurants import read_slug
 from daybook.domain.errors import NotFoundError
 from daybook.domain.patterns import whole
 from daybook.domain.tickets.ticket import TicketStatus
-from daybook.projections.tickets.ticket_stats import Figures, figures_of
+from daybook.projections.tickets.ticket_stats import Figures, read_figures
 
 DAY_PATTERN = whole("20[0-9]{2}-[0-9]{2}-[0-9]{2}")
 DAY_CHARACTERS = 10
@@ -33,10 +32,10 @@ class FiguresJSON(TypedDict):
     joined: int
     byStatus: dict[str, int]
     byHour: list[HourJSON]
-    """Hours of the restaurant's own clock in which somebody joined."""
+    """Hours of the restaurant's local time with at least one join."""
     called: int
     averageWaitMinutes: float | None
-    """From joining to being called, the last time; null while nobody was called."""
+    """From joining to the last call; null without calls."""
     longestWaitMinutes: float | None
 
 
@@ -52,7 +51,7 @@ class FiguresWanted(Parameters, frozen=True):
                 min_length=DAY_CHARACTERS,
                 max_length=DAY_CHARACTERS,
                 pattern=DAY_PATTERN,
-                description="A day of the restaurant's own calendar; today without.",
+                description="A local day of the restaurant; by default today.",
                 extra_json_schema={"format": "date"},
             ),
         ]
@@ -60,13 +59,12 @@ class FiguresWanted(Parameters, frozen=True):
     ) = None
 
 
-async def get_figures(asked: FiguresWanted, request: Request) -> FiguresAnswer:
-    """Who joined on a day, what became of them, and how long they waited."""
+async def get_figures(query: FiguresWanted, request: Request) -> FiguresAnswer:
+    """Joins, outcomes and waiting times of one day."""
     slug = read_slug(request.path_params["slug"])
-    day = None if asked.day is None else _read_day(asked.day)
-    service: Service = request.app.service
-    found = await service.read(lambda reader: figures_of(reader, slug, day))
-    if found is None or not sees(request, found[0]):
+    day = None if query.day is None else _read_day(query.day)
+    found = await service_of(request).read(lambda reader: read_figures(reader, slug, day))
+    if found is None or not can_see(request, found[0]):
         raise NotFoundError("restaurant", slug)
     return {"figures": figures_json(found[1])}
 
@@ -75,7 +73,7 @@ def _read_day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        sentence = f"There is no {text} in any calendar: the parameter day must be a day."
+        sentence = f"The parameter day must be a valid date, not {text}."
         raise bad_request("bad_parameter", sentence) from None
 
 

@@ -1,6 +1,6 @@
-"""Upstreams over HTTP: how far each has been read, and its records as we know them.
+"""Queries on upstreams: poll progress and imported records.
 
-Which feeds are polled is a setting, because their headers are secrets.
+Feeds are configured by a setting, not here, because their headers are secrets.
 """
 
 from typing import Annotated, Any, TypedDict
@@ -11,21 +11,20 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.routing import Route
 
-from daybook.api.endpoints.query import DatabaseQueryEndpoint
+from daybook.api.endpoints.paging import PageCursor, decode_cursor
+from daybook.api.endpoints.query import DatabaseQueryEndpoint, service_of
 from daybook.api.http.query_parameters import NoParameters, Parameters
-from daybook.api.http.request_reader import bad_request, read_name_of
+from daybook.api.http.request_reader import read_name_of
 from daybook.api.http.timestamps import Moment, moment
-from daybook.api.jobs.queries import PageCursor
 from daybook.api.keys.access import AUDITOR
-from daybook.api.runtime.service import Service
 from daybook.domain.errors import NotFoundError
 from daybook.domain.upstreams.record import UpstreamRecord
 from daybook.domain.upstreams.upstream import Upstream
-from daybook.projections.page_cursor import BadCursorError, read_cursor, write_cursor
+from daybook.projections.page_cursor import write_cursor
 from daybook.projections.upstreams.upstream_records import one_record, read_records
 from daybook.projections.upstreams.upstreams import all_upstreams, one_upstream
 
-PAGE_USUAL = 100
+PAGE_DEFAULT = 100
 PAGE_MAX = 1000
 FIRST = UUID(int=0)
 
@@ -72,46 +71,47 @@ class RecordPageAnswer(TypedDict):
 
 class RecordListing(Parameters, frozen=True):
     record: (
-        Annotated[str, Meta(min_length=1, max_length=200, description="Only the one of this id.")]
+        Annotated[
+            str, Meta(min_length=1, max_length=200, description="Only the record with this id.")
+        ]
         | None
     ) = None
-    limit: Annotated[
-        int, Meta(ge=1, le=PAGE_MAX, description="How many records a page has at most.")
-    ] = PAGE_USUAL
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MAX, description="Records per page at most.")] = (
+        PAGE_DEFAULT
+    )
     cursor: PageCursor | None = None
 
 
 class UpstreamCursor(Struct, frozen=True):
-    """Behind which record a page begins."""
-
     record: UUID
 
 
 async def list_upstreams(_: NoParameters, request: Request) -> AllUpstreamsAnswer:
-    """Every upstream that was ever polled, by name."""
-    found = await _service(request).read(all_upstreams)
+    """All upstreams that were ever polled, by name."""
+    found = await service_of(request).read(all_upstreams)
     return {"upstreams": [upstream_json(upstream) for upstream in found]}
 
 
 async def get_upstream(_: NoParameters, request: Request) -> OneUpstreamAnswer:
-    """One upstream: how far it has been read, and what is wrong with it."""
+    """One upstream: its poll progress and last error."""
     return {"upstream": upstream_json(await _upstream(request))}
 
 
-async def list_records(asked: RecordListing, request: Request) -> RecordPageAnswer:
-    """The records of an upstream as we know them, those that are deleted too."""
+async def list_records(query: RecordListing, request: Request) -> RecordPageAnswer:
+    """The imported records of an upstream, including deleted ones."""
     stream = (await _upstream(request)).name
-    if asked.record is not None:
-        found = await _service(request).read(
-            lambda reader: one_record(reader, stream, asked.record or "")
+    if query.record is not None:
+        found = await service_of(request).read(
+            lambda reader: one_record(reader, stream, query.record or "")
         )
         return {"records": [record_json(found)] if found else [], "nextCursor": None}
-    after = _after(asked.cursor)
-    records = await _service(request).read(
-        lambda reader: read_records(reader, stream, after=after, limit=asked.limit + 1)
+    cursor = decode_cursor(query.cursor, UpstreamCursor)
+    after = cursor.record if cursor else FIRST
+    records = await service_of(request).read(
+        lambda reader: read_records(reader, stream, after=after, limit=query.limit + 1)
     )
-    page = records[: asked.limit]
-    is_more = len(records) > asked.limit
+    page = records[: query.limit]
+    is_more = len(records) > query.limit
     return {
         "records": [record_json(record) for record in page],
         "nextCursor": write_cursor(UpstreamCursor(page[-1].id)) if is_more else None,
@@ -152,22 +152,10 @@ def record_json(record: UpstreamRecord) -> RecordJSON:
 
 async def _upstream(request: Request) -> Upstream:
     name = read_name_of("an upstream", request.path_params["name"])
-    upstream = await _service(request).read(lambda reader: one_upstream(reader, name))
+    upstream = await service_of(request).read(lambda reader: one_upstream(reader, name))
     if upstream is None:
         raise NotFoundError("upstream", name)
     return upstream
-
-
-def _service(request: Request) -> Service:
-    service: Service = request.app.service
-    return service
-
-
-def _after(cursor: str | None) -> UUID:
-    try:
-        return read_cursor(cursor, UpstreamCursor).record if cursor is not None else FIRST
-    except BadCursorError as error:
-        raise bad_request("bad_cursor", str(error)) from error
 
 
 routes: list[Route] = [

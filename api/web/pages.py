@@ -1,8 +1,7 @@
-"""Pages for people: the files of `api/web/`, read once, and the headers that fence them in.
+"""Serves the web pages in `api/web/static` with their security headers.
 
-A page is asked for anew each time and names everything it uses under `/web/<digest of all files>`.
-What stands under such an address never changes, so browsers keep it, and one that has a page of an
-earlier version never mixes its modules with ours.
+Pages are revalidated on each request and refer to assets under `/web/<digest of all files>`. Assets
+are immutable, so browsers cache them and never mix modules of two versions.
 """
 
 import mimetypes
@@ -26,9 +25,8 @@ from daybook.api.keys.access import PUBLIC, declare
 FILES = Path(__file__).parent / "static"
 DIGEST_CHARACTERS = 16
 
-# Nothing but our own files runs, is shown or is asked, nothing is framed, and no text becomes
-# markup or script by assignment.
-FENCE = {
+# Only same-origin resources, no framing, and no assignment of strings to markup or script sinks.
+SECURITY_HEADERS = {
     "content-security-policy": "default-src 'self'; object-src 'none'; base-uri 'none'; "
     "form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; "
     "trusted-types 'none'",
@@ -37,11 +35,11 @@ FENCE = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-FOR_EVER = "public, max-age=31536000, immutable"
-ASK_EACH_TIME = "no-cache"
-FOR_ONE_BROWSER = "private, no-cache"
+IMMUTABLE = "public, max-age=31536000, immutable"
+REVALIDATE = "no-cache"
+REVALIDATE_PRIVATE = "private, no-cache"
 
-# What every page begins with.
+# Replaces {{head}} in every page.
 HEAD = """\
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
@@ -62,7 +60,7 @@ class File(Struct, frozen=True):
 
 
 class Web:
-    """All the files, and the pages with the address of the others filled in."""
+    """All static files; pages have the versioned asset address filled in."""
 
     def __init__(self, root: Path) -> None:
         found = [path for path in sorted(root.rglob("*")) if path.is_file()]
@@ -72,11 +70,11 @@ class Web:
         self._files = {name: _file(name, self._filled(name)) for name in contents}
 
     def page(self, name: str, token: bytes = b"") -> File:
-        """With the token of whoever is logged in."""
+        """The page with the CSRF token of the session."""
         return _file(name, self._files[name].body.replace(TOKEN, token))
 
     def asset(self, name: str) -> File | None:
-        """Any file but a page, which has an address of its own."""
+        """Any file but a page: pages have their own routes."""
         return None if name.endswith(".html") else self._files.get(name)
 
     def _filled(self, name: str) -> bytes:
@@ -88,13 +86,13 @@ class Web:
         return text.replace("{{web}}", f"/web/{self.version}").encode()
 
     def _preloads(self, module: str) -> str:
-        """Without these a browser would learn of a module only when it has read the one before."""
+        """Lets browsers fetch all modules in parallel instead of import by import."""
         return "".join(
             f'<link rel="modulepreload" href="{{{{web}}}}/{name}">\n'
-            for name in self._led_to(module)
+            for name in self._imported_by(module)
         )
 
-    def _led_to(self, module: str) -> Iterator[str]:
+    def _imported_by(self, module: str) -> Iterator[str]:
         waiting, seen = [module], {module}
         while waiting:
             one = waiting.pop()
@@ -122,7 +120,7 @@ def web() -> Web:
 
 
 class WebPage:
-    """One page; what is in its path is read by its modules."""
+    """One page; its modules read the path parameters."""
 
     is_for_browsers = True
 
@@ -132,20 +130,20 @@ class WebPage:
     @property
     def route(self) -> Route:
         route = Route(self.path, self, methods=["GET"], include_in_schema=False)
-        # A page holds nothing that is anybody's but a token: what it shows, it asks for.
+        # Public: a page contains no data but the CSRF token; its modules request the rest.
         return declare(route, PUBLIC)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         token = scope["app"].authenticator.form_token(scope)
-        caching = FOR_ONE_BROWSER if token else ASK_EACH_TIME
-        response = answer(Request(scope), web().page(self.name, token), caching)
+        caching = REVALIDATE_PRIVATE if token else REVALIDATE
+        response = file_response(Request(scope), web().page(self.name, token), caching)
         response.headers["vary"] = "Cookie"
         await response(scope, receive, send)
 
 
 class Asset:
-    """A file that pages use. Of another version it is given too, since while several processes
-    are replaced one by one a page may come from another than its modules; but it is not kept."""
+    """A file used by pages. Requests for another version are served too, but not cached: during a
+    rolling update a page and its modules may come from different processes."""
 
     is_for_browsers = True
 
@@ -155,12 +153,12 @@ class Asset:
         file = web().asset(name)
         if file is None:
             raise HTTPException(HTTPStatus.NOT_FOUND)
-        caching = FOR_EVER if version == web().version else ASK_EACH_TIME
-        await answer(request, file, caching)(scope, receive, send)
+        caching = IMMUTABLE if version == web().version else REVALIDATE
+        await file_response(request, file, caching)(scope, receive, send)
 
 
-def answer(request: Request, file: File, caching: str) -> Response:
-    headers = {**FENCE, "etag": file.etag, "cache-control": caching}
+def file_response(request: Request, file: File, caching: str) -> Response:
+    headers = {**SECURITY_HEADERS, "etag": file.etag, "cache-control": caching}
     known = {tag.strip() for tag in request.headers.get("if-none-match", "").split(",")}
     if file.etag in known:
         return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)

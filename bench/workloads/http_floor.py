@@ -23,7 +23,7 @@ from daybook.api.endpoints.command import (
 )
 from daybook.api.http.problems import JSONAnswer
 from daybook.api.keys.access import PUBLIC, declare
-from daybook.api.orders.commands import NewOrder, create, created
+from daybook.api.orders.commands import NewOrder, create, order_with_message
 from daybook.api.runtime.service import Service
 from daybook.api.server.listener import listen
 from daybook.api.server.run import uvicorn_config
@@ -73,7 +73,7 @@ FLOOR = Floor(
     takes=NewOrder,
     scope=PUBLIC,
     command=create,
-    shape=created,
+    shape=order_with_message("Order created successfully"),
     status=HTTPStatus.CREATED,
 )
 

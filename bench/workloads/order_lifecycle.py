@@ -38,7 +38,7 @@ def origin() -> Origin:
 
 @asynccontextmanager
 async def committer(conninfo: str, lanes: int) -> AsyncIterator[Submit]:
-    running = Committer(conninfo, tables=LIVE_TABLES, mapper=MAPPER, lanes=lanes)
+    running = Committer(conninfo, tables=LIVE_TABLES, mapper=MAPPER, writers=lanes)
     async with running:
         yield running.submit
 

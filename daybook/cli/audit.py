@@ -167,7 +167,7 @@ async def _derive(conninfo: str, wanted: "Derivation") -> "TupleRow":
         after = 0
         while True:
             found = await connection.execute(query, {**limits, "after": after}, binary=True)
-            events = mapper.followed(await found.fetchall())
+            events = mapper.followed_events(await found.fetchall())
             if not events:
                 break
             told = [event for event in events if event.originator_id not in set_aside]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from daybook.api.server.database import clear_sentences, prepare
+from daybook.api.server.database import explain_database_errors, prepare
 from daybook.api.server.signals import Stop
 from daybook.cli.progress import bar
 from daybook.cli.terminal import say
@@ -17,7 +17,11 @@ from daybook.domain.deciders import DECIDERS
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.postgres.connections import connect, connect_in_thread, owner_conninfo
-from daybook.eventlog.transfer.import_log import Import, ImportProgress, privileges_sentence
+from daybook.eventlog.transfer.import_log import (
+    Import,
+    ImportProgress,
+    insufficient_privilege_error,
+)
 from daybook.eventlog.transfer.import_reader import BadLineError, Checker, open_lines
 from daybook.projections.rebuild.errors import RebuildError
 from daybook.projections.rebuild.refill import DERIVED_TABLES, refill
@@ -60,7 +64,7 @@ def discard_import(context: "CliContext") -> None:
 def _import_lines(importing: Import, path: Path) -> ImportProgress:
     with open_lines(path) as file:
         progress = importing.begin()
-        importing.find_place(file, progress, path)
+        importing.skip_imported(file, progress, path)
         checker = Checker(_MAPPER, number=progress.lines_count, position=progress.position)
         with bar("importing", "bytes", path.stat().st_size) as shown:
             shown.reach(file.place)
@@ -79,11 +83,11 @@ async def _derive(conninfo: str, position: int) -> None:
 @contextmanager
 def _database(context: "CliContext") -> Iterator[str]:
     try:
-        with context.conninfo(say) as conninfo, clear_sentences(conninfo):
+        with context.conninfo(say) as conninfo, explain_database_errors(conninfo):
             prepare(conninfo)
             yield conninfo
     except psycopg.errors.InsufficientPrivilege as error:
-        raise privileges_sentence(error) from error
+        raise insufficient_privilege_error(error) from error
     except psycopg.errors.LockNotAvailable as error:
         raise SetupError(
             "Somebody is writing to the log: stop the service, then import."

@@ -11,9 +11,8 @@ from psycopg.rows import TupleRow
 from daybook.api.clock import now
 from daybook.api.endpoints.as_of import position_named, then_json
 from daybook.api.http.timestamps import bot_json, order_json
-from daybook.api.jobs.responses import job_dict, standing_json
-from daybook.api.tickets.responses import restaurant_json
-from daybook.api.tickets.responses import standing_json as ticket_standing_json
+from daybook.api.jobs.responses import job_dict, queue_stats_json
+from daybook.api.tickets.responses import restaurant_json, ticket_view_json
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.jobs.job import Job
 from daybook.domain.orders.bot import Bot
@@ -73,9 +72,11 @@ async def listed(connection: Connection, when: str, kind: str, limit: int) -> tu
             rows = [restaurant_json(one) for one in found[:limit]]
         case "tickets":
             line = await tickets_as_of(connection, position)
-            rows = [ticket_standing_json(one) for one in line[:limit]]
+            rows = [ticket_view_json(one) for one in line[:limit]]
         case _:
-            rows = [standing_json(one) for one in await queues_as_of(connection, position)][:limit]
+            rows = [queue_stats_json(one) for one in await queues_as_of(connection, position)][
+                :limit
+            ]
     return then, rows
 
 

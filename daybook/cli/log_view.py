@@ -12,7 +12,7 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from daybook.api.server.database import clear_sentences
+from daybook.api.server.database import explain_database_errors
 from daybook.api.server.signals import Stop
 from daybook.cli.event_table import Pretty
 from daybook.cli.terminal import say, write_lines
@@ -22,7 +22,7 @@ from daybook.eventlog.postgres.connections import connect, cut_off, reader_conni
 from daybook.eventlog.reading.epochs import LogPosition, common_position, enter_epoch
 from daybook.eventlog.reading.follower import POLL_SECONDS, SETTLING_SECONDS
 from daybook.eventlog.reading.horizon import Horizon
-from daybook.eventlog.transfer.ndjson import PAGE_ROWS_MAX, Walk, Wanted, read_page
+from daybook.eventlog.transfer.ndjson import PAGE_ROWS_MAX, EventFilter, LogPager, read_page
 from daybook.projections.time_travel.log_search import find_span
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ Show = Callable[[Sequence[bytes]], None]
 
 def show_log(
     context: "CliContext",
-    wanted: Wanted,
+    wanted: EventFilter,
     *,
     after: int | None,
     limit: int | None,
@@ -55,7 +55,7 @@ def show_log(
         async with await connect(reader_conninfo(conninfo)) as connection:
             span = await find_span(connection, wanted, after or 0)
             from_now = follow and after is None and wanted.since is None
-            walk = Walk(wanted, after=span.horizon if from_now else span.after, upto=span.upto)
+            walk = LogPager(wanted, after=span.horizon if from_now else span.after, upto=span.upto)
             left = await _show_pages(connection, walk, show, limit)
         if follow and left != 0:
             await _follow(context, conninfo, walk, show, left)
@@ -73,7 +73,7 @@ def show_log(
 def log_sentences(conninfo: str) -> Iterator[None]:
     """What can go wrong with the database of a log that is read."""
     try:
-        with clear_sentences(conninfo):
+        with explain_database_errors(conninfo):
             yield
     except psycopg.errors.UndefinedTable as error:
         raise SetupError(
@@ -82,7 +82,7 @@ def log_sentences(conninfo: str) -> Iterator[None]:
 
 
 async def _show_pages(
-    connection: AsyncConnection[TupleRow], walk: Walk, show: Show, left: int | None
+    connection: AsyncConnection[TupleRow], walk: LogPager, show: Show, left: int | None
 ) -> int | None:
     """Up to where the walk goes; returns how many may still be shown."""
     while not walk.is_over and left != 0:
@@ -93,7 +93,7 @@ async def _show_pages(
 
 
 async def _follow(
-    context: "CliContext", conninfo: str, walk: Walk, show: Show, left: int | None
+    context: "CliContext", conninfo: str, walk: LogPager, show: Show, left: int | None
 ) -> None:
     async with Notifier(conninfo) as notifier:
         with notifier.listener() as wake:
@@ -110,7 +110,7 @@ def _soon(loop: asyncio.AbstractEventLoop, act: Callable[[Listener], None], wake
 class Following:
     """Shows what is settled as soon as it is. A lost database is waited for."""
 
-    def __init__(self, conninfo: str, walk: Walk, show: Show, left: int | None) -> None:
+    def __init__(self, conninfo: str, walk: LogPager, show: Show, left: int | None) -> None:
         self._conninfo = reader_conninfo(conninfo)
         self._walk = walk
         self._show = show
@@ -123,7 +123,7 @@ class Following:
 
     def stop(self, wake: Listener) -> None:
         self._stopping = True
-        wake.ring()
+        wake.wake()
         asyncio.get_running_loop().call_later(LEAVE_SECONDS, self._leave)
 
     def _leave(self) -> None:

@@ -114,7 +114,7 @@ def _run(
     context: "CliContext", reason: str | None, act: "Callable[[RebuildRun], Awaitable[T]]"
 ) -> T:
     """Everything that keeps it from its end is said in a sentence, with exit code 2."""
-    from daybook.api.server.database import clear_sentences, prepare
+    from daybook.api.server.database import explain_database_errors, prepare
     from daybook.eventlog.errors import SetupError
     from daybook.eventlog.gc_tuning import tune_gc
     from daybook.projections.rebuild.audit_log import Operator
@@ -132,7 +132,7 @@ def _run(
         with context.conninfo(say) as conninfo:
             prepare(conninfo)
             tune_gc()
-            with clear_sentences(conninfo):
+            with explain_database_errors(conninfo):
                 return asyncio.run(work(conninfo))
     except RebuildError as error:
         raise SetupError(str(error)) from error

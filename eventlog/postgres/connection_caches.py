@@ -1,5 +1,5 @@
-"""Caches of the database's contents. They are dropped whenever the process connects anew: the
-server may have failed over since, to one that lacks the cached rows."""
+"""Registry of caches that are cleared on every new connection, because the server may have failed
+over to one that lacks the cached rows."""
 
 from typing import Protocol
 from weakref import WeakSet
@@ -12,7 +12,7 @@ class Cache(Protocol):
 _caches: "WeakSet[Cache]" = WeakSet()
 
 
-def is_dropped_with_connections(cache: Cache) -> None:
+def drop_on_reconnect(cache: Cache) -> None:
     _caches.add(cache)
 
 

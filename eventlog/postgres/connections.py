@@ -76,7 +76,7 @@ def follower_conninfo(conninfo: str) -> str:
     return _conninfo(conninfo, SERVICE_ROLE, _FOLLOWER_OPTIONS)
 
 
-def noting_conninfo(conninfo: str) -> str:
+def relaxed_writer_conninfo(conninfo: str) -> str:
     """For what is written before a command and counts only if that is committed: its own commit
     need not wait for the disk, because that of the command, which comes later in the same WAL,
     does."""
@@ -124,7 +124,7 @@ async def configure(connection: AsyncConnection[TupleRow]) -> None:
     connection.prepared_max = None
 
 
-async def still_there(connection: AsyncConnection[TupleRow]) -> None:
+async def check_connection(connection: AsyncConnection[TupleRow]) -> None:
     """For pools, before they hand a connection out: raises an error if the server has hung up.
 
     A server that goes says so and closes the socket, and hardly anybody else has something to say

@@ -18,7 +18,7 @@ from psycopg.rows import TupleRow
 from daybook.domain.event import Event
 from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.errors import CursorAheadError, StandbyError
-from daybook.eventlog.notifier import COURTESY_SECONDS, Listener, Notifier
+from daybook.eventlog.notifier import BACKGROUND_DELAY_SECONDS, Listener, Notifier
 from daybook.eventlog.postgres.connections import connect, follower_conninfo
 from daybook.eventlog.reading.epochs import enter_epoch
 from daybook.eventlog.reading.follower_proof import FollowerCursor as FollowerCursor
@@ -45,17 +45,24 @@ VALUES (%(name)s, 0, 0, '')
 ON CONFLICT (name) DO NOTHING
 """
 # The row lock is what keeps a second instance from applying the same events at the same time.
-HOLD_CURSOR = "SELECT position, count, digest FROM followers WHERE name = %(name)s FOR UPDATE"
-READ_EVENTS = """
+LOCK_CURSOR = "SELECT position, count, digest FROM followers WHERE name = %(name)s FOR UPDATE"
+_SELECT_EVENTS = """
 SELECT notification_id, originator_id, originator_version, topic, state
 FROM stored_events
 WHERE notification_id > %(after)s AND notification_id <= %(horizon)s
-ORDER BY notification_id
-LIMIT %(limit)s
 """
-READ_EVENTS_OF_TOPICS = READ_EVENTS.replace("ORDER BY", "  AND topic = ANY(%(topics)s)\nORDER BY")
-# Three quarters of what would be sent is what the events say.
-WITHOUT_PAYLOAD = "topic, ''::bytea"
+# The payload is three quarters of the bytes that a batch of events sends.
+_SELECT_WITHOUT_PAYLOAD = """
+SELECT notification_id, originator_id, originator_version, topic, ''::bytea
+FROM stored_events
+WHERE notification_id > %(after)s AND notification_id <= %(horizon)s
+"""
+_BY_POSITION = "ORDER BY notification_id\nLIMIT %(limit)s\n"
+_OF_TOPICS = f"  AND topic = ANY(%(topics)s)\n{_BY_POSITION}"
+READ_EVENTS = _SELECT_EVENTS + _BY_POSITION
+READ_EVENTS_OF_TOPICS = _SELECT_EVENTS + _OF_TOPICS
+READ_WITHOUT_PAYLOAD = _SELECT_WITHOUT_PAYLOAD + _BY_POSITION
+READ_WITHOUT_PAYLOAD_OF_TOPICS = _SELECT_WITHOUT_PAYLOAD + _OF_TOPICS
 MOVE_CURSOR = """
 UPDATE followers
 SET position = %(position)s, count = %(count)s, digest = %(digest)s, epoch = %(epoch)s,
@@ -135,14 +142,14 @@ class Follower:
         kinds = projection.kinds
         self._topics = None if kinds is None else mapper.topics_of(kinds)
         self._hears = None if self._topics is None else mapper.aggregates_of(self._topics)
-        query = READ_EVENTS if kinds is None else READ_EVENTS_OF_TOPICS
-        if not projection.needs_payload:
-            query = query.replace("topic, state", WITHOUT_PAYLOAD)
-        self._query = query
+        if projection.needs_payload:
+            self._query = READ_EVENTS if kinds is None else READ_EVENTS_OF_TOPICS
+        else:
+            self._query = READ_WITHOUT_PAYLOAD if kinds is None else READ_WITHOUT_PAYLOAD_OF_TOPICS
 
     async def run(self, notifier: Notifier) -> None:
         """Follows until it is stopped. A lost database is waited for."""
-        with notifier.listener(COURTESY_SECONDS, topics=self._hears) as wake:
+        with notifier.listener(BACKGROUND_DELAY_SECONDS, kinds=self._hears) as wake:
             while not self._stopping:
                 try:
                     await self.catch_up()
@@ -242,7 +249,7 @@ class Follower:
         covers, so every later event is processed once."""
         name = self._projection.name
         async with connection.transaction():
-            held = await connection.execute(HOLD_CURSOR, {"name": name}, binary=True)
+            held = await connection.execute(LOCK_CURSOR, {"name": name}, binary=True)
             ahead = FollowerCursor(*(await held.fetchone() or ()))
             ((newest,),) = await (await connection.execute(READ_NEWEST_POSITION)).fetchall()
             if ahead.position <= newest:
@@ -256,7 +263,7 @@ class Follower:
     async def _step(self, connection: AsyncConnection[TupleRow], horizon: int, apply: Apply) -> int:
         name = self._projection.name
         async with connection.transaction():
-            held = await connection.execute(HOLD_CURSOR, {"name": name}, binary=True)
+            held = await connection.execute(LOCK_CURSOR, {"name": name}, binary=True)
             cursor = FollowerCursor(*(await held.fetchone() or ()))
             if cursor.position >= horizon:
                 return 0
@@ -281,4 +288,4 @@ class Follower:
         if self._topics is not None:
             wanted["topics"] = self._topics
         rows = await connection.execute(self._query, wanted, binary=True)
-        return self._mapper.followed(await rows.fetchall())
+        return self._mapper.followed_events(await rows.fetchall())

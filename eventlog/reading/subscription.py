@@ -39,7 +39,7 @@ class TailSource(Protocol):
 class Subscription:
     def __init__(self, source: TailSource) -> None:
         self.position = 0
-        self.asked: int | None = None
+        self.requested: int | None = None
         """From behind where it wanted to start, if the log is no longer the same up to there."""
 
         self._source = source
@@ -48,9 +48,9 @@ class Subscription:
         self._bell = asyncio.Event()
         self._end: str | None = None
 
-    def start(self, after: int, *, asked: int | None = None) -> None:
+    def start(self, after: int, *, requested: int | None = None) -> None:
         self.position = after
-        self.asked = None if asked == after else asked
+        self.requested = None if requested == after else requested
 
     async def next(self, seconds: float) -> Sequence[Rendered]:
         """What comes next; nothing, when nothing came for so long."""

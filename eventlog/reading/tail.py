@@ -123,7 +123,7 @@ class Tail:
         assert self._epoch is not None, "nobody has subscribed"
         return self._epoch
 
-    def place(self, position: int) -> LogPosition:
+    def log_position(self, position: int) -> LogPosition:
         return LogPosition(position, self.epoch)
 
     @property
@@ -152,7 +152,7 @@ class Tail:
             if after is None:
                 subscription.start(self.position)
             else:
-                subscription.start(await self._common(after), asked=after.position)
+                subscription.start(await self._common(after), requested=after.position)
             yield subscription
         finally:
             self._subscriptions.discard(subscription)
@@ -179,7 +179,7 @@ class Tail:
             raise UnavailableError("The log could not be read in time.") from error
 
     async def _started(self) -> None:
-        self._wake.ring()
+        self._wake.wake()
         try:
             async with asyncio.timeout(START_SECONDS_MAX):
                 await self._placed.wait()
@@ -248,7 +248,7 @@ class Tail:
     ) -> EventRange:
         wanted = {"after": after, "horizon": upto, "limit": READ_MAX, "topics": self._topics}
         rows = await connection.execute(READ_RECORDED, wanted, binary=True)
-        events = [self._mapper.recorded(row) for row in await rows.fetchall()]
+        events = [self._mapper.recorded_event(row) for row in await rows.fetchall()]
         rendered = await self._render(connection, events)
         told = [Rendered(e.position, data) for e, data in zip(events, rendered, strict=True)]
         return EventRange(told, upto if len(events) < READ_MAX else events[-1].position)

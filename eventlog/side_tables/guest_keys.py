@@ -15,7 +15,7 @@ from daybook.eventlog.postgres.binary_arrays import uuids
 
 # The subject that a guest is already, or a new one. A row that another process is just inserting
 # is waited for and then not seen by this statement: it gives nothing then, and is sent again.
-KEEP_GUEST_KEY = """
+STORE_GUEST_KEY = """
 WITH made AS (
     INSERT INTO guest_keys (subject_id, restaurant_id, pseudonym, wrapped)
     SELECT %(subject_id)s, %(restaurant_id)s, %(pseudonym)s, %(wrapped)s
@@ -42,7 +42,7 @@ WHERE restaurant_id = %(restaurant_id)s AND pseudonym = %(pseudonym)s
 """
 
 FIND_SERVICE_KEY = "SELECT key_id FROM guest_service_key"
-KEEP_SERVICE_KEY = """
+STORE_SERVICE_KEY = """
 INSERT INTO guest_service_key (key_id) VALUES (%(key_id)s) ON CONFLICT (is_only) DO NOTHING
 """
 
@@ -52,7 +52,7 @@ class GuestKey(Struct, frozen=True, gc=False):
     wrapped: bytes
 
 
-async def keep_guest_key(
+async def store_guest_key(
     connection: AsyncConnection[TupleRow],
     new: GuestKey,
     *,
@@ -67,7 +67,7 @@ async def keep_guest_key(
         "pseudonym": pseudonym,
     }
     while True:
-        rows = await connection.execute(KEEP_GUEST_KEY, parameters, binary=True)
+        rows = await connection.execute(STORE_GUEST_KEY, parameters, binary=True)
         row = await rows.fetchone()
         if row is not None:
             return GuestKey(*row)
@@ -96,9 +96,9 @@ def find_service_key(connection: Connection[TupleRow]) -> str | None:
     return None if row is None else row[0]
 
 
-def keep_service_key(connection: Connection[TupleRow], key_id: str) -> str:
+def store_service_key(connection: Connection[TupleRow], key_id: str) -> str:
     """Notes the key, unless another is noted; returns which one it is."""
-    connection.execute(KEEP_SERVICE_KEY, {"key_id": key_id})
+    connection.execute(STORE_SERVICE_KEY, {"key_id": key_id})
     kept = find_service_key(connection)
     assert kept is not None
     return kept

@@ -30,7 +30,7 @@ SELECT give_back(%(names)b::text[], %(keys)b::text[], %(command)s::uuid, %(noted
 """
 
 # What somebody is about to renew is left alone: to wait for it could be to wait for each other.
-FORGET_ADMISSIONS = """
+DELETE_EXPIRED_ADMISSIONS = """
 DELETE FROM admissions
 WHERE ctid = ANY(ARRAY(
     SELECT ctid
@@ -114,5 +114,5 @@ async def give_back(
 
 async def delete_expired(connection: AsyncConnection[TupleRow], *, limit: int) -> int:
     """Forgets some of those that no limit looks at any more; returns how many."""
-    forgotten = await connection.execute(FORGET_ADMISSIONS, {"limit": limit})
+    forgotten = await connection.execute(DELETE_EXPIRED_ADMISSIONS, {"limit": limit})
     return forgotten.rowcount

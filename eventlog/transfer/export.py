@@ -19,7 +19,7 @@ from psycopg.rows import TupleRow
 
 from daybook.eventlog.errors import SetupError
 from daybook.eventlog.reading.settled_position import settled_position_in_thread
-from daybook.eventlog.transfer.ndjson import Walk, read_line, read_pages_in_thread
+from daybook.eventlog.transfer.ndjson import LogPager, read_line, read_pages_in_thread
 
 if sys.platform != "win32":
     import fcntl
@@ -69,7 +69,7 @@ def settled_upto(connection: Connection[TupleRow], upto: int | None) -> int:
 def export_to(
     sink: Sink, connection: Connection[TupleRow], *, after: int, upto: int, tick: Tick
 ) -> Exported:
-    walk = Walk(after=after, upto=upto)
+    walk = LogPager(after=after, upto=upto)
     count = 0
     for lines in read_pages_in_thread(connection, walk):
         sink.write(lines)
@@ -103,7 +103,7 @@ def _continued(connection: Connection[TupleRow], kept: ExportedPart, path: Path,
         position = read_line(kept.last_line).position
     except (DecodeError, UnicodeDecodeError):
         raise _not_an_export(path) from None
-    here = Walk(after=position - 1, upto=position)
+    here = LogPager(after=position - 1, upto=position)
     if [*read_pages_in_thread(connection, here)] != [[kept.last_line]]:
         raise SetupError(
             f"{path} is an export of another log (position {position} is not the same there): "

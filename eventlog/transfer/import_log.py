@@ -126,7 +126,7 @@ class Import:
             self._connection.execute(BEGIN_IMPORT, {"digest": self._hash.digest()})
         return ImportProgress(0, 0, 0, self._hash.digest())
 
-    def find_place(self, file: LineFile, progress: ImportProgress, path: Path) -> None:
+    def skip_imported(self, file: LineFile, progress: ImportProgress, path: Path) -> None:
         """Reads over what is in the log already."""
         for block in file.blocks(progress.bytes_count):
             self._hash.update(block)
@@ -245,7 +245,7 @@ def refuse_unfinished_import(conninfo: str) -> None:
             raise SetupError(UNFINISHED)
 
 
-def privileges_sentence(error: psycopg.errors.InsufficientPrivilege) -> SetupError:
+def insufficient_privilege_error(error: psycopg.errors.InsufficientPrivilege) -> SetupError:
     return SetupError(
         f"The database user may not import ({error.diag.message_primary}): import as the one "
         "who set Daybook up, who owns its tables."

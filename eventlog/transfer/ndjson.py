@@ -54,7 +54,7 @@ def read_head(text: bytes) -> Line:
 
 
 # The session's time zone is UTC. As bytes, so that data which is no text is still told.
-READ_LINES = """
+_SELECT_LINES = """
 SELECT notification_id, convert_to(
     '{"position":' || notification_id
     || ',"aggregate":"' || originator_id
@@ -68,29 +68,30 @@ SELECT notification_id, convert_to(
     || ',"data":', 'UTF8') || state || '}'::bytea
 FROM stored_events
 WHERE notification_id > %(after)s AND notification_id <= %(upto)s
-ORDER BY notification_id
-LIMIT %(limit)s
 """
-WHERE_WANTED = """
+_WHERE_WANTED = """
   AND (%(topics)s::text[] IS NULL OR topic = ANY(%(topics)s))
   AND (%(actor)s::text IS NULL OR actor = %(actor)s)
   AND (%(correlation)s::uuid IS NULL OR correlation_id = %(correlation)s)
   AND (%(since)s::timestamptz IS NULL OR recorded_at >= %(since)s)
   AND (%(until)s::timestamptz IS NULL OR recorded_at <= %(until)s)
-ORDER BY"""
-READ_WANTED_LINES = READ_LINES.replace("ORDER BY", WHERE_WANTED)
+"""
+_BY_POSITION = "ORDER BY notification_id\nLIMIT %(limit)s\n"
+READ_LINES = _SELECT_LINES + _BY_POSITION
+READ_WANTED_LINES = _SELECT_LINES + _WHERE_WANTED + _BY_POSITION
 # Positions rise with the versions of an aggregate, for which there is an index.
-READ_LINES_OF_AGGREGATE = READ_WANTED_LINES.replace(
-    "ORDER BY notification_id", "  AND originator_id = %(aggregate)s\nORDER BY originator_version"
-)
+READ_LINES_OF_AGGREGATE = f"""{_SELECT_LINES}{_WHERE_WANTED}  AND originator_id = %(aggregate)s
+ORDER BY originator_version
+LIMIT %(limit)s
+"""
 
 Query = tuple[str, Mapping[str, Any]]
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class EventFilter(Struct, frozen=True, kw_only=True):
     """Which events; what is None may be anything."""
 
-    EVERYTHING: ClassVar["Wanted"]
+    EVERYTHING: ClassVar["EventFilter"]
 
     topics: Sequence[str] | None = None
     aggregate: UUID | None = None
@@ -103,7 +104,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     def statement(self) -> str:
         if self.aggregate is not None:
             return READ_LINES_OF_AGGREGATE
-        return READ_LINES if self == Wanted.EVERYTHING else READ_WANTED_LINES
+        return READ_LINES if self == EventFilter.EVERYTHING else READ_WANTED_LINES
 
     @property
     def is_scanned_for(self) -> bool:
@@ -116,17 +117,19 @@ class Wanted(Struct, frozen=True, kw_only=True):
         return {} if self.statement is READ_LINES else {**values, "topics": topics}
 
 
-Wanted.EVERYTHING = Wanted()
+EventFilter.EVERYTHING = EventFilter()
 
 
-class Walk:
+class LogPager:
     """Along the log page by page, from behind one position up to another; what is asked of the
     database stands here, and asking is left to others.
 
     No transaction is open between two pages, so it may take as long as whoever reads.
     """
 
-    def __init__(self, wanted: Wanted = Wanted.EVERYTHING, *, after: int, upto: int) -> None:
+    def __init__(
+        self, wanted: EventFilter = EventFilter.EVERYTHING, *, after: int, upto: int
+    ) -> None:
         self.position = after
         """Everything wanted up to here was handed out."""
 
@@ -158,7 +161,7 @@ class Walk:
 
 
 async def read_page(
-    connection: AsyncConnection[TupleRow], walk: Walk, rows_max: int = PAGE_ROWS_MAX
+    connection: AsyncConnection[TupleRow], walk: LogPager, rows_max: int = PAGE_ROWS_MAX
 ) -> list[bytes]:
     """The next lines, maybe none; the walk says whether there may be more."""
     statement, parameters = walk.query(rows_max)
@@ -166,7 +169,7 @@ async def read_page(
     return walk.take(await rows.fetchall())
 
 
-def read_pages_in_thread(connection: Connection[TupleRow], walk: Walk) -> Iterator[list[bytes]]:
+def read_pages_in_thread(connection: Connection[TupleRow], walk: LogPager) -> Iterator[list[bytes]]:
     while not walk.is_over:
         statement, parameters = walk.query()
         rows = connection.execute(statement.encode(), parameters, binary=True, prepare=True)

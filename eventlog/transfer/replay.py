@@ -7,7 +7,13 @@ from pathlib import Path
 from daybook.eventlog.postgres.connections import connect_in_thread, reader_conninfo
 from daybook.eventlog.reading.settled_position import settled_position_in_thread
 from daybook.eventlog.transfer.import_reader import open_lines
-from daybook.eventlog.transfer.ndjson import Line, Walk, Wanted, read_line, read_pages_in_thread
+from daybook.eventlog.transfer.ndjson import (
+    EventFilter,
+    Line,
+    LogPager,
+    read_line,
+    read_pages_in_thread,
+)
 
 
 def read_export(path: str | Path) -> Iterator[Line]:
@@ -18,10 +24,10 @@ def read_export(path: str | Path) -> Iterator[Line]:
 
 
 def read_database(
-    conninfo: str, *, wanted: Wanted = Wanted.EVERYTHING, after: int = 0
+    conninfo: str, *, wanted: EventFilter = EventFilter.EVERYTHING, after: int = 0
 ) -> Iterator[Line]:
     """As far as the log is settled now; beside a running service."""
     with closing(connect_in_thread(reader_conninfo(conninfo))) as connection:
-        walk = Walk(wanted, after=after, upto=settled_position_in_thread(connection))
+        walk = LogPager(wanted, after=after, upto=settled_position_in_thread(connection))
         for page in read_pages_in_thread(connection, walk):
             yield from map(read_line, page)

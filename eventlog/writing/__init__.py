@@ -1,1 +1,1 @@
-"""The write path: commands are batched, decided and committed."""
+"""The write path: batches, decides and commits commands."""

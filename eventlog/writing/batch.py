@@ -1,9 +1,9 @@
 """One batch of commands, one transaction, two round trips.
 
-The first holds every row the commands name (in one fixed order, so that no two batches can
-wait for each other), picks ready rows and draws numbers. Python decides, command by command.
-The second holds what the decisions touch beside these rows, appends all events, writes the live
-rows and commits; the server begins with it while the rest is being packed.
+The first round trip locks the rows that the commands need, in one fixed order to rule out
+deadlocks, picks ready rows and draws numbers. Then the commands decide, one after another. The
+second takes the remaining locks, appends the events, writes the live rows and commits; the server
+starts on it while the client packs the rest.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,172 +20,178 @@ from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Receipt
 from daybook.eventlog.postgres.binary_arrays import uuids
 from daybook.eventlog.postgres.pipeline import Connection, PendingResult, Pipeline
-from daybook.eventlog.writing.append import Appending
-from daybook.eventlog.writing.batch_needs import BatchNeeds, ReadyPick, SubmittedCommand, load
+from daybook.eventlog.writing.append import BatchAppend
+from daybook.eventlog.writing.batch_needs import (
+    BatchNeeds,
+    ReadyPick,
+    SubmittedCommand,
+    add_all,
+    load,
+)
 from daybook.eventlog.writing.fold_finished import READ_AGGREGATES, fold_aggregates
 from daybook.eventlog.writing.idempotent_replies import IdempotentReplies
-from daybook.eventlog.writing.live_table import LiveTable, Statements
+from daybook.eventlog.writing.live_table import LiveTable
 from daybook.eventlog.writing.row_cache import RowCache
 from daybook.eventlog.writing.table_changes import TableChanges
 from daybook.eventlog.writing.unit_of_work import BatchUnitOfWork, LoadedAggregate
 
-# One clock for all processes: the database's.
+# All processes use the database's clock.
 READ_CLOCK = "SELECT clock_timestamp()"
 
-# The name is looked up once, and not for every number.
+# The subquery resolves the sequence's name once, not for every number.
 DRAW_NUMBERS = """
 SELECT nextval(sequence)
 FROM (SELECT %(sequence)b::text::regclass AS sequence OFFSET 0) AS named,
      generate_series(1, %(count)b::bigint)
 """
 
-Told = Receipt | Exception
+Outcome = Receipt | Exception
 
 
 class Batch:
-    """The life of one batch. `outcome` is what each submission is to be told once it ended."""
+    """Runs one batch; `outcome` then holds the receipt or error of each command."""
 
     def __init__(
         self,
-        submissions: Sequence[SubmittedCommand],
+        commands: Sequence[SubmittedCommand],
         tables: Sequence[LiveTable[Any]],
         mapper: EventMapper,
-        memories: Mapping[str, RowCache] = MappingProxyType({}),
+        caches: Mapping[str, RowCache] = MappingProxyType({}),
     ) -> None:
-        """`memories` are those of tables, by the names of their deciders."""
-        self.submissions = submissions
-        self.outcome: list[Told | None] = [None] * len(submissions)
-        self.again: set[int] = set()
-        """Places of commands that must decide anew, since others were in their way."""
-
+        """`caches` are keyed by the names of deciders."""
+        self.commands = commands
+        self.outcome: list[Outcome | None] = [None] * len(commands)
+        # Indexes of commands to retry, because they lost a race.
+        self.retries: set[int] = set()
+        # Indexes of commands that raised something other than a refusal, maybe for a bad row.
         self.defects: set[int] = set()
-        """Places of commands that failed by no rule: a row that they met may be to blame."""
-
         self.commit_sent = False
         self.position: int | None = None
         self._tables = tables
         self._mapper = mapper
-        self._memories = memories
-        self._recalled: dict[str, list[State]] = {}
-        self._appending: Appending | None = None
-        self._kept = IdempotentReplies()
+        self._caches = caches
+        self._cached: dict[str, list[State]] = {}
+        self._append: BatchAppend | None = None
+        self._replies = IdempotentReplies()
 
     async def run(self, pipeline: Pipeline) -> None:
-        lives = {name: memory.life for name, memory in self._memories.items()}
+        generations = {name: cache.generation for name, cache in self._caches.items()}
         try:
             changes = await self._run(pipeline)
         except BaseException:
-            for name, states in self._recalled.items():
-                self._memories[name].evict(states)
+            for name, states in self._cached.items():
+                self._caches[name].evict(states)
             raise
-        for name, memory in self._memories.items():
-            memory.put(changes.get(name, ()), lives[name])
+        for name, cache in self._caches.items():
+            cache.put(changes.get(name, ()), generations[name])
 
     async def _run(self, pipeline: Pipeline) -> dict[str, list[LoadedAggregate]]:
-        desk, picks = await self._hold(pipeline)
-        short = self._decide(desk)
-        if short:
-            await self._find_overlooked(pipeline, short, picks)
-        changes = {name: entries for name, entries in desk.changes.items() if entries}
+        work, picks = await self._load(pipeline)
+        if unserved := self._decide(work):
+            await self._retry_if_more_ready(pipeline, unserved, picks)
+        changes = {name: entries for name, entries in work.changes.items() if entries}
         rows = {
             table.decider.name: TableChanges(table, changes[table.decider.name])
             for table in self._tables
             if table.decider.name in changes
         }
-        around = [table.side_statements(changes) for table in self._tables]
-        self._hold_recalled(pipeline, rows)
-        for one in around:
-            _queue(pipeline, one.before)
-        self._appending = appending = Appending(self.submissions)
-        appending.queue(pipeline)
-        for of_table in rows.values():
-            of_table.write(pipeline)
+        side_statements = [table.side_statements(changes) for table in self._tables]
+        self._lock_cached(pipeline, rows)
+        for statements in side_statements:
+            add_all(pipeline, statements.before)
+        self._append = append = BatchAppend(self.commands)
+        append.send(pipeline)
+        for table_changes in rows.values():
+            table_changes.write(pipeline)
             pipeline.flush()
-        for one in around:
-            _queue(pipeline, one.after)
+        for statements in side_statements:
+            add_all(pipeline, statements.after)
         self._write_keys(pipeline)
         pipeline.add("COMMIT")
-        self.commit_sent = len(appending) > 0
+        self.commit_sent = len(append) > 0
         await pipeline.sync()
-        self._receipts(appending.positions)
+        self._issue_receipts(append.positions)
         return changes
 
     async def find_outcome(self, connection: Connection) -> bool:
-        """After a connection was lost at COMMIT: is the batch in the log?"""
-        assert self._appending is not None, "only what was sent can be lost"
-        positions = await self._appending.find(connection)
-        # Fewer than all are another process's events under the same, derived command id.
-        if len(positions) < len(self._appending):
+        """Returns whether the batch is in the log, after the connection was lost at COMMIT."""
+        assert self._append is not None, "the batch has not sent its events"
+        positions = await self._append.find(connection)
+        # Fewer positions belong to another process's events with the same derived command id.
+        if len(positions) < len(self._append):
             return False
-        self._receipts(positions)
+        self._issue_receipts(positions)
         return True
 
-    async def _hold(self, pipeline: Pipeline) -> tuple[BatchUnitOfWork, list[ReadyPick]]:
-        needs = BatchNeeds(self.submissions)
+    async def _load(self, pipeline: Pipeline) -> tuple[BatchUnitOfWork, list[ReadyPick]]:
+        needs = BatchNeeds(self.commands)
         pipeline.add("BEGIN")
         clock = pipeline.add(READ_CLOCK)
-        self._kept.find(pipeline, needs.keys)
+        self._replies.find(pipeline, needs.idempotency_keys)
         drawn = {
             sequence: pipeline.add(DRAW_NUMBERS, sequence=sequence, count=count)
-            for sequence, count in needs.draws.items()
+            for sequence, count in needs.next_numbers.items()
         }
-        held: list[tuple[LiveTable[Any], PendingResult]] = []
-        seen: list[tuple[LiveTable[Any], PendingResult]] = []
-        tied: list[tuple[LiveTable[Any], PendingResult]] = []
+        locked: list[tuple[LiveTable[Any], PendingResult]] = []
+        peeked: list[tuple[LiveTable[Any], PendingResult]] = []
+        counted: list[tuple[LiveTable[Any], PendingResult]] = []
         picks: list[ReadyPick] = []
         for table in self._tables:
-            if not self._recall(needs, table) and (answer := needs.hold(pipeline, table)):
-                held.append((table, answer))
-            if answer := needs.see(pipeline, table):
-                seen.append((table, answer))
-            if answer := needs.count_related_statement(pipeline, table):
-                tied.append((table, answer))
-            # Picking never waits, so it may come after the waiting for this table's rows.
+            if not self._read_cache(needs, table) and (result := needs.lock(pipeline, table)):
+                locked.append((table, result))
+            if result := needs.peek(pipeline, table):
+                peeked.append((table, result))
+            if result := needs.count_related(pipeline, table):
+                counted.append((table, result))
+            # Picks skip locked rows, so they may follow the statements that wait for locks.
             picks += needs.pick(pipeline, table)
         await pipeline.sync()
-        more = [pick.go_on(pipeline) for pick in picks]
+        more = [pick.pick_more(pipeline) for pick in picks]
         if any(more):
             await pipeline.sync()
-        self._kept.load()
-        states = [state for table, answer in held for state in load(table, answer)]
-        states += [state for recalled in self._recalled.values() for state in recalled]
+        self._replies.load()
+        states = [state for table, result in locked for state in load(table, result)]
+        states += [state for cached in self._cached.values() for state in cached]
         for pick in picks:
             pick.load()
         found = {state.id.int for state in states}
-        absent = [one for key, one in needs.named.items() if key not in found]
+        absent = [one for key, one in needs.lock_ids.items() if key not in found]
         if absent:
             states += await self._fold(pipeline, absent)
         ((now,),) = clock.rows()
-        numbers = {s: iter([row[0] for row in answer.rows()]) for s, answer in drawn.items()}
-        ready = {(one.table.decider.name, one.among): one.states for one in picks}
-        desk = BatchUnitOfWork(
+        work = BatchUnitOfWork(
             now=now,
-            seal=self._mapper.seal,
-            held=states,
-            absent=[*absent, *needs.seen],
-            ready=ready,
-            drawn=numbers,
-            seen=[state for table, answer in seen for state in load(table, answer)],
-            seen_all=needs.seen_all,
-            tied={(table.decider.name, one.int): n for table, a in tied for one, n in a.rows()},
+            encode=self._mapper.encode_checked,
+            locked=states,
+            absent=[*absent, *needs.peek_ids],
+            ready={(one.table.decider.name, one.selector): one.states for one in picks},
+            numbers={s: iter([row[0] for row in result.rows()]) for s, result in drawn.items()},
+            peeked=[state for table, result in peeked for state in load(table, result)],
+            peeked_all=needs.peek_all,
+            related_counts={
+                (table.decider.name, related_to.int): count
+                for table, result in counted
+                for related_to, count in result.rows()
+            },
         )
-        return desk, picks
+        return work, picks
 
-    def _recall(self, needs: BatchNeeds, table: LiveTable[Any]) -> bool:
+    def _read_cache(self, needs: BatchNeeds, table: LiveTable[Any]) -> bool:
         name = table.decider.name
-        memory = self._memories.get(name)
-        keys = needs.recallable(name) if memory is not None else ()
-        if memory is None or not keys or (states := memory.get_all(keys)) is None:
+        cache = self._caches.get(name)
+        keys = needs.cacheable(name) if cache is not None else ()
+        if cache is None or not keys or (states := cache.get_all(keys)) is None:
             return False
-        self._recalled[name] = states
+        self._cached[name] = states
         return True
 
-    def _hold_recalled(self, pipeline: Pipeline, rows: Mapping[str, TableChanges]) -> None:
-        """As others hold theirs before they decide: before the lanes, and before the events."""
+    def _lock_cached(self, pipeline: Pipeline, rows: Mapping[str, TableChanges]) -> None:
+        """Locks rows that came from the cache, in the order of the other batches: before the locks
+        on lanes and before the append."""
         for table in self._tables:
-            if states := self._recalled.get(table.decider.name):
-                of_table = rows.get(table.decider.name) or TableChanges(table, ())
-                of_table.lock_if_version(pipeline, states)
+            if states := self._cached.get(table.decider.name):
+                changes = rows.get(table.decider.name) or TableChanges(table, ())
+                changes.lock_if_version(pipeline, states)
 
     async def _fold(self, pipeline: Pipeline, ids: Sequence[UUID]) -> list[State]:
         events = pipeline.add(READ_AGGREGATES, ids=uuids(ids))
@@ -193,85 +199,82 @@ class Batch:
         return [*fold_aggregates(self._mapper, events.rows()).values()]
 
     def _decide(self, work: BatchUnitOfWork) -> list[int]:
-        """Lets every command decide; returns the places of those that found nothing ready."""
-        short: list[int] = []
-        for place, submission in enumerate(self.submissions):
-            key = submission.key
-            if key is not None and (told := self._kept.reply(key)) is not None:
-                submission.events = []
-                self.outcome[place] = told
+        """Runs every command's decision; returns the indexes of those that found nothing ready."""
+        unserved: list[int] = []
+        for index, submitted in enumerate(self.commands):
+            key = submitted.key
+            if key is not None and (reply := self._replies.reply(key)) is not None:
+                submitted.events = []
+                self.outcome[index] = reply
                 continue
             try:
-                submission.answer = submission.command.decide(work)
+                submitted.result = submitted.command.decide(work)
             except Exception as error:
                 work.revoke()
-                self._refused(place, submission, error)
+                self._fail(index, submitted, error)
                 continue
-            if work.came_up_short:
-                short.append(place)
-            submission.events = work.accept()
+            if work.found_none_ready:
+                unserved.append(index)
+            submitted.events = work.accept()
             if key is not None:
-                self._kept.store(submission, key, submission.answer)
-        return short
+                self._replies.store(submitted, key, submitted.result)
+        return unserved
 
-    def _refused(self, place: int, submission: SubmittedCommand, error: Exception) -> None:
-        """A refusal is the command's answer; anything else is a defect of this one command.
-        Neither may take the rest of the batch with it."""
-        submission.events = []
-        self.outcome[place] = error
+    def _fail(self, index: int, submitted: SubmittedCommand, error: Exception) -> None:
+        """Sets the outcome of a refused or defective command; the rest of the batch goes on."""
+        submitted.events = []
+        self.outcome[index] = error
         if isinstance(error, NotLoadedError):
-            self.again.add(place)
+            self.retries.add(index)
         elif not isinstance(error, Refusal):
-            self.defects.add(place)
-            error.add_note(f"while deciding {submission.command}")
-        elif submission.key is not None and error.is_kept:
-            self._kept.store(submission, submission.key, error)
+            self.defects.add(index)
+            error.add_note(f"while deciding {submitted.command}")
+        elif submitted.key is not None and error.is_kept:
+            self._replies.store(submitted, submitted.key, error)
 
     def _write_keys(self, pipeline: Pipeline) -> None:
-        unkept = {self.submissions[place].origin.command_id for place in self.again}
-        # Whoever sent the same request at the same time shares its fate.
-        for place, told in enumerate(self.outcome):
-            if isinstance(told, Receipt) and told.replayed_response and told.command_id in unkept:
-                self.again.add(place)
-        self._kept.write(pipeline, unkept=unkept)
+        retried = {self.commands[index].origin.command_id for index in self.retries}
+        # A concurrent duplicate of a retried request is retried with it.
+        for index, reply in enumerate(self.outcome):
+            if not isinstance(reply, Receipt) or reply.replayed_response is None:
+                continue
+            if reply.command_id in retried:
+                self.retries.add(index)
+        self._replies.write(pipeline, retried=retried)
 
-    async def _find_overlooked(
-        self, pipeline: Pipeline, short: Sequence[int], picks: Sequence[ReadyPick]
+    async def _retry_if_more_ready(
+        self, pipeline: Pipeline, unserved: Sequence[int], picks: Sequence[ReadyPick]
     ) -> None:
-        """Notes who found nothing ready only because others held it: they may ask again."""
+        """Retries commands that found nothing ready only because others had locked the rows."""
         for pick in picks:
             table = pick.table
-            empty = [place for place in short if self._got_nothing(place, pick)]
+            empty = [index for index in unserved if self._got_nothing(index, pick)]
             if table.more_ready_exists is None or not empty:
                 continue
             ids = uuids([state.id for state in pick.states])
-            found = pipeline.add(table.more_ready_exists, ids=ids, **table.selection(pick.among))
+            parameters = table.selection(pick.selector)
+            found = pipeline.add(table.more_ready_exists, ids=ids, **parameters)
             await pipeline.sync()
             if found.rows() == [(True,)]:
-                self.again.update(empty)
+                self.retries.update(empty)
 
-    def _got_nothing(self, place: int, pick: ReadyPick) -> bool:
-        submission = self.submissions[place]
-        asked = submission.reads.pick is pick.table.decider
-        return asked and submission.reads.pick_selector == pick.among and not submission.events
+    def _got_nothing(self, index: int, pick: ReadyPick) -> bool:
+        submitted = self.commands[index]
+        is_same = submitted.needs.pick is pick.table.decider
+        return is_same and submitted.needs.pick_selector == pick.selector and not submitted.events
 
-    def _receipts(self, positions: Sequence[int]) -> None:
+    def _issue_receipts(self, positions: Sequence[int]) -> None:
         self.position = positions[-1] if positions else None
         last = 0
         by_command: dict[UUID, int | None] = {}
-        for place, submission in enumerate(self.submissions):
-            told = self.outcome[place]
-            if told is None:
-                last += len(submission.events)
-                position = positions[last - 1] if submission.events else None
-                command_id = submission.origin.command_id
+        for index, submitted in enumerate(self.commands):
+            outcome = self.outcome[index]
+            if outcome is None:
+                last += len(submitted.events)
+                position = positions[last - 1] if submitted.events else None
+                command_id = submitted.origin.command_id
                 by_command[command_id] = position
-                self.outcome[place] = Receipt(submission.answer, command_id, position)
-            elif isinstance(told, Receipt) and told.command_id in by_command:
-                # It was sent twice at once; both are told of the one effect.
-                self.outcome[place] = replace(told, position=by_command[told.command_id])
-
-
-def _queue(pipeline: Pipeline, statements: Statements) -> None:
-    for query, given in statements:
-        pipeline.add(query, **given)
+                self.outcome[index] = Receipt(submitted.result, command_id, position)
+            elif isinstance(outcome, Receipt) and outcome.command_id in by_command:
+                # A concurrent duplicate in this batch gets the position of the one effect.
+                self.outcome[index] = replace(outcome, position=by_command[outcome.command_id])

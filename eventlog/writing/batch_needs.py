@@ -1,4 +1,4 @@
-"""A command on its way, and what the commands of a batch need of the database together."""
+"""A submitted command, and the combined needs of a batch of commands."""
 
 from collections.abc import Collection, Hashable, Sequence
 from typing import Any
@@ -10,14 +10,12 @@ from daybook.eventlog.origin import Origin
 from daybook.eventlog.postgres.binary_arrays import uuids
 from daybook.eventlog.postgres.pipeline import PendingResult, Pipeline
 from daybook.eventlog.writing.idempotency import IdempotencyKey, Scope
-from daybook.eventlog.writing.live_table import LiveTable
+from daybook.eventlog.writing.live_table import LiveTable, Statements
 from daybook.eventlog.writing.unit_of_work import PendingEvent
 
 
 class SubmittedCommand:
-    """A command on its way, until it has its answer."""
-
-    __slots__ = ("answer", "command", "events", "key", "origin", "reads")
+    __slots__ = ("command", "events", "key", "needs", "origin", "result")
 
     def __init__(
         self, command: Command[Any], origin: Origin, key: IdempotencyKey | None = None
@@ -25,130 +23,124 @@ class SubmittedCommand:
         self.command = command
         self.origin = origin
         self.key = key
-        self.reads: Needs = command.needs
+        self.needs: Needs = command.needs
         self.events: list[PendingEvent] = []
-        self.answer: Any = None
+        self.result: Any = None
 
 
 class BatchNeeds:
-    """What the commands of a batch need together; ids by their integers, quick to hash."""
+    """Combined needs of a batch, by the names of deciders; ids are keyed by their integers, which
+    hash faster."""
 
-    def __init__(self, submissions: Sequence[SubmittedCommand]) -> None:
-        self._names: dict[str, dict[int, UUID]] = {}
-        self._anew: set[str] = set()
-        self._tied: dict[str, dict[int, UUID]] = {}
-        self._every: set[str] = set()
-        self._seen: dict[str, dict[int, UUID]] = {}
-        self._seen_tied: dict[str, dict[int, UUID]] = {}
-        self.seen_all: set[str] = set()
-        self._ready: dict[str, dict[Hashable, int]] = {}
-        self.draws: dict[str, int] = {}
-        self.keys: list[Scope] = []
-        for submission in submissions:
-            self._add(submission.reads)
-            if submission.key is not None:
-                self.keys.append(submission.key.scope)
+    def __init__(self, commands: Sequence[SubmittedCommand]) -> None:
+        self._lock: dict[str, dict[int, UUID]] = {}
+        self._uncached: set[str] = set()
+        self._lock_related: dict[str, dict[int, UUID]] = {}
+        self._lock_all: set[str] = set()
+        self._peek: dict[str, dict[int, UUID]] = {}
+        self._count_related: dict[str, dict[int, UUID]] = {}
+        self.peek_all: set[str] = set()
+        self._pick: dict[str, dict[Hashable, int]] = {}
+        self.next_numbers: dict[str, int] = {}
+        self.idempotency_keys: list[Scope] = []
+        for submitted in commands:
+            self._add(submitted.needs)
+            if submitted.key is not None:
+                self.idempotency_keys.append(submitted.key.scope)
 
-    def _add(self, reads: Needs) -> None:
-        for decider, aggregate_id in reads.lock:
-            self._names.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
-            if not reads.may_use_cache:
-                self._anew.add(decider.name)
-        for decider, aggregate_id in reads.lock_related:
-            self._tied.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
-        for decider in reads.lock_all:
-            self._every.add(decider.name)
-        for decider, aggregate_id in reads.peek:
-            self._seen.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
-        for decider in reads.peek_all:
-            self.seen_all.add(decider.name)
-        if reads.pick is not None:
-            counts = self._ready.setdefault(reads.pick.name, {})
-            counts[reads.pick_selector] = counts.get(reads.pick_selector, 0) + reads.pick_count
-        for decider, tied_to in reads.count_related:
-            self._seen_tied.setdefault(decider.name, {})[tied_to.int] = tied_to
-        for sequence, count in reads.next_numbers:
-            self.draws[sequence] = self.draws.get(sequence, 0) + count
+    def _add(self, needs: Needs) -> None:
+        for decider, aggregate_id in needs.lock:
+            self._lock.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
+            if not needs.may_use_cache:
+                self._uncached.add(decider.name)
+        for decider, aggregate_id in needs.lock_related:
+            self._lock_related.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
+        for decider in needs.lock_all:
+            self._lock_all.add(decider.name)
+        for decider, aggregate_id in needs.peek:
+            self._peek.setdefault(decider.name, {})[aggregate_id.int] = aggregate_id
+        for decider in needs.peek_all:
+            self.peek_all.add(decider.name)
+        if needs.pick is not None:
+            counts = self._pick.setdefault(needs.pick.name, {})
+            counts[needs.pick_selector] = counts.get(needs.pick_selector, 0) + needs.pick_count
+        for decider, related_to in needs.count_related:
+            self._count_related.setdefault(decider.name, {})[related_to.int] = related_to
+        for sequence, count in needs.next_numbers:
+            self.next_numbers[sequence] = self.next_numbers.get(sequence, 0) + count
 
-    def recallable(self, name: str) -> Collection[int]:
-        """The integers of the ids that are named, if what is remembered of them will do."""
-        is_anew = name in self._anew or name in self._every or name in self._tied
-        return () if is_anew else self._names.get(name, {}).keys()
-
-    @property
-    def named(self) -> dict[int, UUID]:
-        return {key: one for names in self._names.values() for key, one in names.items()}
+    def cacheable(self, name: str) -> Collection[int]:
+        """Returns the integers of the ids to lock, or none if cached states are not enough."""
+        if name in self._uncached or name in self._lock_all or name in self._lock_related:
+            return ()
+        return self._lock.get(name, {}).keys()
 
     @property
-    def seen(self) -> list[UUID]:
-        return [one for names in self._seen.values() for one in names.values()]
+    def lock_ids(self) -> dict[int, UUID]:
+        return {key: one for ids in self._lock.values() for key, one in ids.items()}
 
-    def see(self, pipeline: Pipeline, table: LiveTable[Any]) -> PendingResult | None:
-        """Looks without waiting for anybody."""
+    @property
+    def peek_ids(self) -> list[UUID]:
+        return [one for ids in self._peek.values() for one in ids.values()]
+
+    def peek(self, pipeline: Pipeline, table: LiveTable[Any]) -> PendingResult | None:
         name = table.decider.name
-        if name in self.seen_all:
+        if name in self.peek_all:
             return pipeline.add(table.select)
-        if seen := self._seen.get(name):
-            return pipeline.add(table.select_by_id, ids=uuids([*seen.values()]))
+        if ids := self._peek.get(name):
+            return pipeline.add(table.select_by_id, ids=uuids([*ids.values()]))
         return None
 
-    def count_related_statement(
-        self, pipeline: Pipeline, table: LiveTable[Any]
-    ) -> PendingResult | None:
-        tied = self._seen_tied.get(table.decider.name)
-        return (
-            pipeline.add(table.count_related_statement, tied=uuids([*tied.values()]))
-            if tied
-            else None
-        )
+    def count_related(self, pipeline: Pipeline, table: LiveTable[Any]) -> PendingResult | None:
+        if ids := self._count_related.get(table.decider.name):
+            return pipeline.add(table.count_related_statement, tied=uuids([*ids.values()]))
+        return None
 
-    def hold(self, pipeline: Pipeline, table: LiveTable[Any]) -> PendingResult | None:
-        """One statement a table, whatever is wanted of it, so that its rows are locked in order."""
+    def lock(self, pipeline: Pipeline, table: LiveTable[Any]) -> PendingResult | None:
+        """Locks all needed rows of a table with one statement, so that they are locked in order."""
         name = table.decider.name
-        names = [*self._names.get(name, {}).values()]
-        if name in self._every:
+        ids = [*self._lock.get(name, {}).values()]
+        if name in self._lock_all:
             return pipeline.add(table.lock_all)
-        if tied := self._tied.get(name):
-            return pipeline.add(table.lock_related, ids=uuids(names), tied=uuids([*tied.values()]))
-        return pipeline.add(table.hold, ids=uuids(names)) if names else None
+        if related := self._lock_related.get(name):
+            return pipeline.add(table.lock_related, ids=uuids(ids), tied=uuids([*related.values()]))
+        return pipeline.add(table.lock, ids=uuids(ids)) if ids else None
 
     def pick(self, pipeline: Pipeline, table: LiveTable[Any]) -> list["ReadyPick"]:
-        wanted = self._ready.get(table.decider.name, {})
-        return [
-            ReadyPick(pipeline, table, among, limit) for among, limit in wanted.items() if limit
-        ]
+        wanted = self._pick.get(table.decider.name, {})
+        return [ReadyPick(pipeline, table, one, limit) for one, limit in wanted.items() if limit]
 
 
 class ReadyPick:
-    """Ready rows of one table that were asked for, in their order once the answers are there."""
+    """Ready rows of one table for one selector, in claim order after `load`."""
 
     def __init__(
-        self, pipeline: Pipeline, table: LiveTable[Any], among: Hashable, limit: int
+        self, pipeline: Pipeline, table: LiveTable[Any], selector: Hashable, limit: int
     ) -> None:
         self.table = table
-        self.among = among
+        self.selector = selector
         self._limit = limit
-        self._held = [
-            pipeline.add(query, **given) for query, given in table.locks_before_pick(among)
-        ]
-        self._answers = [
-            pipeline.add(query, **given) for query, given in table.pick_statements(among, limit)
-        ]
+        self._locks = add_all(pipeline, table.locks_before_pick(selector))
+        self._results = add_all(pipeline, table.pick_statements(selector, limit))
         self.states: list[State] = []
 
-    def go_on(self, pipeline: Pipeline) -> bool:
-        """Queues the statements that depend on the rows locked first; false if none were locked."""
-        if not any(answer.rows() for answer in self._held):
+    def pick_more(self, pipeline: Pipeline) -> bool:
+        """Adds the picks that depend on the rows locked first; returns False if none were."""
+        if not any(result.rows() for result in self._locks):
             return False
-        ready = [state for answer in self._answers for state in load(self.table, answer)]
-        more = self.table.picks_held(self.among, self._limit, ready)
-        self._answers += [pipeline.add(query, **given) for query, given in more]
+        ready = [state for result in self._results for state in load(self.table, result)]
+        more = self.table.picks_after_locks(self.selector, self._limit, ready)
+        self._results += add_all(pipeline, more)
         return True
 
     def load(self) -> None:
-        picked = [load(self.table, answer) for answer in self._answers]
-        self.states = self.table.merge_picks(self.among, picked)
+        picked = [load(self.table, result) for result in self._results]
+        self.states = self.table.merge_picks(self.selector, picked)
 
 
-def load(table: LiveTable[Any], answer: PendingResult) -> list[State]:
-    return [table.load(row) for row in answer.rows()]
+def add_all(pipeline: Pipeline, statements: Statements) -> list[PendingResult]:
+    return [pipeline.add(query, **parameters) for query, parameters in statements]
+
+
+def load(table: LiveTable[Any], result: PendingResult) -> list[State]:
+    return [table.load(row) for row in result.rows()]

@@ -1,4 +1,4 @@
-"""Commands that wait for their turn, and how long they do."""
+"""Queues of submitted commands, with their waiting times."""
 
 import asyncio
 from collections import deque
@@ -7,19 +7,19 @@ from typing import Any
 
 from daybook.domain.command import Command
 from daybook.eventlog.origin import Origin, Receipt
-from daybook.eventlog.writing.batch import Told
+from daybook.eventlog.writing.batch import Outcome
 from daybook.eventlog.writing.batch_needs import SubmittedCommand
 from daybook.eventlog.writing.idempotency import IdempotencyKey
 
-# How much the last batch counts in what is told of the last ones, and for how long.
+# Smoothing factor of the moving average, and the age after which it expires.
 LAST_WEIGHT = 0.3
 RECENT_SECONDS = 1.0
 
 
 class QueuedCommand(SubmittedCommand):
-    """A submission with the caller who waits for it."""
+    """A submitted command with the future of its caller."""
 
-    __slots__ = ("arrived_at", "deadline", "future", "repeats_count", "weight")
+    __slots__ = ("arrived_at", "deadline", "future", "retries_count", "weight")
 
     def __init__(
         self,
@@ -33,46 +33,46 @@ class QueuedCommand(SubmittedCommand):
         self.future: asyncio.Future[Receipt] = loop.create_future()
         self.arrived_at = loop.time()
         self.deadline = self.arrived_at + deadline_seconds
-        self.repeats_count = 0
-        self.weight = self.reads.weight
+        self.retries_count = 0
+        self.weight = self.needs.weight
 
-    def tell(self, answer: Told) -> None:
+    def resolve(self, outcome: Outcome) -> None:
         if self.future.done():
             return
-        if isinstance(answer, Receipt):
-            self.future.set_result(answer)
+        if isinstance(outcome, Receipt):
+            self.future.set_result(outcome)
         else:
-            self.future.set_exception(answer)
+            self.future.set_exception(outcome)
 
 
 class RecentAverage:
-    """A duration as it was lately: 0 when nothing was measured within the last second."""
+    """Moving average of a duration; 0 if nothing was measured within RECENT_SECONDS."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
-        self._noted_at = 0.0
+        self._measured_at = 0.0
 
     @property
     def seconds(self) -> float:
         return self._seconds if self._is_recent(asyncio.get_running_loop().time()) else 0.0
 
-    def note_since(self, moment: float) -> None:
+    def observe_since(self, start: float) -> None:
         now = asyncio.get_running_loop().time()
-        seconds = now - moment
+        seconds = now - start
         if self._is_recent(now):
             seconds = LAST_WEIGHT * seconds + (1 - LAST_WEIGHT) * self._seconds
-        self._seconds, self._noted_at = seconds, now
+        self._seconds, self._measured_at = seconds, now
 
     def _is_recent(self, now: float) -> bool:
-        return now - self._noted_at < RECENT_SECONDS
+        return now - self._measured_at < RECENT_SECONDS
 
 
 class CommandQueue:
-    """Those who wait, the oldest in front."""
+    """First in, first out."""
 
     def __init__(self) -> None:
         self._waiting: deque[QueuedCommand] = deque()
-        self._waited = RecentAverage()
+        self._average = RecentAverage()
 
     @property
     def first(self) -> QueuedCommand | None:
@@ -81,24 +81,24 @@ class CommandQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def append(self, waiting: QueuedCommand) -> None:
-        self._waiting.append(waiting)
+    def append(self, command: QueuedCommand) -> None:
+        self._waiting.append(command)
 
-    def put_back(self, waiting: Sequence[QueuedCommand]) -> None:
-        self._waiting.extendleft(reversed(waiting))
+    def put_back(self, commands: Sequence[QueuedCommand]) -> None:
+        self._waiting.extendleft(reversed(commands))
 
     def take(self) -> QueuedCommand:
         return self._waiting.popleft()
 
     @property
     def waiting_seconds(self) -> float:
-        """Of the one in front until now, or of those who were taken within the last second."""
+        """The wait of the oldest command, or the recent average if that is longer."""
         if not self._waiting:
-            return self._waited.seconds
-        front = asyncio.get_running_loop().time() - self._waiting[0].arrived_at
-        return max(front, self._waited.seconds)
+            return self._average.seconds
+        oldest = asyncio.get_running_loop().time() - self._waiting[0].arrived_at
+        return max(oldest, self._average.seconds)
 
-    def note_wait(self) -> None:
-        """Before a batch is taken."""
+    def measure_wait(self) -> None:
+        """Adds the oldest command's wait to the average; called before a batch is taken."""
         if self._waiting:
-            self._waited.note_since(self._waiting[0].arrived_at)
+            self._average.observe_since(self._waiting[0].arrived_at)

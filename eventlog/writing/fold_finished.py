@@ -1,4 +1,4 @@
-"""Aggregates that are in no live table, folded for a command that names them."""
+"""Folds aggregates that have no live row from the log, for commands that need them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from uuid import UUID
 
 from daybook.domain.soundness import fault_in
 from daybook.eventlog.codec import EventMapper
-from daybook.eventlog.event_faults import described
+from daybook.eventlog.event_faults import describe_error
 from daybook.eventlog.reading.fold import fold_rows
 from daybook.eventlog.writing.unit_of_work import UnreadableAggregate
 
@@ -19,20 +19,21 @@ ORDER BY originator_id, originator_version
 
 
 def fold_aggregates(mapper: EventMapper, rows: Iterable[Sequence[Any]]) -> dict[UUID, Any]:
-    """Folds rows of READ_AGGREGATES. An aggregate that cannot be read becomes Unreadable: commands
-    that name it are refused, and no others."""
+    """Folds rows of READ_AGGREGATES. An aggregate that cannot be read becomes UnreadableAggregate,
+    so that only commands about it are refused."""
     found = [*rows]
     versions = {aggregate_id: version for aggregate_id, version, _, _ in found}
     unreadable: dict[UUID, UnreadableAggregate] = {}
 
-    def note(aggregate_id: UUID, error: Exception) -> None:
-        unreadable[aggregate_id] = UnreadableAggregate(aggregate_id, described(error))
+    def add_unreadable(aggregate_id: UUID, error: Exception) -> None:
+        unreadable[aggregate_id] = UnreadableAggregate(aggregate_id, describe_error(error))
 
-    states = fold_rows(mapper, [(one, topic, state) for one, _, topic, state in found], note)
+    events = [(aggregate_id, topic, state) for aggregate_id, _, topic, state in found]
+    states = fold_rows(mapper, events, add_unreadable)
     for aggregate_id, state in states.items():
         fault = fault_in(state)
         if fault is None and state.version != versions[aggregate_id]:
-            fault = f"its {versions[aggregate_id]} versions fold to {state.version}"
+            fault = f"log version {versions[aggregate_id]} folds to version {state.version}"
         if fault is not None:
             unreadable[aggregate_id] = UnreadableAggregate(aggregate_id, fault)
     return {**states, **unreadable}

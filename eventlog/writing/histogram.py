@@ -1,15 +1,14 @@
-"""A histogram that costs next to nothing to fill: one thread does, and nobody locks."""
+"""A histogram without locks: only one thread fills it."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
 
 
-class Meter:
+class Histogram:
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
+        # One bucket for each upper bound, and one for values above all of them.
         self.counts = [0] * (len(bounds) + 1)
-        """How many were up to each bound and above the one before; the last, above all."""
-
         self.sum = 0.0
 
     def observe(self, value: float) -> None:

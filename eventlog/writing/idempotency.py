@@ -1,8 +1,7 @@
-"""Idempotency keys: the same request, sent again, gets the same answer and has no second effect.
+"""Idempotency keys: a repeated request gets the stored response and has no second effect.
 
-A key belongs to a principal and stands for one request. It is stored with that request's
-fingerprint and the answer, in the transaction of the effect itself, so that there is never one
-without the other. Answers are forgotten in time. That a key had an effect is not: it is spent.
+A key belongs to a principal and one request. It is stored with the request's fingerprint and the
+response, in the transaction of the effect. Responses expire; the fact that a key was used does not.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,9 +59,8 @@ INSERT INTO idempotency_keys (principal, key, fingerprint, status, body, command
 SELECT {_INSERTED}
 """
 
-# The oldest first. The time is that of the statement: an index cannot be asked for one that
-# moves on while it is read.
-FORGET_KEYS = """
+# Oldest first. An index scan needs statement_timestamp(), because clock_timestamp() is volatile.
+DELETE_EXPIRED_KEYS = """
 WITH forgotten AS (
     DELETE FROM idempotency_keys
     WHERE ctid = ANY(ARRAY(
@@ -90,10 +88,10 @@ class IdempotencyKey(Struct, frozen=True, kw_only=True):
     principal: str
     key: str
     fingerprint: bytes
-    """Tells the request from every other: what it does, to what, with which body."""
+    """Digest of the request's operation, target and body."""
 
     render: Callable[[Any], StoredResponse]
-    """Makes what is stored from the command's answer or refusal."""
+    """Renders the command's result or refusal as the response to store."""
 
     @property
     def scope(self) -> Scope:
@@ -101,7 +99,7 @@ class IdempotencyKey(Struct, frozen=True, kw_only=True):
 
 
 class KnownKey(Struct, frozen=True, kw_only=True):
-    """A key that was used before, or earlier in this batch."""
+    """A key that was used before this batch or earlier in it."""
 
     scope: Scope
     fingerprint: bytes
@@ -142,14 +140,15 @@ def columns(keys: Sequence[KnownKey]) -> dict[str, PackedArray]:
 
 
 async def find_key(connection: AsyncConnection[TupleRow], scope: Scope) -> KnownKey | None:
-    """For whoever wants to know before there is a command at all."""
     rows = await connection.execute(FIND_KEYS, scopes([scope]), binary=True)
     row = await rows.fetchone()
     return None if row is None else known_key(row)
 
 
-async def forget_keys(connection: AsyncConnection[TupleRow], *, days: int, limit: int) -> int:
-    """Forgets some of the keys that are older than that; returns how many."""
-    forgotten = await connection.execute(FORGET_KEYS, {"days": days, "limit": limit})
-    ((count,),) = await forgotten.fetchall()
+async def delete_expired_keys(
+    connection: AsyncConnection[TupleRow], *, days: int, limit: int
+) -> int:
+    """Deletes at most `limit` keys older than `days`; returns how many."""
+    deleted = await connection.execute(DELETE_EXPIRED_KEYS, {"days": days, "limit": limit})
+    ((count,),) = await deleted.fetchall()
     return int(count)

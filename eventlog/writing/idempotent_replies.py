@@ -1,4 +1,4 @@
-"""The idempotency keys of one batch: what was answered under them before, and what is kept now."""
+"""Idempotency lookup and storage for one batch."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -23,28 +23,28 @@ from daybook.eventlog.writing.idempotency import (
 
 class IdempotentReplies:
     def __init__(self) -> None:
-        self._asked: tuple[PendingResult, PendingResult] | None = None
+        self._lookups: tuple[PendingResult, PendingResult] | None = None
         self._known: dict[Scope, KnownKey] = {}
         self._spent: dict[Scope, UUID] = {}
         self._new: list[KnownKey] = []
 
     def find(self, pipeline: Pipeline, keys: Sequence[Scope]) -> None:
         if keys:
-            # The spent ones after the known ones: what is forgotten in between is found there.
-            asked = scopes(keys)
-            self._asked = (
-                pipeline.add(FIND_KEYS, **asked),
-                pipeline.add(FIND_SPENT_KEYS, **asked),
+            # Spent keys are read last, so that a key which expires in between is found there.
+            wanted = scopes(keys)
+            self._lookups = (
+                pipeline.add(FIND_KEYS, **wanted),
+                pipeline.add(FIND_SPENT_KEYS, **wanted),
             )
 
     def load(self) -> None:
-        if self._asked is not None:
-            known, spent = self._asked
+        if self._lookups is not None:
+            known, spent = self._lookups
             self._known = {one.scope: one for one in map(known_key, known.rows())}
             self._spent = {(row[0], row[1]): row[2] for row in spent.rows()}
 
     def reply(self, key: IdempotencyKey) -> Receipt | Exception | None:
-        """What is told to whoever shows this key; None for the first to do so."""
+        """Returns the stored receipt or the error for a used key; None for a new key."""
         known = self._known.get(key.scope)
         if known is None:
             spent = self._spent.get(key.scope)
@@ -55,19 +55,19 @@ class IdempotentReplies:
 
     def store(self, submission: SubmittedCommand, key: IdempotencyKey, answer: Any) -> None:
         last = submission.events[-1] if submission.events else None
-        kept = KnownKey(
+        stored = KnownKey(
             scope=key.scope,
             fingerprint=key.fingerprint,
             answer=key.render(answer),
             command_id=submission.origin.command_id,
             last_event=(last.originator_id, last.originator_version) if last else None,
         )
-        self._known[key.scope] = kept
-        self._new.append(kept)
+        self._known[key.scope] = stored
+        self._new.append(stored)
 
-    def write(self, pipeline: Pipeline, *, unkept: Collection[UUID]) -> None:
-        """All but those of the commands that decide anew."""
-        new = [key for key in self._new if key.command_id not in unkept]
+    def write(self, pipeline: Pipeline, *, retried: Collection[UUID]) -> None:
+        """Inserts the new keys, except those of commands that will be retried."""
+        new = [key for key in self._new if key.command_id not in retried]
         if new:
             new.sort(key=lambda key: key.scope)
             pipeline.add(INSERT_KEYS, **columns(new))

@@ -1,7 +1,7 @@
-"""What the committer needs to know of a live table: how its rows are held, picked and written.
+"""Interface of live tables: how the committer locks, picks and writes their rows.
 
-A live table holds the state of every unfinished aggregate of one kind, as the fold of its
-events, written in the transaction of those events. It is never stale, and claims read it.
+A live table holds the state of every unfinished aggregate of one kind, written in the transaction
+of its events. It is never stale, so claims read it.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ Statements = Sequence[tuple[str, Parameters]]
 
 
 class Change(Protocol):
-    """An aggregate as it was when a batch began, and as it is after it."""
+    """An aggregate before and after a batch."""
 
     @property
     def before(self) -> Any: ...
@@ -27,134 +27,129 @@ class Change(Protocol):
 
 
 Changes = Mapping[str, Sequence[Change]]
-"""Of a batch, by the name of the decider."""
+"""The changes of a batch, by the name of the decider."""
 
 
 class SideStatements(Struct, frozen=True, gc=False):
-    """What else must be done with the changes of a batch, beside writing the rows."""
+    """Statements that a batch needs beside writing the live rows."""
 
     before: Statements = ()
-    """Before anything is written: holds what the changes touch beside their own rows."""
+    """Run before any write, to lock rows of side tables."""
 
     after: Statements = ()
-    """After the events have their positions."""
+    """Run after the append, when events have positions."""
 
 
-NOTHING_AROUND = SideStatements()
+NO_SIDE_STATEMENTS = SideStatements()
 
 
 class LiveTable(Generic[S]):
-    """Statements and conversions of one live table. Subclasses stand in `projections/`."""
+    """Statements and conversions of one live table. Subclasses are in `projections/`."""
 
     decider: ClassVar[Decider[Any]]
-
     name: ClassVar[str]
-    """Of the table."""
 
     select: ClassVar[str]
-    """Selects all rows, with their columns as `load` takes them."""
+    """Selects all rows, with the columns that `load` expects."""
 
     select_by_id: ClassVar[str]
-    """Selects the rows of `ids`, and holds none of them."""
+    """Selects the rows of `ids` without locking them."""
 
     count_related_statement: ClassVar[str]
-    """Selects those of the ids in `tied` to which rows are tied, and how many; holds none."""
+    """Counts the rows related to each id in `tied`, without locking them."""
 
-    hold: ClassVar[str]
-    """Selects the rows of `ids` FOR UPDATE, ordered by id: the order of locks is fixed."""
+    lock: ClassVar[str]
+    """Selects the rows of `ids` FOR UPDATE, ordered by id so that batches cannot deadlock."""
 
     lock_related: ClassVar[str]
-    """The same, and beside them the rows that are tied to one of the ids in `tied`."""
+    """Like `lock`, and also selects the rows related to an id in `tied`."""
 
     lock_all: ClassVar[str]
-    """All rows FOR UPDATE, ordered by id."""
+    """Selects all rows FOR UPDATE, ordered by id."""
 
     more_ready_exists: ClassVar[str | None] = None
-    """Is there a ready row beside `ids`? Then others held it while ours were picked."""
+    """Whether a ready row beside `ids` exists, which another writer had locked."""
 
     insert: ClassVar[str]
     update: ClassVar[str]
     delete: ClassVar[str]
 
     is_cached: ClassVar[bool] = False
-    """Whether some of its states are remembered: then it has the two statements that follow."""
+    """Whether a RowCache keeps states; then the two following statements exist."""
 
     lock_if_version: ClassVar[str]
-    """Holds the rows of `ids`, which are sorted, and fails if they are not of these `versions` and
-    under these `claims`."""
+    """Locks the rows of the sorted `ids`; fails unless `versions` and `claims` match."""
 
     delete_if_version: ClassVar[str]
-    """Deletes the rows of `ids` under `claims`, and fails if they are not `count` or if their
-    versions do not add up to `versions`. That is enough for rows whose next events are appended
-    with it: none can be of a later version than is known, so none is of an earlier one."""
+    """Deletes the rows of `ids` under `claims`; fails unless they are `count` rows whose versions
+    add up to `versions`. The sum suffices because the same batch appends their next events: no row
+    can have a later version, so none has an earlier one."""
 
     side_tables: ClassVar[tuple[str, ...]] = ()
-    """Tables in which `insert` notes something beside the rows themselves; `update` and `delete`
-    keep it right, where it depends on the rows that are there."""
+    """Side tables that insert, update and delete maintain together with the rows."""
 
     columns_outside_log: ClassVar[Mapping[str, str]] = {}
-    """Columns that are moved by what is no event, and for each the column that says how long that
-    counts: as long as it is the same."""
+    """Columns changed without an event, each with the column that limits its validity: the value
+    counts while that column is unchanged."""
 
-    def side_statements(self, changes: Changes) -> SideStatements:  # noqa: ARG002 (most rows stand alone)
-        """Of all that a batch has changed, so that what is held beside the rows is held in one
-        order, whichever kinds of aggregates it concerns."""
-        return NOTHING_AROUND
+    def side_statements(self, changes: Changes) -> SideStatements:  # noqa: ARG002 (most tables have none)
+        """Takes all changes of a batch, so that side rows of all kinds are locked in one order."""
+        return NO_SIDE_STATEMENTS
 
-    def locks_before_pick(self, among: Any) -> Statements:  # noqa: ARG002 (most tables need none)
-        """Statements that hold what else must not change while ready rows are picked."""
+    def locks_before_pick(self, selector: Any) -> Statements:  # noqa: ARG002 (most tables need none)
+        """Returns statements that lock other rows which must not change during a pick."""
         return ()
 
-    def picks_held(self, among: Any, limit: int, ready: Sequence[S]) -> Statements:
-        """More picks, run only if `locks_before_pick` locked a row: one more round trip. `ready`
-        are the states that `pick_statements` found."""
+    def picks_after_locks(self, selector: Any, limit: int, ready: Sequence[S]) -> Statements:
+        """Returns more picks, run in a further round trip if `locks_before_pick` locked a row.
+        `ready` are the states that `pick_statements` found."""
         raise NotImplementedError
 
-    def pick_statements(self, among: Any, limit: int) -> Statements:
-        """Statements that select the `limit` most urgent ready rows, skipping those that others
-        hold. What `among` is, the commands that ask for them know."""
+    def pick_statements(self, selector: Any, limit: int) -> Statements:
+        """Returns statements that select the `limit` most urgent ready rows, skipping locked rows.
+        The type of `selector` depends on the table."""
         raise NotImplementedError
 
-    def merge_picks(self, among: Any, picked: Sequence[list[S]]) -> list[S]:  # noqa: ARG002 (for others)
-        """What the statements gave, in the order in which it is to be taken, each once."""
+    def merge_picks(self, selector: Any, picked: Sequence[list[S]]) -> list[S]:  # noqa: ARG002 (for others)
+        """Merges the results of all picks in claim order, without duplicates."""
         (rows,) = picked
         return rows
 
-    def selection(self, among: Any) -> Parameters:  # noqa: ARG002 (most tables have one kind)
-        """Parameters of `overlooked`, beside the ids."""
+    def selection(self, selector: Any) -> Parameters:  # noqa: ARG002 (most tables have one kind)
+        """Returns the parameters of `more_ready_exists`, beside `ids`."""
         return {}
 
-    def recompute_derived(self, states: Sequence[S]) -> Statements:  # noqa: ARG002 (most rows stand alone)
-        """Statements that set anew, from the log and the other rows, what `around` keeps up to
-        date: after these states were written, or their rows deleted."""
+    def recompute_derived(self, states: Sequence[S]) -> Statements:  # noqa: ARG002 (most tables have none)
+        """Returns statements that recompute, from the log and other rows, the data maintained by
+        `side_statements`, after these states were written or their rows deleted."""
         return ()
 
     def recompute_all(self) -> Statements:
-        """Statements that set anew what depends on other tables than this: once both are there."""
+        """Returns statements that recompute columns which depend on other tables."""
         return ()
 
     def cacheable(self, changes: Iterable[Change]) -> list[S]:
-        """The states that are worth remembering: the next command about one comes soon, and needs
-        nothing of its row that is not in its events."""
+        """Returns the states to cache: those with a next command soon, and without columns that
+        change outside the log."""
         raise NotImplementedError
 
     def claim_id(self, state: S) -> UUID:
-        """Of a state that is remembered: the claim under which its row must still be."""
+        """Returns the claim that the row of a cached state must still have."""
         raise NotImplementedError
 
     def side_row(self, state: S) -> Hashable:
-        """What `insert` notes of a state in the tables beside."""
+        """Returns the row that `insert` adds to the side tables for a state."""
         raise NotImplementedError
 
     def load(self, row: TupleRow) -> S:
         raise NotImplementedError
 
     def insert_statement(self, states: Sequence[S]) -> tuple[str, Parameters]:
-        """The quickest statement that inserts these, with its parameters."""
+        """Returns the fastest statement that inserts these states, with its parameters."""
         return self.insert, self.insert_parameters(states)
 
     def update_statement(self, changes: Sequence[Change]) -> tuple[str, Parameters]:
-        """The quickest statement that updates the rows of these, with its parameters."""
+        """Returns the fastest statement that updates these rows, with its parameters."""
         return self.update, self.update_parameters([change.state for change in changes])
 
     def insert_parameters(self, states: Sequence[S]) -> Parameters:

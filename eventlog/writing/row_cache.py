@@ -1,10 +1,8 @@
-"""What a process remembers of the rows that it has written itself: it need not read them again.
+"""Cache of live rows that this process has written, which saves reading them again.
 
-Another process may have changed a row since. So what is decided from memory is written under the
-condition that the rows are still of the versions that are remembered, and under the same claims:
-the statement that holds or deletes them fails otherwise, nothing of the batch happens, and it is
-decided anew from the rows. After a failover a row may be of the same version with another past, so
-versions alone prove nothing; and all is forgotten whenever the process connects anew.
+Another process may have changed a row since. The statement that locks or deletes cached rows fails
+unless versions and claims still match; the batch then rolls back and decides from the rows. After
+a failover the same version may have another history, so each new connection clears the cache.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -12,41 +10,40 @@ from itertools import islice
 from typing import Any
 
 from daybook.domain.event import State
-from daybook.eventlog.postgres.connection_caches import is_dropped_with_connections
+from daybook.eventlog.postgres.connection_caches import drop_on_reconnect
 from daybook.eventlog.writing.live_table import Change, LiveTable
 
-# As many as many workers have in their hands, at about a kilobyte each.
+# Enough for the claims of many workers, at about 1 kB each.
 COUNT_MAX = 20_000
 
 
 class RowCache:
-    """Of one live table, by the integers of ids; the oldest are forgotten first."""
+    """Cached states of one live table, keyed by the integers of ids; evicts the oldest first."""
 
     def __init__(self, table: LiveTable[Any], count_max: int = COUNT_MAX) -> None:
         self._table = table
         self._count_max = count_max
         self._known: dict[int, State] = {}
-        self.life = 0
-        """Increases with each clear(): a batch that began before it stores nothing after it."""
-
-        is_dropped_with_connections(self)
+        # Incremented by clear(): a batch that began before it must not store anything after it.
+        self.generation = 0
+        drop_on_reconnect(self)
 
     def clear(self) -> None:
         self._known = {}
-        self.life += 1
+        self.generation += 1
 
     def get_all(self, keys: Collection[int]) -> list[State] | None:
-        """All of them or None: rows are locked in one order, by one statement a table."""
+        """Returns all states or None, because one statement a table locks rows in one order."""
         known = self._known
         try:
             return [known[key] for key in keys]
         except KeyError:
             return None
 
-    def put(self, changes: Sequence[Change], life: int) -> None:
-        """Caches rows once they are committed, never before, or commands would decide from states
-        that were never stored. `life` is its value from when the batch began."""
-        if life != self.life:
+    def put(self, changes: Sequence[Change], generation: int) -> None:
+        """Caches committed rows; earlier, commands could decide on states that were never stored.
+        `generation` is the cache's value when the batch began."""
+        if generation != self.generation:
             return
         known = self._known
         for change in changes:

@@ -1,4 +1,4 @@
-"""The rows of one live table in one batch: which are new, which change, and which go."""
+"""Inserts, updates and deletes of one live table in one batch."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ class TableChanges:
             assert after is not None
             was_live = before is not None and not finished(before)
             is_live = not finished(after)
-            if was_live and is_live and not change.is_anew:
+            if was_live and is_live and not change.is_recreated:
                 self._updated.append(change)
                 continue
             if before is not None and was_live:
@@ -35,9 +35,8 @@ class TableChanges:
                 self._inserted.append(after)
 
     def lock_if_version(self, pipeline: Pipeline, states: Sequence[State]) -> None:
-        """Those that were recalled, whatever was decided about them. If all of them are deleted and
-        nothing else is done, one statement holds them, makes sure of their versions and deletes
-        them."""
+        """Locks the rows that were read from the cache, and fails if their versions differ. If the
+        batch only deletes them, one statement checks their versions and deletes them."""
         known = sorted(states, key=_by_id)
         ids, versions = uuids([one.id for one in known]), [one.version for one in known]
         claims = uuids([self._table.claim_id(one) for one in known])
@@ -50,8 +49,8 @@ class TableChanges:
             self._deleted = []
 
     def write(self, pipeline: Pipeline) -> None:
-        """What goes into a unique index is inserted sorted: two batches that insert the same keys
-        in opposite order would wait for each other."""
+        """Inserts in the order of ids, because two batches that insert the same unique keys in
+        opposite order would deadlock."""
         table = self._table
         if self._deleted:
             pipeline.add(table.delete, ids=uuids([state.id for state in self._deleted]))

@@ -1,5 +1,5 @@
-"""A lane: one connection of the committer, and what it takes to keep the committer's promises
-when that connection breaks, the server crashes, or somebody else is in the way."""
+"""One connection of the committer, which keeps the committer's guarantees when that connection
+breaks, the server crashes, or another writer wins a race."""
 
 import asyncio
 import random
@@ -22,47 +22,47 @@ from daybook.eventlog.origin import Origin
 from daybook.eventlog.postgres.connections import connect, cut_off
 from daybook.eventlog.postgres.pipeline import Connection, Pipeline
 from daybook.eventlog.reading.horizon import refuse_standby
-from daybook.eventlog.writing.batch import Batch, Told
+from daybook.eventlog.writing.batch import Batch, Outcome
 from daybook.eventlog.writing.unreadable_rows import UnreadableRows, is_unloadable
 
 RETRY_SECONDS = 0.05
 CONFLICTS_MAX = 3
-# A batch that hangs is cut off when this part of its time has passed, so that some is left to
-# find out what became of it.
+# Share of its time after which a hanging batch is aborted; the rest serves to find its outcome.
 CUT_AFTER = 0.8
-# As PostgreSQL writes the key that is there already.
+DEADLINE_PASSED = "The database did not commit the command before its deadline; retry."
+# Finds ids in PostgreSQL's detail of a unique violation.
 UUID_TEXT = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 IDENTIFY_BACKEND = """
 SELECT pid, backend_start::text AS started FROM pg_stat_activity WHERE pid = pg_backend_pid()
 """
-# The backend that was cut off may still be at its COMMIT: only once it is gone is the outcome
-# final. Its process id alone may have been given to another since.
+# The aborted backend may still be committing: the outcome is final only once it has ended. The
+# start time is compared because the process id may have been reused.
 END_BACKEND = """
 SELECT pg_terminate_backend(pid)
 FROM pg_stat_activity
 WHERE pid = %(pid)s AND backend_start::text = %(started)s
 """
-# Overrides the server's default: an answer is given, and an event seen, once it is on the disk.
+# Overrides the server's default, so that results and events are durable before they are visible.
 FLUSH_AT_COMMIT = """
 SELECT set_config('synchronous_commit', 'on', false)
 WHERE current_setting('synchronous_commit') = 'off'
 """
-# Only the user who opened a session may look at it and end it, not the role it works under.
+# Only the session's user may inspect and terminate it, not the role that it has set.
 LEAVE_ROLE = "SET ROLE NONE"
 RESUME_ROLE = "RESET ROLE"
-# Ending a backend also ends its wait for a standby. The standby confirms this later write only
-# after everything before it, so that what we found in the log is as durable as any other answer.
+# Terminating a backend also ends its wait for a synchronous standby. The standby confirms this
+# later write after all earlier ones, so the outcome found is as durable as any other.
 WRITE_BARRIER = "SELECT pg_logical_emit_message(true, 'daybook', 'outcome found')"
 
-# The server rolled the transaction back and would gladly take it again.
-TRY_AGAIN = (
+# The server rolled the transaction back; a retry may succeed.
+RETRYABLE = (
     errors.DeadlockDetected,
     errors.SerializationFailure,
     errors.LockNotAvailable,
     errors.QueryCanceled,
 )
-# The server is there but cannot write: no disk, no memory, or it has become a standby.
+# The server is reachable but cannot write: no disk, no memory, or it has become a standby.
 CANNOT_WRITE = (
     errors.InsufficientResources,
     errors.DiskFull,
@@ -72,18 +72,18 @@ CANNOT_WRITE = (
 
 
 class PendingCommand(Protocol):
-    """Whoever handed in a command: waits until the deadline, and is told once."""
+    """A command with a deadline, whose caller waits for one outcome."""
 
     origin: Origin
     deadline: float
 
-    def tell(self, answer: Told) -> None: ...
+    def resolve(self, outcome: Outcome) -> None: ...
 
 
 C = TypeVar("C", bound=PendingCommand)
 
 
-def _tell_nobody(_trouble: UnavailableError) -> None:
+def _ignore(_error: UnavailableError) -> None:
     pass
 
 
@@ -92,155 +92,155 @@ class Writer(Generic[C]):
         self,
         conninfo: str,
         new_batch: Callable[[Sequence[C]], Batch],
-        settle: Callable[[Sequence[C], Batch], None],
+        resolve: Callable[[Sequence[C], Batch], None],
         unreadable_rows: UnreadableRows,
         *,
-        cannot_write: Callable[[UnavailableError], None] = _tell_nobody,
+        cannot_write: Callable[[UnavailableError], None] = _ignore,
     ) -> None:
         self._cannot_write = cannot_write
         self._conninfo = conninfo
         self._new_batch = new_batch
-        self._settle = settle
+        self._resolve = resolve
         self._unreadable_rows = unreadable_rows
-        self._link: Pipeline | None = None
+        self._pipeline: Pipeline | None = None
         self._backend: dict[str, object] = {}
         self._conflicts_count = 0
 
     async def close(self) -> None:
         await self._disconnect()
 
-    async def commit(self, callers: Sequence[C]) -> None:
-        """Returns when every caller has been told."""
-        while callers := _still_waiting(callers):
-            batch = self._new_batch(callers)
+    async def commit(self, commands: Sequence[C]) -> None:
+        """Returns when every command has its outcome."""
+        while commands := _fail_late(commands):
+            batch = self._new_batch(commands)
             try:
-                await self._attempt(batch, min(caller.deadline for caller in callers))
+                await self._attempt(batch, min(command.deadline for command in commands))
             except (psycopg.Error, OSError) as error:
-                callers = await self._after_failure(error, batch, callers)
+                commands = await self._after_failure(error, batch, commands)
             except Exception as defect:
                 if batch.commit_sent:
                     raise
-                await self._after_defect(defect, callers)
+                await self._after_defect(defect, commands)
                 return
             else:
                 self._conflicts_count = 0
-                if batch.defects and await self._take_rows():
-                    batch.again |= batch.defects
-                self._settle(callers, batch)
+                if batch.defects and await self._quarantine_rows():
+                    batch.retries |= batch.defects
+                self._resolve(commands, batch)
                 return
 
     async def _attempt(self, batch: Batch, deadline: float) -> None:
-        if self._link is None:
+        if self._pipeline is None:
             connection = await connect(self._conninfo)
             self._backend = await _identify(connection)
-            self._link = Pipeline.on(connection)
+            self._pipeline = Pipeline.on(connection)
         loop = asyncio.get_running_loop()
         cut_at = loop.time() + (deadline - loop.time()) * CUT_AFTER
-        timer = loop.call_at(cut_at, cut_off, self._link.connection)
+        timer = loop.call_at(cut_at, cut_off, self._pipeline.connection)
         try:
-            await batch.run(self._link)
+            await batch.run(self._pipeline)
         finally:
             timer.cancel()
 
     async def _after_failure(
-        self, error: psycopg.Error | OSError, batch: Batch, callers: Sequence[C]
+        self, error: psycopg.Error | OSError, batch: Batch, commands: Sequence[C]
     ) -> Sequence[C]:
-        """Deals with a failed attempt; returns the callers for whom it must be repeated."""
+        """Handles a failed attempt; returns the commands to retry."""
         if is_unloadable(error):
-            return await self._after_unloadable(error, callers)
+            return await self._after_unloadable(error, commands)
         if self._is_lost(error):
-            return await self._after_loss(batch, callers)
-        assert self._link is not None
-        await self._link.roll_back()
-        if isinstance(error, TRY_AGAIN):
+            return await self._after_loss(batch, commands)
+        assert self._pipeline is not None
+        await self._pipeline.roll_back()
+        if isinstance(error, RETRYABLE):
             await asyncio.sleep(random.uniform(0, RETRY_SECONDS))  # noqa: S311 (spreads retries)
-            return callers
+            return commands
         if isinstance(error, CANNOT_WRITE):
-            # A server that has become a standby never writes again: the next try connects anew.
+            # The server may have become a standby, so the next attempt reconnects.
             await self._disconnect()
             kind = StorageFullError if isinstance(error, errors.DiskFull) else UnavailableError
-            trouble = kind(f"The database cannot write: {error}")
-            self._cannot_write(trouble)
-            return _tell(callers, trouble)
-        if len(callers) > 1:
-            await self._find_by_halves(callers)
+            write_error = kind(f"The database cannot write: {error}")
+            self._cannot_write(write_error)
+            return _fail(commands, write_error)
+        if len(commands) > 1:
+            await self._commit_halves(commands)
             return []
-        return await self._after_own_fault(error, callers)
+        return await self._after_own_fault(error, commands)
 
-    async def _after_defect(self, defect: Exception, callers: Sequence[C]) -> None:
-        """A batch could not be sent: packing found a row that no column holds, for example. Closing
-        the connection rolls back the statements sent so far."""
+    async def _after_defect(self, defect: Exception, commands: Sequence[C]) -> None:
+        """Handles a batch that could not be sent, for example because a value fits no column.
+        Closing the connection rolls back the statements sent so far."""
         await self._disconnect()
-        if len(callers) > 1:
-            await self._find_by_halves(callers)
+        if len(commands) > 1:
+            await self._commit_halves(commands)
         else:
-            _tell(callers, defect)
+            _fail(commands, defect)
 
-    async def _find_by_halves(self, callers: Sequence[C]) -> None:
-        """One command spoils it for the others."""
-        middle = len(callers) // 2
-        await self.commit(callers[:middle])
-        await self.commit(callers[middle:])
+    async def _commit_halves(self, commands: Sequence[C]) -> None:
+        """Bisects the batch until the command that fails is alone."""
+        middle = len(commands) // 2
+        await self.commit(commands[:middle])
+        await self.commit(commands[middle:])
 
     async def _after_unloadable(
-        self, error: psycopg.Error | OSError, callers: Sequence[C]
+        self, error: psycopg.Error | OSError, commands: Sequence[C]
     ) -> Sequence[C]:
-        """A row that no version can load stood in the way of all. Nothing was decided yet."""
-        assert self._link is not None
-        await self._link.roll_back()
-        return callers if await self._take_rows() else _tell(callers, error)
+        """Quarantines rows that no version can load, before any command has decided."""
+        assert self._pipeline is not None
+        await self._pipeline.roll_back()
+        return commands if await self._quarantine_rows() else _fail(commands, error)
 
-    async def _take_rows(self, suspects: Sequence[UUID] = ()) -> bool:
+    async def _quarantine_rows(self, suspects: Sequence[UUID] = ()) -> bool:
         try:
-            return await self._unreadable_rows.take(suspects)
+            return await self._unreadable_rows.quarantine(suspects)
         except (psycopg.Error, OSError):
-            # The callers get the same answer as without this attempt.
+            # The commands then fail with their original error.
             return False
 
     async def _after_own_fault(
-        self, error: psycopg.Error | OSError, callers: Sequence[C]
+        self, error: psycopg.Error | OSError, commands: Sequence[C]
     ) -> Sequence[C]:
-        """A single command failed. If another writer was quicker, it decides anew."""
+        """Retries a single command that lost a race to another writer; fails it otherwise."""
         if not isinstance(error, errors.UniqueViolation):
-            return _tell(callers, error)
+            return _fail(commands, error)
         self._conflicts_count += 1
         if self._conflicts_count <= CONFLICTS_MAX:
-            return callers
+            return commands
         self._conflicts_count = 0
-        # No other writer wins every race: maybe the row is of another version than the log.
+        # Losing every race is unlikely: maybe the row's version differs from the log's.
         detail = str(error.diag.message_detail)
         suspects = [UUID(found) for found in UUID_TEXT.findall(detail)]
-        if await self._take_rows(suspects):
-            return callers
-        return _tell(callers, ConflictError(str(error.diag.message_detail or error)))
+        if await self._quarantine_rows(suspects):
+            return commands
+        return _fail(commands, ConflictError(str(error.diag.message_detail or error)))
 
     def _is_lost(self, error: psycopg.Error | OSError) -> bool:
-        if self._link is None or self._link.closed:
+        if self._pipeline is None or self._pipeline.closed:
             return True
         return isinstance(error, OSError) or error.sqlstate is None
 
-    async def _after_loss(self, batch: Batch, callers: Sequence[C]) -> Sequence[C]:
+    async def _after_loss(self, batch: Batch, commands: Sequence[C]) -> Sequence[C]:
         await self._disconnect()
         if not batch.commit_sent:
             await asyncio.sleep(RETRY_SECONDS)
-            return callers
-        happened = await self._find_outcome(batch, max(caller.deadline for caller in callers))
-        if happened is None:
-            for caller in callers:
-                caller.tell(OutcomeUnknownError(caller.origin.command_id))
+            return commands
+        is_committed = await self._find_outcome(batch, max(one.deadline for one in commands))
+        if is_committed is None:
+            for command in commands:
+                command.resolve(OutcomeUnknownError(command.origin.command_id))
             return []
-        if happened:
-            self._settle(callers, batch)
+        if is_committed:
+            self._resolve(commands, batch)
             return []
-        return callers
+        return commands
 
     async def _disconnect(self) -> None:
-        if self._link is not None:
-            await self._link.close()
-            self._link = None
+        if self._pipeline is not None:
+            await self._pipeline.close()
+            self._pipeline = None
 
     async def _find_outcome(self, batch: Batch, deadline: float) -> bool | None:
-        """Asks the log whether the batch is in it; None when nobody could be asked in time."""
+        """Returns whether the log holds the batch; None if it could not be read in time."""
         loop = asyncio.get_running_loop()
         while loop.time() < deadline:
             try:
@@ -249,20 +249,20 @@ class Writer(Generic[C]):
                 async with connection:
                     timer = loop.call_at(deadline, cut_off, connection)
                     try:
-                        return await self._ask(connection, batch)
+                        return await self._is_committed(connection, batch)
                     finally:
                         timer.cancel()
             except (psycopg.Error, OSError, StandbyError):
                 await asyncio.sleep(RETRY_SECONDS)
         return None
 
-    async def _ask(self, connection: Connection, batch: Batch) -> bool:
-        # A standby that lags knows nothing of a batch that its primary has committed.
+    async def _is_committed(self, connection: Connection, batch: Batch) -> bool:
+        # A lagging standby may lack a batch that its primary has committed.
         await refuse_standby(connection)
         await connection.execute(LEAVE_ROLE)
         while True:
-            still_there = await connection.execute(END_BACKEND, self._backend)
-            if await still_there.fetchone() is None:
+            backend = await connection.execute(END_BACKEND, self._backend)
+            if await backend.fetchone() is None:
                 break
             await asyncio.sleep(RETRY_SECONDS / 5)
         if not await batch.find_outcome(connection):
@@ -275,21 +275,21 @@ async def _identify(connection: Connection) -> dict[str, object]:
     await connection.execute(LEAVE_ROLE)
     cursor = await connection.execute(IDENTIFY_BACKEND)
     ((pid, started),) = await cursor.fetchall()
-    assert started is not None, "a session can see when it was started"
+    assert started is not None, "a session can read its own start time"
     await connection.execute(RESUME_ROLE)
     await connection.execute(FLUSH_AT_COMMIT)
     return {"pid": pid, "started": started}
 
 
-def _still_waiting(callers: Sequence[C]) -> list[C]:
-    """Those whose time is not up. Nothing of the others has been, or will be, committed."""
+def _fail_late(commands: Sequence[C]) -> list[C]:
+    """Fails commands past their deadline, of which nothing is committed; returns the others."""
     now = asyncio.get_running_loop().time()
-    late = [caller for caller in callers if caller.deadline <= now]
-    _tell(late, UnavailableError("The database did not take the command in time."))
-    return [caller for caller in callers if caller.deadline > now]
+    late = [command for command in commands if command.deadline <= now]
+    _fail(late, UnavailableError(DEADLINE_PASSED))
+    return [command for command in commands if command.deadline > now]
 
 
-def _tell(callers: Sequence[C], error: Exception) -> list[C]:
-    for caller in callers:
-        caller.tell(error)
+def _fail(commands: Sequence[C], error: Exception) -> list[C]:
+    for command in commands:
+        command.resolve(error)
     return []

@@ -1,15 +1,15 @@
-"""`keys`: every key there ever was, and what is needed to recognise those that are good."""
+"""`keys`: every API key ever made, with the digests that recognise valid ones."""
 
 from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import json
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.api_keys.key import KEY, Binding, Key
 from daybook.eventlog.postgres.binary_arrays import bigints, byteas, texts, timestamps, uuids
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_KEYS = """
@@ -18,7 +18,7 @@ SELECT id, version, name, holder, scopes, binding, digest, created_at, updated_a
 FROM keys
 """
 
-HOLD_KEYS = f"{SELECT_KEYS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_KEYS = f"{SELECT_KEYS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 INSERT_KEYS = """
 INSERT INTO keys (id, version, name, holder, scopes, binding, digest, created_at, updated_at,
@@ -43,8 +43,8 @@ FROM unnest(
 WHERE {equals_by_key_lookup("keys.id", "new.id")}
 """
 
-# Every event of a key raises one version by one, and nothing lowers one: whatever happened since,
-# and in whichever order it was committed, this is another number.
+# Every event raises one version by one and nothing lowers it, so any change of any key, in any
+# order of commits, changes this sum.
 READ_KEYS_EDITION = "SELECT coalesce(sum(version), 0)::bigint FROM keys"
 
 READ_CHANGED_KEYS = f"{SELECT_KEYS} WHERE updated_at > %(since)s"
@@ -55,7 +55,7 @@ class LiveKeys(LiveTable[Key]):
     decider = KEY
     name = "keys"
     select = SELECT_KEYS
-    hold = HOLD_KEYS
+    lock = LOCK_KEYS
     insert = INSERT_KEYS
     update = UPDATE_KEYS
 
@@ -99,18 +99,18 @@ class LiveKeys(LiveTable[Key]):
         }
 
 
-async def read_edition(connection: AsyncConnection[TupleRow]) -> int:
+async def read_edition(connection: Connection) -> int:
     ((edition,),) = await (await connection.execute(READ_KEYS_EDITION)).fetchall()
     return int(edition)
 
 
-async def changed_keys(connection: AsyncConnection[TupleRow], since: datetime) -> list[Key]:
-    """Those about which something was decided after that moment."""
+async def changed_keys(connection: Connection, since: datetime) -> list[Key]:
+    """Returns keys with an event after that moment."""
     rows = await connection.execute(READ_CHANGED_KEYS, {"since": since}, binary=True)
     return [LiveKeys().load(row) for row in await rows.fetchall()]
 
 
-async def all_keys(connection: AsyncConnection[TupleRow]) -> list[Key]:
-    """Every key, the oldest first; those that open nothing any more too."""
+async def all_keys(connection: Connection) -> list[Key]:
+    """Returns every key, oldest first, expired and revoked ones too."""
     rows = await connection.execute(READ_KEYS, binary=True)
     return [LiveKeys().load(row) for row in await rows.fetchall()]

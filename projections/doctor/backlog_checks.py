@@ -1,15 +1,9 @@
-"""What may be wrong with the work: what is stuck, waits too long, was given up, or is held back."""
+"""Doctor checks of the backlog: stuck claims, starving orders, dead letters, blocked lanes."""
 
 from collections.abc import Sequence
 
-from daybook.projections.doctor.finding import (
-    NAMED_MAX,
-    Connection,
-    Examination,
-    Finding,
-    Health,
-    rows_of,
-)
+from daybook.eventlog.postgres.pipeline import Connection
+from daybook.projections.doctor.finding import NAMED_MAX, Check, Finding, Health, rows_of
 
 STUCK_SECONDS_MAX = 10.0
 OPERATION_SECONDS_MAX = 30
@@ -72,9 +66,9 @@ async def _stuck(connection: Connection) -> Finding:
         row[0] for row in await rows_of(connection, FIND_STUCK, {"seconds": STUCK_SECONDS_MAX})
     ]
     if not stuck:
-        return Finding("claims", Health.GOOD, "No claim is past its time.")
+        return Finding("claims", Health.GOOD, "No claim is overdue.")
     step = "A running service ends them within seconds; 'daybook explain ID' says more."
-    return Finding("claims", Health.BAD, f"Past their time: {', '.join(stuck[:NAMED_MAX])}.", step)
+    return Finding("claims", Health.BAD, f"Overdue: {', '.join(stuck[:NAMED_MAX])}.", step)
 
 
 async def _starving(connection: Connection) -> Finding:
@@ -90,7 +84,7 @@ async def _dead(connection: Connection) -> Finding:
     ((orders, jobs),) = await rows_of(connection, COUNT_DEAD)
     if not orders and not jobs:
         return Finding("dead letters", Health.GOOD, "There are none.")
-    sentence = f"{orders} orders and {jobs} jobs were given up."
+    sentence = f"{orders} orders and {jobs} jobs are dead letters."
     step = "Look at GET /api/dlq and /api/orders?status=DEAD; then requeue, retry or delete them."
     return Finding("dead letters", Health.NOTICE, sentence, step)
 
@@ -124,8 +118,8 @@ async def _operations(connection: Connection) -> Finding:
     seconds = {"seconds": OPERATION_SECONDS_MAX}
     overdue = [row[0] for row in await rows_of(connection, FIND_OVERDUE_OPERATIONS, seconds)]
     if not overdue:
-        return Finding("operations", Health.GOOD, "What was accepted is carried out in time.")
-    sentence = f"Accepted long ago: {', '.join(overdue[:NAMED_MAX])}."
+        return Finding("operations", Health.GOOD, "Accepted operations are executed in time.")
+    sentence = f"Accepted over {OPERATION_SECONDS_MAX} s ago: {', '.join(overdue[:NAMED_MAX])}."
     step = "Start a service (./run); if one runs, see GET /api/v1/operations/stats and its log."
     return Finding("operations", Health.BAD, sentence, step)
 
@@ -134,12 +128,12 @@ async def _failed_operations(connection: Connection) -> Finding:
     failed = [row[0] for row in await rows_of(connection, FIND_FAILED_OPERATIONS)]
     if not failed:
         return Finding("failed operations", Health.GOOD, "There are none.")
-    sentence = f"Accepted and given up: {', '.join(failed[:NAMED_MAX])}. Their lanes may wait."
+    sentence = f"Failed: {', '.join(failed[:NAMED_MAX])}. They may block their lanes."
     step = "Retry or cancel them: POST /api/v1/operations/ID/retry or /cancel."
     return Finding("failed operations", Health.BAD, sentence, step)
 
 
-OF_THE_WORK: Sequence[Examination] = (
+BACKLOG_CHECKS: Sequence[Check] = (
     _stuck,
     _starving,
     _dead,

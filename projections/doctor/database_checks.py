@@ -1,21 +1,21 @@
-"""What may be wrong with the house: its database, and those who keep it in order."""
+"""Doctor checks of the database, its followers and the processors."""
 
 from collections.abc import Collection, Sequence
 
 from daybook.domain.clock import CLOCK_ID
 from daybook.domain.rebuild import RebuildAction
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.epochs import READ_EPOCH, READ_LAST_EPOCH
 from daybook.eventlog.reading.follower import FIND_AHEAD, UNREAD_SECONDS
 from daybook.eventlog.reading.horizon import READ_NEWEST_POSITION
 from daybook.projections.doctor.expected_indexes import READ_INDEXES, expected_indexes
-from daybook.projections.doctor.finding import Connection, Examination, Finding, Health, rows_of
+from daybook.projections.doctor.finding import Check, Finding, Health, rows_of
 from daybook.projections.registry import FOLLOWERS
 from daybook.projections.running_rebuilds import REBUILD_LOCK
 
 WRITER_SECONDS_MAX = 2.0
 LAG_SECONDS_MAX = 10.0
-# So many dead rows, and so many times as many as live ones, are more than autovacuum leaves when it
-# keeps up.
+# Autovacuum that keeps up leaves fewer dead rows than this, and than this multiple of live rows.
 DEAD_ROWS_MAX = 100_000
 DEAD_TIMES_MAX = 10
 
@@ -23,7 +23,7 @@ READ_SERVER = """
 SELECT current_setting('server_version'), pg_is_in_recovery(),
        current_setting('default_transaction_read_only')
 """
-# Whoever is writing holds the horizon back, and with it every follower.
+# An open write transaction holds back the horizon, and with it every follower.
 FIND_SLOW_WRITERS = """
 SELECT coalesce(a.pid::text, 'prepared'), coalesce(a.application_name, ''),
        coalesce(a.state, 'prepared'),
@@ -36,7 +36,7 @@ WHERE l.locktype = 'relation' AND l.relation = 'stored_events'::regclass
   AND clock_timestamp() - coalesce(a.xact_start, p.prepared, clock_timestamp())
       > %(seconds)s * interval '1 second'
 """
-# Every look for what is ready, and every row that is changed, comes by them.
+# Every claim and every update steps over dead rows.
 FIND_DEAD_ROWS = """
 SELECT relname, n_dead_tup, n_live_tup
 FROM pg_stat_user_tables
@@ -44,17 +44,17 @@ WHERE schemaname = current_schema()
   AND n_dead_tup > greatest(%(rows)s::bigint, %(times)s * n_live_tup)
 ORDER BY n_dead_tup DESC
 """
-# For how long it has neither moved nor read what there is: after an hour in which nothing happened,
-# an event that is new is no reason to worry.
+# Seconds without progress while events are unread. The age of the cursor alone would report a lag
+# for the first event after an idle hour.
 READ_FOLLOWERS = f"""
 SELECT name, position,
        least(extract(epoch FROM clock_timestamp() - updated_at)::float8, {UNREAD_SECONDS})
 FROM followers
 ORDER BY name
 """
-# For a week an operator is reminded of a failover.
+# A failover is reported for seven days.
 IS_RECENT = "SELECT clock_timestamp() - %(at)s::timestamptz < interval '7 days'"
-FIND_DUTY = """
+FIND_LEADER_LOCK = """
 SELECT EXISTS (
     SELECT FROM pg_locks
     WHERE locktype = 'advisory' AND granted
@@ -62,7 +62,6 @@ SELECT EXISTS (
           = hashtextextended('daybook.processors', 0)
 )
 """
-# The last ones of one aggregate, however long the log is.
 READ_JUMPS = """
 SELECT (convert_from(state, 'UTF8')::jsonb ->> 'seconds')::float8
 FROM (
@@ -75,7 +74,7 @@ WHERE recorded_at BETWEEN clock_timestamp() - interval '1 day'
                       AND clock_timestamp() + interval '1 day'
 """
 READ_IMPORT = "SELECT lines_count, began_at FROM imports"
-# Whoever is at work holds the lock of rebuilds.
+# A running rebuild holds the advisory lock.
 FIND_CUT_OFF = """
 SELECT action, projections FROM running_rebuilds
 WHERE NOT EXISTS (
@@ -89,16 +88,16 @@ async def _server(connection: Connection) -> Finding:
     ((version, standby, read_only),) = await rows_of(connection, READ_SERVER)
     if standby or read_only == "on":
         next_step = "Connect to the primary, or make this server writable."
-        return Finding("database", Health.BAD, "The server takes no writes.", next_step)
-    return Finding("database", Health.GOOD, f"PostgreSQL {version} answers and takes writes.")
+        return Finding("database", Health.BAD, "The server does not accept writes.", next_step)
+    return Finding("database", Health.GOOD, f"PostgreSQL {version} accepts writes.")
 
 
 async def _indexes(connection: Connection) -> Finding:
     there = {name for (name,) in await rows_of(connection, READ_INDEXES)}
     missing = [create for name, create in expected_indexes().items() if name not in there]
     if not missing:
-        return Finding("indexes", Health.GOOD, "All that the migrations made are there.")
-    sentence = f"{len(missing)} are missing or unfinished: reads are right, and slow."
+        return Finding("indexes", Health.GOOD, "All indexes of the migrations exist.")
+    sentence = f"{len(missing)} are missing or invalid: reads are correct, but slow."
     return Finding("indexes", Health.BAD, sentence, f"As owner of the schema: {missing[0]};")
 
 
@@ -108,7 +107,7 @@ async def _dead_rows(connection: Connection) -> Finding:
     if not found:
         return Finding("dead rows", Health.GOOD, "Autovacuum keeps up.")
     ((table, dead, live), *_) = found
-    sentence = f"{table} has {dead:,} dead rows beside {live:,} live ones: all it does is slow."
+    sentence = f"{table} has {dead:,} dead rows and {live:,} live ones: reads and writes are slow."
     step = f"As its owner: VACUUM {table}; and set autovacuum_naptime = '5s' on the server."
     return Finding("dead rows", Health.NOTICE, sentence, step)
 
@@ -128,10 +127,10 @@ async def _horizon(connection: Connection) -> Finding:
 
 async def _epoch(connection: Connection) -> Finding:
     here = await rows_of(connection, READ_EPOCH)
-    noted = await rows_of(connection, READ_LAST_EPOCH)
-    if not here or not noted:
-        return Finding("epoch", Health.GOOD, "No service has noted one here yet.")
-    ((number, epoch, position, began_at),) = noted
+    recorded = await rows_of(connection, READ_LAST_EPOCH)
+    if not here or not recorded:
+        return Finding("epoch", Health.GOOD, "No service has recorded an epoch yet.")
+    ((number, epoch, position, began_at),) = recorded
     if epoch == here[0][0] and number == 1:
         return Finding("epoch", Health.GOOD, "The log is still on its first server and timeline.")
     step = (
@@ -159,8 +158,8 @@ async def _ahead(connection: Connection) -> Finding:
     return Finding("cursors", Health.BAD, f"{said}.", step)
 
 
-async def examine_followers(connection: Connection, *, off: Collection[str]) -> Finding:
-    """`off` are followers that the configuration turns off: their cursors stand still."""
+async def check_followers(connection: Connection, *, off: Collection[str]) -> Finding:
+    """`off` names followers that the configuration disables: their cursors do not move."""
     ((head,),) = await rows_of(connection, READ_NEWEST_POSITION)
     followers = await rows_of(connection, READ_FOLLOWERS)
     behind = [
@@ -186,11 +185,11 @@ async def examine_followers(connection: Connection, *, off: Collection[str]) -> 
     return Finding("followers", Health.GOOD, "All read models keep up with the log.")
 
 
-async def _duty(connection: Connection) -> Finding:
-    ((held,),) = await rows_of(connection, FIND_DUTY)
+async def _leader(connection: Connection) -> Finding:
+    ((held,),) = await rows_of(connection, FIND_LEADER_LOCK)
     if held:
-        return Finding("processors", Health.GOOD, "A service looks after due times and leases.")
-    sentence = "No service looks after due times, leases and schedules."
+        return Finding("processors", Health.GOOD, "A service runs timers, leases and schedules.")
+    sentence = "No service runs timers, leases and schedules."
     return Finding("processors", Health.BAD, sentence, "Start one: ./run.")
 
 
@@ -199,7 +198,7 @@ async def _import(connection: Connection) -> Finding:
     if not found:
         return Finding("import", Health.GOOD, "None is unfinished.")
     ((lines, began_at),) = found
-    sentence = f"One that began at {began_at:%Y-%m-%d %H:%M} is unfinished, after {lines} events."
+    sentence = f"The import of {began_at:%Y-%m-%d %H:%M} is unfinished, after {lines} events."
     step = "No service starts: go on with 'daybook import FILE', or drop it with --discard."
     return Finding("import", Health.BAD, sentence, step)
 
@@ -207,15 +206,14 @@ async def _import(connection: Connection) -> Finding:
 async def _rebuilds(connection: Connection) -> Finding:
     cut_off = await rows_of(connection, FIND_CUT_OFF, {"lock": REBUILD_LOCK})
     if not cut_off:
-        return Finding("rebuilds", Health.GOOD, "None was cut off.")
+        return Finding("rebuilds", Health.GOOD, "None was interrupted.")
     ((action, names), *_) = cut_off
     flag = " --rollback" if action == RebuildAction.ROLLBACK else ""
-    sentence = f"A {action} of {names} was cut off; the running tables are as they were."
-    return Finding("rebuilds", Health.NOTICE, sentence, f"Go on: daybook rebuild{flag} {names}.")
+    sentence = f"A {action} of {names} was interrupted; the running tables are unchanged."
+    return Finding("rebuilds", Health.NOTICE, sentence, f"Resume: daybook rebuild{flag} {names}.")
 
 
 async def _clock(connection: Connection) -> Finding:
-    """By the clock as it is now, so that one that went back is not forgotten for a day."""
     found = await rows_of(connection, READ_JUMPS, {"clock": CLOCK_ID})
     if not found:
         return Finding("clock", Health.GOOD, "The database's clock has not jumped today.")
@@ -227,14 +225,14 @@ async def _clock(connection: Connection) -> Finding:
     return Finding("clock", Health.NOTICE, sentence, step)
 
 
-OF_THE_HOUSE: Sequence[Examination] = (
+DATABASE_CHECKS: Sequence[Check] = (
     _server,
     _indexes,
     _dead_rows,
     _horizon,
     _ahead,
     _epoch,
-    _duty,
+    _leader,
     _clock,
     _import,
     _rebuilds,

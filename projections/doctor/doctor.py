@@ -1,4 +1,4 @@
-"""What may be wrong, and what to do next: everything that can be seen from the database."""
+"""Doctor: runs all health checks that need only the database and yields their findings."""
 
 import random
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -11,19 +11,20 @@ from daybook.domain.deciders import DECIDERS
 from daybook.domain.jobs.job import Job
 from daybook.domain.quarantine import Quarantine, QuarantineStatus
 from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories
 from daybook.eventlog.writing.live_table import LiveTable
 from daybook.eventlog.writing.unreadable_rows import find_unreadable_rows
-from daybook.projections.doctor.backlog_checks import OF_THE_WORK
-from daybook.projections.doctor.database_checks import OF_THE_HOUSE, examine_followers
-from daybook.projections.doctor.finding import NAMED_MAX, Connection, Finding, Health
+from daybook.projections.doctor.backlog_checks import BACKLOG_CHECKS
+from daybook.projections.doctor.database_checks import DATABASE_CHECKS, check_followers
+from daybook.projections.doctor.finding import NAMED_MAX, Finding, Health
 from daybook.projections.quarantine.quarantines import all_quarantines
 from daybook.projections.registry import LIVE_TABLES
 from daybook.projections.snapshot import begin_snapshot
 
-# So many rows of a live table are compared with the log: all of them as a rule.
+# Rows of a live table compared with the log; a larger table is sampled.
 COMPARED_MAX = 20_000
-# A restaurant has an event for every guest; whoever asks a doctor does not wait for a million.
+# Longest history that is folded: a restaurant may have a million events, one per guest.
 HISTORY_MAX = 50_000
 CHUNK = 500
 UNREADABLE = "has an event that cannot be read"
@@ -34,27 +35,27 @@ _MAPPER = EventMapper(DECIDERS)
 async def examine(
     connection: Connection, *, followers_off: Collection[str] = ()
 ) -> AsyncIterator[Finding]:
-    for examination in OF_THE_HOUSE:
-        yield await examination(connection)
-    yield await examine_followers(connection, off=followers_off)
-    for examination in OF_THE_WORK:
-        yield await examination(connection)
+    for check in DATABASE_CHECKS:
+        yield await check(connection)
+    yield await check_followers(connection, off=followers_off)
+    for check in BACKLOG_CHECKS:
+        yield await check(connection)
     yield await _quarantine(connection)
     for table in LIVE_TABLES:
         yield await _compare(connection, table)
 
 
 async def _quarantine(connection: Connection) -> Finding:
-    """Aggregates that cannot be read: a reason to act until an operator has set them aside."""
+    """BAD until an operator has set every unreadable aggregate aside."""
     found = await all_quarantines(connection)
     detected = [one for one in found if one.status is QuarantineStatus.DETECTED]
     if detected:
         step = f"daybook quarantine set-aside {detected[0].fault.aggregate_id} --reason TEXT."
-        sentence = f"Unreadable: {_named(detected)}. All others go on."
+        sentence = f"Unreadable: {_named(detected)}. All other aggregates work."
         return Finding("quarantine", Health.BAD, sentence, step)
     if found:
         return Finding("quarantine", Health.GOOD, f"Set aside: {_named(found)}.")
-    return Finding("quarantine", Health.GOOD, "Every event that was looked at can be read.")
+    return Finding("quarantine", Health.GOOD, "No unreadable event was found.")
 
 
 def _named(quarantines: Sequence[Quarantine]) -> str:
@@ -68,7 +69,7 @@ def _named(quarantines: Sequence[Quarantine]) -> str:
 
 
 async def _compare(connection: Connection, table: LiveTable[Any]) -> Finding:
-    """Each row against the fold of its own events, both as one snapshot shows them."""
+    """Compares each row with the fold of its events, in one snapshot."""
     wrong: list[str] = []
     async with connection.transaction():
         await begin_snapshot(connection)
@@ -90,7 +91,7 @@ async def _compare(connection: Connection, table: LiveTable[Any]) -> Finding:
     part = "" if len(compared) == len(ids) else f" (a sample of {len(compared)})"
     long = len(listed) - len(ids)
     rest = f" {long} with long histories: daybook rebuild --all --verify-only." if long else ""
-    sentence = f"{len(ids)} rows{part} are what the log says.{rest}"
+    sentence = f"{len(ids)} rows{part} match the log.{rest}"
     return Finding(f"table {table.name}", Health.GOOD, sentence)
 
 
@@ -116,7 +117,7 @@ async def _differing(
 
 
 def _comparable(state: Any) -> Any:
-    """Heartbeats, which are no events, have moved the end of a lease."""
+    """Ignores the end of a lease: heartbeats move it without an event."""
     if isinstance(state, Job) and state.lease is not None:
         return replace(state, lease=replace(state.lease, until=state.lease.started_at))
     return state

@@ -1,11 +1,11 @@
-"""Which indexes the migrations leave behind: without one, a read is right, and far too slow."""
+"""Indexes that the migrations create. Without one of them reads are correct but far too slow."""
 
 import re
 
 from daybook.eventlog.postgres.migrate import migrations_in
 from daybook.projections.registry import MIGRATIONS
 
-# An index that is being made, or whose making was cut off, is there and serves nobody.
+# The planner ignores an invalid index: one being built, or whose build was interrupted.
 READ_INDEXES = """
 SELECT made.relname
 FROM pg_index JOIN pg_class AS made ON made.oid = indexrelid
@@ -19,7 +19,7 @@ _CHANGES = re.compile(
 
 
 def expected_indexes() -> dict[str, str]:
-    """By name, with the statement that makes it."""
+    """Returns the CREATE INDEX statement of each index, by name."""
     expected: dict[str, str] = {}
     for migration in migrations_in(MIGRATIONS):
         for change in _CHANGES.finditer(migration.text):

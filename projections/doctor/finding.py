@@ -1,23 +1,20 @@
-"""What a doctor says: what was looked at, how it is, and what to do next."""
+"""Finding: the result of one doctor check, with the operator's next step."""
 
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-NAMED_MAX = 5
+from daybook.eventlog.postgres.pipeline import Connection
 
-Connection = AsyncConnection[TupleRow]
+NAMED_MAX = 5
 
 
 class Health(StrEnum):
     GOOD = "good"
     NOTICE = "notice"
-    """Somebody may want to know."""
-
     BAD = "bad"
 
 
@@ -28,7 +25,7 @@ class Finding(Struct, frozen=True):
     next_step: str = ""
 
 
-Examination = Callable[[Connection], Awaitable[Finding]]
+Check = Callable[[Connection], Awaitable[Finding]]
 
 
 async def rows_of(

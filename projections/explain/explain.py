@@ -1,11 +1,10 @@
-"""Why an order, a bot, a job or a ticket is where it is, from what is known at this moment."""
+"""Explains the current status of an order, bot, job or ticket: reasons and the next step."""
 
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.job import Job, JobStatus
@@ -16,12 +15,13 @@ from daybook.domain.orders.order import Order, OrderKind, OrderStatus
 from daybook.domain.quarantine import Fault
 from daybook.domain.tickets.ticket import Ticket
 from daybook.eventlog.codec import RecordedEvent
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.explain import reasons
 from daybook.projections.explain.reasons import Next, Reason
 from daybook.projections.explain.tickets import explain_ticket
 from daybook.projections.history import decider_of, read_history
 
-# Counting further would take longer than anybody wants to know it.
+# Counting stops here.
 AHEAD_MAX = 10_000
 EVENTS_MAX = 20
 
@@ -45,8 +45,8 @@ FIND_PENDING_ORDER = "SELECT EXISTS (SELECT FROM orders WHERE status = 'PENDING'
 _AT_ONCE = """queue = %(queue)s AND type = %(type)s AND status = 'PENDING' AND run_at IS NULL
            AND NOT behind AND (priority, number) < (%(priority)s, %(number)s)"""
 
-# Of another subject no more are before it than that subject has room for: the others wait for
-# theirs. Jobs without a subject and jobs with one have an index each.
+# Counts of each other subject at most as many jobs as its limits admit: the rest cannot overtake.
+# Jobs without a subject and jobs with one have an index each.
 COUNT_JOBS_AHEAD = f"""
 SELECT coalesce(sum(least(count, greatest(places, 0))), 0)::bigint,
        bool_or(subject IS NULL AND count = %(limit)s)
@@ -76,8 +76,7 @@ FROM (
     SELECT coalesce(others.room, ahead.count) AS places
 ) AS bound
 """
-# What is allowed, what runs, how many starts are left, and when the next one is on time: for the
-# queue as a whole, and for the job's subject in it.
+# Limit, running jobs, starts left and time of the next start: of the queue, then of the subject.
 READ_QUEUE = """
 SELECT paused,
        concurrency,
@@ -95,7 +94,7 @@ SELECT paused,
 FROM queues
 WHERE name = %(queue)s
 """
-# Heartbeats, which are no events, have moved it.
+# From the row: heartbeats move the end of a lease without an event.
 READ_LEASE = "SELECT lease_until FROM jobs WHERE id = %(id)s AND claim_id IS NOT NULL"
 READ_CLOCK = "SELECT clock_timestamp()"
 READ_LANE_HEAD = """
@@ -117,8 +116,6 @@ LEFT JOIN (
 ) AS first ON true
 """
 
-Connection = AsyncConnection[TupleRow]
-
 
 class ReachedLimit(Struct, frozen=True):
     allowed: int | None
@@ -128,7 +125,7 @@ class ReachedLimit(Struct, frozen=True):
 
 
 class QueueLimitState:
-    """A row of READ_QUEUE."""
+    """One row of READ_QUEUE."""
 
     def __init__(self, paused: bool, *limits: Any) -> None:
         self.paused = paused
@@ -142,17 +139,16 @@ class Explanation(Struct, frozen=True):
     status: str
     reasons: list[Reason]
     next: Next
-    events: list[RecordedEvent]
-    """The last of those that led there, the oldest first."""
+    events: list[RecordedEvent]  # the last EVENTS_MAX, oldest first
 
 
 async def explain(connection: Connection, aggregate_id: UUID) -> Explanation | None:
-    """None when there never was such a thing, or nothing is to be said about it."""
+    """Returns None if the aggregate never existed or is of a kind that is not explained."""
     decider = await decider_of(connection, aggregate_id)
     if decider is None or decider.state not in (Order, Bot, Job, Ticket):
         return None
     history = await read_history(connection, aggregate_id)
-    assert history is not None, "what has a first event has a history"
+    assert history is not None, "an aggregate with a first event has a history"
     state, events = history.state, history.events
     if history.fault is not None:
         return _unreadable(history.fault, decider.name, events)
@@ -166,7 +162,7 @@ async def explain(connection: Connection, aggregate_id: UUID) -> Explanation | N
         case Ticket():
             status, why, following = await explain_ticket(connection, state, events)
         case _:
-            raise AssertionError(f"nobody explains {state}")
+            raise AssertionError(f"{state} cannot be explained")
     return Explanation(aggregate_id, history.kind, status, why, following, events[-EVENTS_MAX:])
 
 
@@ -193,15 +189,15 @@ async def _order(connection: Connection, order: Order, events: list[RecordedEven
     if order.status is OrderStatus.DEAD:
         moved = _last(events, Order.MovedToDLQ)
         why_dead = _dead(order.error, moved, order.attempts)
-        return status, [why_dead], Next("Somebody requeues it: POST /api/orders/{id}/requeue.")
+        return status, [why_dead], Next("Requeue it: POST /api/orders/{id}/requeue.")
     if order.status is OrderStatus.PROCESSING:
-        return status, *_held(order)
+        return status, *_claimed(order)
     return status, *await _pending_order(connection, order)
 
 
-def _held(order: Order) -> tuple[list[Reason], Next]:
+def _claimed(order: Order) -> tuple[list[Reason], Next]:
     claim = order.claim
-    assert claim is not None, "what is being processed is held"
+    assert claim is not None, "a PROCESSING order has a claim"
     why = reasons.HeldByBot(
         bot_id=claim.bot_id,
         claim_id=claim.id,
@@ -222,7 +218,7 @@ async def _pending_order(connection: Connection, order: Order) -> tuple[list[Rea
     ((bots, idle, next_free_at, dead),) = await _rows(connection, READ_CREW)
     why: list[Reason] = [reasons.BehindPriority(ahead=ahead, is_bound=ahead == AHEAD_MAX)]
     if idle:
-        return why, Next("An idle bot takes what is next at once.")
+        return why, Next("An idle bot takes the next order at once.")
     why.insert(0, reasons.NoIdleBot(bots=bots, next_free_at=next_free_at))
     if dead:
         shown = tuple(dead[: reasons.BOTS_SHOWN])
@@ -232,7 +228,7 @@ async def _pending_order(connection: Connection, order: Order) -> tuple[list[Rea
         return why, Next(f"{left}; or adds one: POST /api/bots.")
     if not bots:
         return why, Next("A bot is added that claims by itself, or one claims: POST /api/bots.")
-    return why, Next("The next bot that is free takes what is next.", next_free_at)
+    return why, Next("The next free bot takes the next order.", next_free_at)
 
 
 async def _bot(connection: Connection, bot: Bot, events: list[RecordedEvent]) -> Answer:
@@ -270,13 +266,13 @@ async def _job(connection: Connection, job: Job, events: list[RecordedEvent]) ->
             return status, [done], Next("Nothing: it is over.")
         case JobStatus.CANCELLED:
             why = _ended(reasons.Cancelled, events[-1])
-            return status, [why], Next("Somebody retries it: POST /api/jobs/{id}/retry.")
+            return status, [why], Next("Retry it: POST /api/jobs/{id}/retry.")
         case JobStatus.DEAD:
             dead = _dead(job.error, _last(events, Job.MovedToDLQ), job.attempts)
-            return status, [dead], Next("Somebody retries it: POST /api/jobs/{id}/retry.")
+            return status, [dead], Next("Retry it: POST /api/jobs/{id}/retry.")
         case JobStatus.PROCESSING:
             lease = job.lease
-            assert lease is not None, "what is being processed is held"
+            assert lease is not None, "a PROCESSING job has a lease"
             ((until,),) = await _rows(connection, READ_LEASE, {"id": job.id}) or [(lease.until,)]
             held = reasons.LeaseHeld(by=lease.worker, claim_id=lease.claim_id, until=until)
             left = "without a heartbeat until then it is taken away and tried again"
@@ -291,7 +287,7 @@ async def _pending_job(connection: Connection, job: Job) -> tuple[list[Reason], 
         return [blocked, *why], Next(_what_frees(blocked))
     if job.run_at is not None and job.run_at > now:
         why.insert(0, _waits(job))
-        return why, Next("It can be taken by a worker.", job.run_at)
+        return why, Next("A worker can claim it.", job.run_at)
     place = {
         "queue": job.queue,
         "type": job.type,
@@ -303,14 +299,14 @@ async def _pending_job(connection: Connection, job: Job) -> tuple[list[Reason], 
     ((ahead, is_bound),) = await _rows(connection, COUNT_JOBS_AHEAD, place)
     why.append(reasons.BehindPriority(ahead=ahead, is_bound=is_bound))
     if any(isinstance(one, reasons.PausedQueue) for one in why):
-        return why, Next(f"Somebody resumes the queue: PUT /api/queues/{job.queue}.")
+        return why, Next(f"Resume the queue: PUT /api/queues/{job.queue}.")
     limited = [one.until for one in why if isinstance(one, reasons.RateLimited)]
     until = max(limited, default=None)
     return why, Next(f"A worker that knows {job.type} takes it from {job.queue}.", until)
 
 
 async def _lane_head(connection: Connection, job: Job) -> Blocked | None:
-    """Who is before it in its lane, if there is somebody."""
+    """Returns the job or operation that blocks its lane; None if the job is the head."""
     if job.entered is None:
         return None
     lane = {"queue": job.queue, "partition": job.partition}
@@ -336,12 +332,12 @@ def _what_frees(blocked: Blocked) -> str:
     if isinstance(blocked, reasons.BlockedByOperation):
         operation = f"/api/v1/operations/{blocked.operation_id}"
         if blocked.operation_status == OperationStatus.FAILED:
-            return f"Somebody retries or cancels that: POST {operation}/retry or /cancel."
-        return f"That is carried out: see {operation}."
+            return f"Retry or cancel it: POST {operation}/retry or /cancel."
+        return f"The operation is executed first: see {operation}."
     head = f"/api/jobs/{blocked.head_id}"
     if blocked.head_status == JobStatus.DEAD:
-        return f"Somebody retries or cancels the dead job before it: POST {head}/retry or /cancel."
-    return f"It has its turn when those before it are done: see {head}/explain."
+        return f"Retry or cancel the dead job before it: POST {head}/retry or /cancel."
+    return f"It can run when the jobs before it are done: see {head}/explain."
 
 
 def _waits(job: Job) -> Reason:
@@ -357,12 +353,12 @@ async def _queue_reasons(connection: Connection, job: Job, now: datetime) -> lis
     if not found:
         return []
     why: list[Reason] = []
-    standing = QueueLimitState(*found[0])
-    if standing.paused:
+    state = QueueLimitState(*found[0])
+    if state.paused:
         why.append(reasons.PausedQueue(queue=job.queue))
-    why += _limit_reasons(job.queue, None, standing.of_queue, now)
+    why += _limit_reasons(job.queue, None, state.of_queue, now)
     if job.subject is not None:
-        why += _limit_reasons(job.queue, job.subject, standing.of_subject, now)
+        why += _limit_reasons(job.queue, job.subject, state.of_subject, now)
     return why
 
 
@@ -382,7 +378,7 @@ def _limit_reasons(
 
 
 def _ended(kind: type[reasons.Ended], by: RecordedEvent) -> Reason:
-    return kind(at=by.event.at, by=by.actor, because=reasons.said_why(by))
+    return kind(at=by.event.at, by=by.actor, because=reasons.reason_given(by))
 
 
 def _dead(error: str | None, moved: RecordedEvent, attempts: int) -> Reason:

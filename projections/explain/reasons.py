@@ -1,4 +1,4 @@
-"""Why something is where it is: reasons with a name that programs can rely on, and a sentence."""
+"""Reasons for a status: a stable code for programs and a sentence for people."""
 
 from datetime import datetime
 from typing import ClassVar
@@ -8,44 +8,40 @@ from msgspec import Struct
 
 from daybook.eventlog.codec import RecordedEvent
 
-# Of bots out of service so many are named.
 BOTS_SHOWN = 5
 
 
 class Reason(Struct, frozen=True, kw_only=True, rename="camel", tag_field="code", tag=True):
-    """Subclasses are named for what they say; the name is stable."""
+    """The name of a subclass is its code and never changes."""
+
+    template: ClassVar[str]
 
     @property
     def sentence(self) -> str:
-        raise NotImplementedError
+        return self.template.format(self)
 
 
 class Next(Struct, frozen=True, rename="camel"):
-    """What happens next by itself, or what somebody has to do; and when, if that is known."""
+    """The next automatic step or the operator's action; and its time, if known."""
 
     what: str
     at: datetime | None = None
 
 
-def said_why(recorded: RecordedEvent) -> str | None:
-    """What whoever decided it gave as the reason."""
+def reason_given(recorded: RecordedEvent) -> str | None:
+    """Returns the reason that the client gave with its command, if any."""
     return getattr(recorded.event, "because", None)
 
 
 class Unreadable(Reason, frozen=True, kw_only=True, tag=True):
-    """The first of its events that cannot be read."""
-
+    template: ClassVar[str] = (
+        "Its event {0.topic} at position {0.position} (version {0.version}) cannot "
+        "be read: {0.error}. Nothing can be decided about it."
+    )
     topic: str
     position: int
     version: int
     error: str
-
-    @property
-    def sentence(self) -> str:
-        return (
-            f"Its event {self.topic} at position {self.position} (version {self.version}) cannot "
-            f"be read: {self.error}. Nothing can be decided about it."
-        )
 
 
 class NoIdleBot(Reason, frozen=True, kw_only=True, tag=True):
@@ -61,8 +57,7 @@ class NoIdleBot(Reason, frozen=True, kw_only=True, tag=True):
 
 class BotsOutOfService(Reason, frozen=True, kw_only=True, tag=True):
     bots: int
-    bot_ids: tuple[UUID, ...]
-    """The bots that have been out of service for longest."""
+    bot_ids: tuple[UUID, ...]  # BOTS_SHOWN at most, longest out of service first
 
     @property
     def sentence(self) -> str:
@@ -80,58 +75,45 @@ class OutOfService(Reason, frozen=True, kw_only=True, tag=True):
 
     @property
     def sentence(self) -> str:
-        told = f"; the last one: {self.errors[-1]}" if self.errors else ""
-        return f"It is out of service: {self.why}{told}."
+        last = f"; last error: {self.errors[-1]}" if self.errors else ""
+        return f"It is out of service: {self.why}{last}."
 
 
 class NoPendingOrder(Reason, frozen=True, kw_only=True, tag=True):
-    @property
-    def sentence(self) -> str:
-        return "No order is waiting."
+    template: ClassVar[str] = "No order is waiting."
 
 
 class ClaimsOnlyWhenAsked(Reason, frozen=True, kw_only=True, tag=True):
-    @property
-    def sentence(self) -> str:
-        return "The bot does not claim by itself (autoClaim is false)."
+    template: ClassVar[str] = "The bot does not claim by itself (autoClaim is false)."
 
 
 class BehindPriority(Reason, frozen=True, kw_only=True, tag=True):
     ahead: int
-    is_bound: bool = False
-    """Whether there may be even more ahead than were counted."""
+    is_bound: bool = False  # counting stopped at `ahead`
 
     @property
     def sentence(self) -> str:
         if not self.ahead:
-            return "It is the next to be taken."
-        return f"{'At least ' if self.is_bound else ''}{self.ahead} are to be taken before it."
+            return "It is next in line."
+        return f"{'At least ' if self.is_bound else ''}{self.ahead} are before it."
 
 
 class HeldByBot(Reason, frozen=True, kw_only=True, tag=True):
+    template: ClassVar[str] = "Bot {0.bot_id} is working on it."
     bot_id: UUID
     claim_id: UUID
     since: datetime
     due_at: datetime
     completion: str
 
-    @property
-    def sentence(self) -> str:
-        return f"Bot {self.bot_id} has been working on it."
-
 
 class WorksOn(Reason, frozen=True, kw_only=True, tag=True):
+    template: ClassVar[str] = "It is working on order {0.order_id}."
     order_id: UUID
     claim_id: UUID
 
-    @property
-    def sentence(self) -> str:
-        return f"It is working on order {self.order_id}."
-
 
 class Ended(Reason, frozen=True, kw_only=True):
-    """Somebody has put an end to it."""
-
     verb: ClassVar[str]
     at: datetime
     by: str
@@ -139,8 +121,8 @@ class Ended(Reason, frozen=True, kw_only=True):
 
     @property
     def sentence(self) -> str:
-        told = f", who said: {self.because}" if self.because else ""
-        return f"It was {self.verb} by {self.by}{told}."
+        reason = f" (reason: {self.because})" if self.because else ""
+        return f"It was {self.verb} by {self.by}{reason}."
 
 
 class Done(Ended, frozen=True, kw_only=True, tag=True):
@@ -162,19 +144,16 @@ class InDeadLetters(Reason, frozen=True, kw_only=True, tag=True):
 
     @property
     def sentence(self) -> str:
-        told = f": {self.error}" if self.error else ""
+        error = f": {self.error}" if self.error else ""
         attempts = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
-        return f"It was given up after {attempts} ({self.why}){told}."
+        return f"It became a dead letter after {attempts} ({self.why}){error}."
 
 
 class LeaseHeld(Reason, frozen=True, kw_only=True, tag=True):
+    template: ClassVar[str] = "Worker {0.by} holds the lease."
     by: str
     claim_id: UUID
     until: datetime
-
-    @property
-    def sentence(self) -> str:
-        return f"Worker {self.by} holds it."
 
 
 class WaitingBackoff(Reason, frozen=True, kw_only=True, tag=True):
@@ -184,23 +163,17 @@ class WaitingBackoff(Reason, frozen=True, kw_only=True, tag=True):
 
     @property
     def sentence(self) -> str:
-        return f"It rests after failure number {self.failures}: {self.error or 'no reason given'}."
+        return f"Backoff after failure {self.failures}: {self.error or 'no reason given'}."
 
 
 class Scheduled(Reason, frozen=True, kw_only=True, tag=True):
+    template: ClassVar[str] = "It is scheduled for later."
     until: datetime
-
-    @property
-    def sentence(self) -> str:
-        return "Its time has not come yet."
 
 
 class PausedQueue(Reason, frozen=True, kw_only=True, tag=True):
+    template: ClassVar[str] = "The queue {0.queue} is paused."
     queue: str
-
-    @property
-    def sentence(self) -> str:
-        return f"The queue {self.queue} is paused."
 
 
 class ConcurrencyReached(Reason, frozen=True, kw_only=True, tag=True):
@@ -212,7 +185,7 @@ class ConcurrencyReached(Reason, frozen=True, kw_only=True, tag=True):
     @property
     def sentence(self) -> str:
         of = f" of {self.subject}" if self.subject else ""
-        return f"{self.running} jobs{of} run in {self.queue}, and {self.allowed} may."
+        return f"{self.running} jobs{of} run in {self.queue}; the limit is {self.allowed}."
 
 
 class RateLimited(Reason, frozen=True, kw_only=True, tag=True):
@@ -223,32 +196,25 @@ class RateLimited(Reason, frozen=True, kw_only=True, tag=True):
     @property
     def sentence(self) -> str:
         of = f" of {self.subject}" if self.subject else ""
-        return f"The rate of {self.queue} allows no more jobs{of} for the moment."
+        return f"The rate limit of {self.queue} allows no more jobs{of} now."
 
 
 class BlockedByLaneHead(Reason, frozen=True, kw_only=True, tag=True):
+    template: ClassVar[str] = (
+        "Job {0.head_id} ({0.head_status}) is the head of the lane {0.partition} of {0.queue}."
+    )
     queue: str
     partition: str | None
     head_id: UUID
     head_status: str
 
-    @property
-    def sentence(self) -> str:
-        return (
-            f"Job {self.head_id} ({self.head_status}) is the first in the lane {self.partition} "
-            f"of {self.queue}."
-        )
-
 
 class BlockedByOperation(Reason, frozen=True, kw_only=True, tag=True):
+    template: ClassVar[str] = (
+        "Operation {0.operation_id} ({0.operation_status}) was accepted before it and "
+        "adds messages to the lane {0.partition} of {0.queue}."
+    )
     queue: str
     partition: str | None
     operation_id: UUID
     operation_status: str
-
-    @property
-    def sentence(self) -> str:
-        return (
-            f"Operation {self.operation_id} ({self.operation_status}) was accepted before it and "
-            f"brings messages into the lane {self.partition} of {self.queue}."
-        )

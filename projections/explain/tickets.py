@@ -1,13 +1,11 @@
-"""Why a ticket is where it is, from what is known at this moment."""
+"""Explains the current status of a ticket."""
 
 from datetime import datetime
 from typing import ClassVar
 
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
-
 from daybook.domain.tickets.ticket import Ticket, TicketStatus
 from daybook.eventlog.codec import RecordedEvent
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.explain.reasons import Cancelled, Ended, Next, Reason
 from daybook.projections.tickets.ticket_list import one_ticket
 
@@ -18,8 +16,8 @@ class InLine(Reason, frozen=True, kw_only=True, tag=True):
 
     @property
     def sentence(self) -> str:
-        others = "nobody" if self.position == 1 else str(self.position - 1)
-        return f"It waits in the line of {self.restaurant}, with {others} before it."
+        others = "no party" if self.position == 1 else str(self.position - 1)
+        return f"It is on the waitlist of {self.restaurant}, with {others} before it."
 
 
 class WasCalled(Reason, frozen=True, kw_only=True, tag=True):
@@ -30,7 +28,7 @@ class WasCalled(Reason, frozen=True, kw_only=True, tag=True):
     @property
     def sentence(self) -> str:
         where = f" to {self.desk}" if self.desk else ""
-        return f"The guest was called{where}, for the {self.round}. time, and is awaited."
+        return f"The guest was called{where} (call {self.round}) and is expected."
 
 
 class Seated(Ended, frozen=True, kw_only=True, tag=True):
@@ -42,16 +40,16 @@ class Missed(Ended, frozen=True, kw_only=True, tag=True):
 
 
 async def explain_ticket(
-    connection: AsyncConnection[TupleRow], ticket: Ticket, events: list[RecordedEvent]
+    connection: Connection, ticket: Ticket, events: list[RecordedEvent]
 ) -> tuple[str, list[Reason], Next]:
     status, last = ticket.status.value, events[-1]
     match ticket.status:
         case TicketStatus.WAITING:
             return status, *await _waiting(connection, ticket)
         case TicketStatus.CALLED:
-            assert ticket.called_at is not None, "what is called was called once"
+            assert ticket.called_at is not None, "a CALLED ticket has called_at"
             called = WasCalled(at=ticket.called_at, desk=ticket.desk, round=ticket.calls_count)
-            left = "the guest is seated" if ticket.due_at is None else "a no-show if nobody comes"
+            left = "seat the guest" if ticket.due_at is None else "a no-show unless the guest comes"
             return status, [called], Next(f"The desk waits: {left}.", ticket.due_at)
         case TicketStatus.SEATED:
             return status, [Seated(at=last.event.at, by=last.actor)], Next("Nothing: it is over.")
@@ -59,15 +57,13 @@ async def explain_ticket(
             why = Cancelled(at=last.event.at, by=last.actor)
             return status, [why], Next("Nothing: it is over.")
     missed = Missed(at=last.event.at, by=last.actor)
-    return status, [missed], Next("The desk may return it to its old place in the line.")
+    return status, [missed], Next("The desk can return it to its old place on the waitlist.")
 
 
-async def _waiting(
-    connection: AsyncConnection[TupleRow], ticket: Ticket
-) -> tuple[list[Reason], Next]:
-    standing = await one_ticket(connection, ticket.id)
-    following = Next("A desk calls whoever is first: POST /api/restaurants/…/call-next.")
-    if standing is None or standing.position is None:
-        # Somebody has called it since its history was read.
+async def _waiting(connection: Connection, ticket: Ticket) -> tuple[list[Reason], Next]:
+    view = await one_ticket(connection, ticket.id)
+    following = Next("A desk calls the first guest: POST /api/restaurants/…/call-next.")
+    if view is None or view.position is None:
+        # Called since its history was read.
         return [], following
-    return [InLine(position=standing.position, restaurant=standing.slug)], following
+    return [InLine(position=view.position, restaurant=view.slug)], following

@@ -1,24 +1,23 @@
-"""How ready jobs are found: the statements that workers' claims stand on.
+"""SQL that claims ready jobs in queues without limits; with limits: `limited_claim_sql.py`.
 
-A claim names queues and types. Each pair of them is one short walk along an index, so neither a
-million other jobs nor an unknown type slows it down. Queues with limits stand apart: see
-`projections/jobs/limited_claim_sql.py`.
+Each pair of a queue and a type is one short index walk, so a million other jobs or an unknown type
+does not slow a claim down.
 """
 
 from collections.abc import Iterable
 from itertools import product
 
 from msgspec import Struct
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.work import JobSelector
 from daybook.eventlog.postgres.binary_arrays import PackedArray, texts
+from daybook.eventlog.postgres.pipeline import Connection
 
-# More than one worker asks for at a time need not be counted.
+# Counting stops at the largest batch that a worker can claim.
 READY_COUNT_MAX = 1000
 
-# As `LiveJobs.load` takes them.
+# In the order of `LiveJobs.load`.
 COLUMNS = """id, version, number, queue, type, priority, payload, status, attempts, attempts_max,
        lease_seconds, created_at, updated_at, life, failures, crashes, interruptions, run_at,
        claim_id, worker, started_at, lease_until, subject, unique_key, unique_scope, partition,
@@ -31,16 +30,16 @@ wanted (queue, type) AS (
     SELECT queue, type FROM job_types WHERE queue = ANY(%(any)b::text[])
 )"""
 
-# Of a lane, only the first can be taken.
+# Of a lane, only the head can be claimed.
 OF_SOURCE = """jobs.queue = wanted.queue AND jobs.type = wanted.type
           AND jobs.status = 'PENDING' AND NOT jobs.behind"""
 
-# The time is that of the statement: an index cannot be asked for one that moves on while it is
-# read, and a claim would step over every job whose time has not come.
+# statement_timestamp() is stable, so the index finds due jobs; with clock_timestamp() a claim would
+# step over every job that is not due.
 IS_DUE = "run_at <= statement_timestamp()"
 
-# Jobs without a subject and jobs with one have an index each. The first is ordered by the subject
-# too: only then does the planner know that the index gives them in order.
+# Jobs without a subject and jobs with one have an index each. Ordering the first by subject too
+# lets the planner use the order of the index.
 _WALKS = f"""
     SELECT * FROM (
         SELECT {COLUMNS} FROM jobs
@@ -66,7 +65,7 @@ _WALKS = f"""
         FOR UPDATE SKIP LOCKED
     ) AS delayed"""
 
-# The head of one lane, if it can be taken.
+# The head of one lane, if it can be claimed.
 HEAD = f"""
     SELECT {COLUMNS} FROM jobs
     WHERE id = (
@@ -78,27 +77,31 @@ HEAD = f"""
     ) AND {OF_SOURCE} AND (run_at IS NULL OR {IS_DUE})
     FOR UPDATE SKIP LOCKED"""
 
-_PICK_READY = f"""
+
+def _claim(walks: str) -> str:
+    return f"""
 WITH {SOURCES}
 SELECT ready.*
-FROM wanted, LATERAL (<walks>
+FROM wanted, LATERAL ({walks}
 ) AS ready
 WHERE NOT EXISTS (
     SELECT FROM queues
     WHERE queues.name = wanted.queue AND (queues.paused OR queues.limited)
     OFFSET 0)
 """
+
+
 _IN_ORDER = """ORDER BY priority, number
 LIMIT %(limit)b::bigint
 """
 
-# Of one source, each walk is in order already, and there is rarely more than one of them: whoever
-# asks puts them in order if need be, which spares the server a copy of every row.
-CLAIM_ONE_QUEUE_AND_TYPE = _PICK_READY.replace("<walks>", _WALKS)
+# Unsorted: each walk of one source is in order, and `LiveJobs.merge_picks` sorts them if there
+# is more than one. This spares the server a copy of every row.
+CLAIM_ONE_QUEUE_AND_TYPE = _claim(_WALKS)
 CLAIM_READY = CLAIM_ONE_QUEUE_AND_TYPE + _IN_ORDER
-CLAIM_LANE_HEAD = _PICK_READY.replace("<walks>", HEAD) + _IN_ORDER
+CLAIM_LANE_HEAD = _claim(HEAD) + _IN_ORDER
 
-# Whoever wants one lane alone gets its head or nothing, and is not told to look again.
+# False for a claim of one lane: it gets the head or nothing.
 MORE_READY_EXISTS = f"""
 WITH {SOURCES}
 SELECT %(partition)b::text = '' AND EXISTS (
@@ -117,7 +120,7 @@ SELECT %(partition)b::text = '' AND EXISTS (
 )
 """
 
-# For each source how many jobs could be taken now, and after how long the next one is due.
+# For each source: jobs that can be claimed now, and seconds until the next one is due.
 FIND_READY = f"""
 WITH {SOURCES}
 SELECT wanted.queue, wanted.type,
@@ -143,7 +146,7 @@ WHERE queues.paused IS NOT TRUE
 """
 
 
-# Of each lane that somebody wants by name, whether its head could be taken, or when.
+# For each wanted lane: whether its head can be claimed now, or when.
 FIND_READY_HEADS = """
 SELECT lane.queue, head.type,
        least((head.run_at IS NULL OR head.run_at <= statement_timestamp())::integer,
@@ -166,18 +169,17 @@ WHERE head.status = 'PENDING' AND NOT head.behind AND queues.paused IS NOT TRUE
 
 
 class Ready(Struct, frozen=True, gc=False):
-    """How many jobs of one kind could be taken now, and when the next one is due."""
+    """Jobs of one queue and type that can be claimed now, and seconds until the next is due."""
 
     queue: str
     type: str
     count: int
     next_seconds: float | None
-    partition: str | None = None
-    """Of this lane alone."""
+    partition: str | None = None  # of this lane alone
 
 
 def selection(selectors: Iterable[JobSelector]) -> dict[str, PackedArray]:
-    """Queues of which all types are wanted, and pairs of a queue and a type."""
+    """Returns queues of which all types are wanted, and pairs of a queue and a type."""
     any_type: set[str] = set()
     pairs: set[tuple[str, str]] = set()
     for selector in selectors:
@@ -192,9 +194,7 @@ def selection(selectors: Iterable[JobSelector]) -> dict[str, PackedArray]:
     }
 
 
-async def find_ready(
-    connection: AsyncConnection[TupleRow], selectors: Iterable[JobSelector]
-) -> list[Ready]:
+async def find_ready(connection: Connection, selectors: Iterable[JobSelector]) -> list[Ready]:
     plain: list[JobSelector] = []
     lanes: set[tuple[str, str]] = set()
     for selector in selectors:

@@ -1,17 +1,16 @@
-"""Dead jobs with a text in their error, newest first.
+"""Search of dead jobs by a text in their error, newest first.
 
-No index knows errors, so a search looks at a stretch of dead jobs and says where it ended: a page
-may have few jobs, or none, and there may be more behind it.
+Errors have no index, so a page examines LOOKED_AT_MAX dead jobs: it may have few matches, or none,
+and still a next cursor.
 """
 
 from hashlib import blake2s
 from typing import Annotated
 
 from msgspec import Meta, Struct, json
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.job import Job
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.jobs.claim_sql import COLUMNS
 from daybook.projections.jobs.dead_jobs import DeadFilter
 from daybook.projections.jobs.job_list_sql import OF_SOURCE, SOURCES
@@ -53,11 +52,7 @@ class DeadJobCursor(Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 async def search_dead(
-    connection: AsyncConnection[TupleRow],
-    wanted: DeadFilter,
-    *,
-    limit: int,
-    cursor: str | None = None,
+    connection: Connection, wanted: DeadFilter, *, limit: int, cursor: str | None = None
 ) -> DeadJobMatches:
     mark = blake2s(json.encode(wanted), digest_size=8).hexdigest()
     given = {
@@ -65,7 +60,7 @@ async def search_dead(
         "type": wanted.type,
         "error": wanted.error,
         "before": NUMBER_MAX if cursor is None else _number(cursor, mark),
-        # One more than is looked at shows whether there is another stretch.
+        # One more than is examined shows whether there is a next page.
         "limit": LOOKED_AT_MAX + 1,
     }
     async with connection.transaction():
@@ -84,7 +79,7 @@ async def search_dead(
 
 
 def _number(cursor: str, mark: str) -> int:
-    place = read_cursor(cursor, DeadJobCursor)
-    if place.mark != mark:
+    parsed = read_cursor(cursor, DeadJobCursor)
+    if parsed.mark != mark:
         raise BadCursorError
-    return place.number
+    return parsed.number

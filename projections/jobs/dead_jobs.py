@@ -1,7 +1,6 @@
-"""Dead jobs that may begin a new life: found oldest first, a stretch at a time, or only counted.
+"""Dead jobs for bulk retries: found oldest first, a batch at a time, or counted.
 
-Which of them have the error that is looked for is seen on the way, so that a search for what nobody
-has takes no longer than any other stretch.
+A batch is a number of examined jobs, not of matches, so a filter without matches takes no longer.
 """
 
 from datetime import datetime
@@ -9,9 +8,9 @@ from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.jobs.job_list_sql import OF_SOURCE, SOURCES
 from daybook.projections.snapshot import PLAN_BY_INDEX
 
@@ -50,43 +49,39 @@ class DeadFilter(Struct, frozen=True, gc=False):
 
     queue: str | None = None
     type: str | None = None
-    error: str | None = None
-    """Contained in the job's own."""
+    error: str | None = None  # a part of the job's error
 
 
 class DeadJobBatch(Struct, frozen=True):
-    """So many dead jobs one after another, and which of them are meant."""
+    """The matches among consecutive dead jobs."""
 
-    meant: list[tuple[int, UUID]]
-    """Number and id of each."""
-
+    matches: list[tuple[int, UUID]]  # number and id
     last_number: int
     is_last: bool
-    now: datetime | None
-    """Unless there were none."""
+    now: datetime | None  # None if no job was examined
 
     @property
     def ids(self) -> list[UUID]:
-        return [job_id for _, job_id in self.meant]
+        return [job_id for _, job_id in self.matches]
 
     def cut(self, limit: int) -> "DeadJobBatch":
-        """The same up to the last of so many that are meant."""
-        if len(self.meant) <= limit:
+        """Returns the batch up to its match number `limit`."""
+        if len(self.matches) <= limit:
             return self
-        meant = self.meant[:limit]
-        last_number = meant[-1][0] if meant else self.meant[0][0] - 1
-        return replace(self, meant=meant, last_number=last_number, is_last=False)
+        matches = self.matches[:limit]
+        last_number = matches[-1][0] if matches else self.matches[0][0] - 1
+        return replace(self, matches=matches, last_number=last_number, is_last=False)
 
 
 async def find_dead(
-    connection: AsyncConnection[TupleRow], wanted: DeadFilter, *, after: int, limit: int
+    connection: Connection, wanted: DeadFilter, *, after: int, limit: int
 ) -> DeadJobBatch:
-    # One more than asked for shows whether there is another stretch.
+    # One more than asked for shows whether there is another batch.
     given = {"after": after, "limit": limit + 1}
     rows = await _read(connection, FIND_DEAD_JOBS, wanted, given)
     looked_at = rows[:limit]
     return DeadJobBatch(
-        meant=[(number, job_id) for number, job_id, is_match, _ in looked_at if is_match],
+        matches=[(number, job_id) for number, job_id, is_match, _ in looked_at if is_match],
         last_number=looked_at[-1][0] if looked_at else after,
         is_last=len(rows) <= limit,
         now=rows[0][3] if rows else None,
@@ -94,19 +89,16 @@ async def find_dead(
 
 
 async def count_dead(
-    connection: AsyncConnection[TupleRow], wanted: DeadFilter, *, after: int, limit: int
+    connection: Connection, wanted: DeadFilter, *, after: int, limit: int
 ) -> tuple[int, bool]:
-    """How many are meant, and whether there may be more than the dead ones looked at."""
+    """Returns the number of matches, and whether dead jobs were left unexamined."""
     rows = await _read(connection, COUNT_DEAD_JOBS, wanted, {"after": after, "limit": limit})
     ((matched, looked_at),) = rows
     return matched, looked_at == limit
 
 
 async def _read(
-    connection: AsyncConnection[TupleRow],
-    statement: str,
-    wanted: DeadFilter,
-    given: dict[str, int],
+    connection: Connection, statement: str, wanted: DeadFilter, given: dict[str, int]
 ) -> list[TupleRow]:
     filters = {"queue": wanted.queue, "type": wanted.type, "error": wanted.error}
     async with connection.transaction():

@@ -1,24 +1,20 @@
-"""`finished_jobs`: every job that is completed or cancelled, for lists that show the newest.
+"""`finished_jobs`: every completed or cancelled job, for lists. A restarted job leaves the table.
 
-A job that is started over, by a retry or because its unique key is used again, leaves it. Only what
-finds a job is kept here: to write all of it down costs more than folding those that a page shows.
-
-Rows come and go with the events that finish a job or start it over, in their transaction: all that
-is to be written is at hand there, and to follow the log for it took a tenth of the time of a job.
-From the log alone it is derived only anew, by whoever rebuilds or audits it.
+A row holds only the columns that find a job: folding the jobs of a page is cheaper than storing
+all of them. Rows change in the transaction of the events; a follower took 10 % of the time of a
+job. Only a rebuild or an audit derives the table from the log.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
 from daybook.domain.jobs.job import JOB, Job, JobStatus
 from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.postgres.binary_arrays import bigints, texts, unnested, uuids
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.writing.live_table import Change, Parameters, Statements
 from daybook.projections.jobs.job_labels import JobLabel, label_in, read_labels
 
@@ -48,8 +44,8 @@ class FinishedJob(Struct, frozen=True, gc=False):
     label: JobLabel
 
 
-def written_with(changes: Iterable[Change]) -> Statements:
-    """What the changes of a batch make of it. Who lives for the first time was never in it."""
+def side_statements(changes: Iterable[Change]) -> Statements:
+    """Returns the statements for the changes of a batch. A job in its first life has no row yet."""
     jobs: list[Job] = [change.state for change in changes]
     back = [job.id for job in jobs if job.life > 1]
     over = [job for job in jobs if job.status is _COMPLETED or job.status is _CANCELLED]
@@ -70,11 +66,9 @@ class FinishedJobs:
         Job.Cancelled,
     )
 
-    async def apply(
-        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
-    ) -> None:
-        """Whatever is touched is taken out and put in anew: events may be told again."""
-        # A job's first event neither finishes it nor starts it over.
+    async def apply(self, connection: Connection, events: Sequence[FollowedEvent]) -> None:
+        """Deletes and inserts every touched job: a replay may deliver events twice."""
+        # A job's first event neither finishes nor restarts it.
         last = {one.originator_id: one.topic for one in events if one.originator_version > 1}
         await connection.execute(DELETE_FINISHED_JOBS, {"ids": uuids([*last])})
         over = {job_id: _STATUSES[topic] for job_id, topic in last.items() if topic in _STATUSES}
@@ -90,7 +84,7 @@ class FinishedJobs:
 def _created_in(
     events: Iterable[FollowedEvent], over: Mapping[UUID, JobStatus]
 ) -> dict[UUID, JobLabel]:
-    """Of those that were created in this batch; of several times, the last counts."""
+    """Returns the labels of jobs created in this batch; of several creations, the last."""
     created = [one for one in events if one.topic in _CREATED and one.originator_id in over]
     return {one.originator_id: label_in(one.event) for one in created}
 

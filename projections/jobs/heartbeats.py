@@ -1,7 +1,7 @@
-"""Heartbeats: a worker that says it is still there keeps its jobs for another lease.
+"""Heartbeats: extend the leases of a worker's jobs. They write rows and no events.
 
-They are no events. Held in the order in which every batch holds jobs, so that a heartbeat and an
-expiry of the same lease come one after the other: one of them is refused.
+Rows are locked in the order of every batch, so a heartbeat and the expiry of the same lease are
+serialised: one of them is refused.
 """
 
 from collections.abc import Collection, Sequence
@@ -9,13 +9,12 @@ from datetime import datetime
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.eventlog.postgres.binary_arrays import doubles, uuids
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
+from daybook.eventlog.postgres.pipeline import Connection
 
-# IS NOT DISTINCT FROM: `=` would let the planner read all jobs that are held instead.
+# IS NOT DISTINCT FROM: with `=` the planner would read the index of all leased jobs.
 _IS_CLAIM = (
     equals_by_key_lookup("jobs.id", "{row}.id")
     + " AND jobs.claim_id IS NOT DISTINCT FROM {row}.claim_id"
@@ -43,15 +42,14 @@ RETURNING jobs.id, jobs.claim_id, jobs.lease_until
 """
 
 
-# Of the claims that hold something, which are as many as there are jobs being worked on.
+# Index of leased jobs.
 FIND_CLAIMED = "SELECT id FROM jobs WHERE claim_id = %(claim)s"
 
 
 class LeaseExtension(Struct, frozen=True, gc=False):
     job_id: UUID
     claim_id: UUID
-    lease_seconds: float | None = None
-    """The job's own lease when None."""
+    lease_seconds: float | None = None  # None: the job's own
 
 
 class Extended(Struct, frozen=True, gc=False):
@@ -61,31 +59,30 @@ class Extended(Struct, frozen=True, gc=False):
 
 
 async def extend_leases(
-    connection: AsyncConnection[TupleRow],
+    connection: Connection,
     beats: Sequence[LeaseExtension],
     *,
     queues: Collection[str] | None = None,
 ) -> list[Extended]:
-    """Those that still hold their jobs, until when they do; of certain queues only, if any are
-    named."""
-    told = {
+    """Returns the extended leases; claims that were lost, or outside `queues`, are left out."""
+    given = {
         "ids": uuids([beat.job_id for beat in beats]),
         "claims": uuids([beat.claim_id for beat in beats]),
         "seconds": doubles([beat.lease_seconds for beat in beats]),
         "queues": None if queues is None else [*queues],
     }
-    rows = await connection.execute(EXTEND_LEASES, told, binary=True)
+    rows = await connection.execute(EXTEND_LEASES, given, binary=True)
     return [Extended(*row) for row in await rows.fetchall()]
 
 
 async def extend_claim(
-    connection: AsyncConnection[TupleRow],
+    connection: Connection,
     claim_id: UUID,
     lease_seconds: float | None,
     *,
     queues: Collection[str] | None = None,
 ) -> Extended | None:
-    """By the claim alone; None when it holds nothing any more."""
+    """Extends the lease of a claim without its job id; returns None if the claim was lost."""
     rows = await connection.execute(FIND_CLAIMED, {"claim": claim_id})
     beats = [LeaseExtension(job_id, claim_id, lease_seconds) for (job_id,) in await rows.fetchall()]
     extended = await extend_leases(connection, beats, queues=queues) if beats else []

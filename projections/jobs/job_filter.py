@@ -1,4 +1,4 @@
-"""Which jobs a list is of, and where a page of it ended."""
+"""Filter and cursor of the list of jobs."""
 
 from hashlib import blake2s
 from typing import Annotated, Self
@@ -8,7 +8,7 @@ from msgspec import Meta, Struct, json
 from daybook.domain.jobs.job import Job, JobStatus
 from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
 
-# In the order in which a list shows them.
+# In the order of the list.
 SECTIONS = (
     JobStatus.PENDING,
     JobStatus.PROCESSING,
@@ -16,7 +16,6 @@ SECTIONS = (
     JobStatus.COMPLETED,
     JobStatus.CANCELLED,
 )
-# What still has its turn before it is shown in that order; of what is over, the newest comes first.
 OLDEST_FIRST = frozenset({JobStatus.PENDING, JobStatus.PROCESSING})
 
 
@@ -38,7 +37,7 @@ class JobFilter(Struct, frozen=True, gc=False):
 
     @property
     def mark(self) -> str:
-        """Tells it from other filters, in few characters."""
+        """Digest of the filter: a cursor is valid only with the filter of its page."""
         return blake2s(json.encode(self), digest_size=8).hexdigest()
 
 
@@ -55,10 +54,10 @@ class JobCursor(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 
     @classmethod
     def parse(cls, cursor: str, wanted: JobFilter) -> Self:
-        place = read_cursor(cursor, cls)
-        if place.filter != wanted.mark or place.section not in wanted.sections:
+        parsed = read_cursor(cursor, cls)
+        if parsed.filter != wanted.mark or parsed.section not in wanted.sections:
             raise BadCursorError
-        return place
+        return parsed
 
     def cursor(self) -> str:
         return write_cursor(self)

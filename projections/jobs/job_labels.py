@@ -1,19 +1,18 @@
-"""What a job was created as, without its payload: enough to find it by, and cheaper than a fold."""
+"""Labels: number, queue, type and subject of a job from its creation event, without a fold."""
 
 from collections.abc import Sequence
 from contextlib import suppress
 from uuid import UUID
 
 from msgspec import DecodeError, Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
 from daybook.domain.jobs.job import JOB, Job
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.postgres.binary_arrays import texts, uuids
+from daybook.eventlog.postgres.pipeline import Connection
 
-# A job whose unique key is used again is created again; the last time counts.
+# A reused unique key creates the job again; the last creation counts.
 READ_CREATIONS = """
 SELECT originator_id, topic, state
 FROM stored_events
@@ -39,14 +38,14 @@ def label_in(created: Event) -> JobLabel:
 
 
 async def read_labels(
-    connection: AsyncConnection[TupleRow], ids: Sequence[UUID], *, upto: int | None = None
+    connection: Connection, ids: Sequence[UUID], *, upto: int | None = None
 ) -> dict[UUID, JobLabel]:
-    """As of a position, or of now."""
+    """Returns labels as of position `upto`, or as of now."""
     wanted = {"ids": uuids(ids), "topics": _CREATED, "upto": upto}
     rows = await connection.execute(READ_CREATIONS, wanted, binary=True)
     labels: dict[UUID, JobLabel] = {}
     for job_id, topic, state in await rows.fetchall():
-        # One that cannot be read has no label; its events are told without.
+        # An unreadable creation gives no label.
         with suppress(DecodeError):
             labels[job_id] = label_in(_MAPPER.decode(topic, state))
     return labels

@@ -1,10 +1,8 @@
-"""The list of jobs, page by page, as it is at one moment.
+"""The list of jobs, by section: pending and processing jobs oldest first, then dead, completed and
+cancelled jobs newest first, each by number.
 
-What waits and what is being worked on, the oldest first; then what is dead, completed and
-cancelled, the newest first. All by number, because numbers rise with creation.
-
-A job that is over leaves the live table and comes into `finished_jobs` in one transaction, and both
-are read in one snapshot: so every job is in every list, and once.
+A finished job moves from the live table to `finished_jobs` in one transaction and both are read in
+one snapshot, so a list shows every job exactly once.
 """
 
 import asyncio
@@ -14,11 +12,11 @@ from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.job import JOB, Job, JobStatus
 from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories
 from daybook.projections.jobs.job_filter import JobCursor, JobFilter
 from daybook.projections.jobs.job_list_sql import (
@@ -38,27 +36,25 @@ class JobPage(Struct, frozen=True):
     jobs: list[Job]
     next_cursor: str | None
     now: datetime
-    counted: int = 0
-    """How many there are from the place on, this page among them, as far as was asked."""
+    counted: int = 0  # jobs from the cursor on, up to count_max
 
 
 async def read_jobs(
-    connection: AsyncConnection[TupleRow],
+    connection: Connection,
     wanted: JobFilter,
     *,
     limit: int,
     cursor: str | None = None,
     count_max: int = 0,
 ) -> JobPage:
-    """One page of the jobs that fit, from the beginning or from a cursor. Page and count are of
-    the same moment."""
-    place = JobCursor.beginning(wanted) if cursor is None else JobCursor.parse(cursor, wanted)
+    """Returns one page; page and count are of the same snapshot."""
+    start = JobCursor.beginning(wanted) if cursor is None else JobCursor.parse(cursor, wanted)
     async with connection.transaction():
         now = await enter_live_snapshot(connection)
         # One more than asked for shows whether there is another page.
         reading = _Reading(connection, wanted)
-        jobs = await reading.from_place(place, limit + 1)
-        counted = await reading.count(place, count_max) if count_max else 0
+        jobs = await reading.read_from(start, limit + 1)
+        counted = await reading.count(start, count_max) if count_max else 0
     if len(jobs) <= limit:
         return JobPage(jobs, None, now, counted)
     last = jobs[limit - 1]
@@ -67,64 +63,64 @@ async def read_jobs(
 
 
 class _Reading:
-    """One look at the jobs that fit, in the snapshot of its transaction."""
+    """Reads matching jobs in the snapshot of the transaction."""
 
-    def __init__(self, connection: AsyncConnection[TupleRow], wanted: JobFilter) -> None:
+    def __init__(self, connection: Connection, wanted: JobFilter) -> None:
         self._connection = connection
         self._wanted = wanted
 
-    async def from_place(self, place: JobCursor, limit: int) -> list[Job]:
+    async def read_from(self, start: JobCursor, limit: int) -> list[Job]:
         jobs: list[Job] = []
-        for here in self._places_from(place):
+        for begin in self._section_starts(start):
             missing = limit - len(jobs)
             if not missing:
                 break
-            read = self._finished if here.section in _FINISHED else self._live
-            jobs += await read(here, missing)
+            read = self._finished if begin.section in _FINISHED else self._live
+            jobs += await read(begin, missing)
         return jobs
 
-    async def count(self, place: JobCursor, limit: int) -> int:
+    async def count(self, start: JobCursor, limit: int) -> int:
         counted = 0
         by_subject = self._wanted.subject is not None
         statements = COUNT_OF_SUBJECT if by_subject else COUNT_OF_SOURCES
-        for here in self._places_from(place):
-            ((more,),) = await self._run(statements[here.section], here, limit - counted)
+        for begin in self._section_starts(start):
+            ((more,),) = await self._run(statements[begin.section], begin, limit - counted)
             counted += more
         return counted
 
-    def _places_from(self, place: JobCursor) -> Iterator[JobCursor]:
-        """Where each section begins, from this place on."""
+    def _section_starts(self, start: JobCursor) -> Iterator[JobCursor]:
+        """Yields the cursor at which each remaining section begins."""
         sections = self._wanted.sections
-        for section in sections[sections.index(place.section) :]:
-            is_first = section is place.section
-            yield place if is_first else JobCursor.beginning(self._wanted, section)
+        for section in sections[sections.index(start.section) :]:
+            is_first = section is start.section
+            yield start if is_first else JobCursor.beginning(self._wanted, section)
 
-    async def _live(self, place: JobCursor, limit: int) -> list[Job]:
-        return load_jobs(await self._walk(place, limit))
+    async def _live(self, start: JobCursor, limit: int) -> list[Job]:
+        return load_jobs(await self._walk(start, limit))
 
-    async def _finished(self, place: JobCursor, limit: int) -> list[Job]:
-        """Jobs that cannot be read are left out, and do not end the page."""
+    async def _finished(self, start: JobCursor, limit: int) -> list[Job]:
+        """Skips unreadable jobs without ending the page."""
         jobs: list[Job] = []
         while missing := limit - len(jobs):
-            walked = await self._walk(place, missing)
+            walked = await self._walk(start, missing)
             jobs += await self._fold([job_id for _, job_id in walked])
             if len(walked) < missing:
                 break
-            place = replace(place, number=walked[-1][0])
+            start = replace(start, number=walked[-1][0])
         return jobs
 
-    async def _walk(self, place: JobCursor, limit: int) -> list[TupleRow]:
+    async def _walk(self, start: JobCursor, limit: int) -> list[TupleRow]:
         statements = OF_SOURCES if self._wanted.subject is None else OF_SUBJECT
-        return await self._run(statements[place.section], place, limit)
+        return await self._run(statements[start.section], start, limit)
 
-    async def _run(self, statement: str, place: JobCursor, limit: int) -> list[TupleRow]:
+    async def _run(self, statement: str, start: JobCursor, limit: int) -> list[TupleRow]:
         wanted = self._wanted
         given = {
             "queue": wanted.queue,
             "type": wanted.type,
             "subject": wanted.subject,
-            "status": place.section.value,
-            "number": place.number,
+            "status": start.section.value,
+            "number": start.number,
             "limit": limit,
         }
         return await (await self._connection.execute(statement, given, binary=True)).fetchall()

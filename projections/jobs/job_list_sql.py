@@ -1,8 +1,7 @@
-"""How lists find jobs: the statements by which each section is walked, in the order it is shown.
+"""SQL of the list of jobs: one statement a section, in the order of the list.
 
-A list may be of one queue, of one type, or of all. Each pair of a queue and a type is one short
-walk along an index that stops at the limit, so that a million other jobs are not in the way. What
-is asked for by its subject has an index of its own.
+Each pair of a queue and a type is one index walk that stops at the limit, so a million other jobs
+do not slow it down. Lists of one subject use an index of their own.
 """
 
 from daybook.domain.jobs.job import JobStatus
@@ -25,9 +24,8 @@ _FITTING = """(%(queue)s::text IS NULL OR queue = %(queue)s)
 
 
 def _pending(columns: str) -> str:
-    """Walks each priority on its own, because the indexes of jobs that can be claimed at once have
-    the priority before the number. Jobs without a subject and jobs with one have an index each.
-    Jobs behind another in their lane have an index of their own."""
+    """Walks each priority on its own: the indexes of jobs without a run_at have the priority before
+    the number. Jobs without a subject, with one, and behind in a lane have an index each."""
     return f"""{SOURCES}
 SELECT listed.*
 FROM sources, LATERAL (
@@ -75,7 +73,7 @@ LIMIT %(limit)s
 
 
 def _processing(columns: str) -> str:
-    """No more than workers have in their hands, so these can be sorted."""
+    """Sorts: there are only as many leased jobs as workers hold."""
     return f"""
 SELECT {columns}
 FROM jobs
@@ -161,6 +159,6 @@ def _counted(walks: dict[JobStatus, str]) -> dict[JobStatus, str]:
 
 OF_SOURCES = _of_sources(COLUMNS)
 OF_SUBJECT = _of_subjects(COLUMNS)
-# The same walks, which carry no payload along.
+# The same walks without payloads.
 COUNT_OF_SOURCES = _counted(_of_sources("number"))
 COUNT_OF_SUBJECT = _counted(_of_subjects("number"))

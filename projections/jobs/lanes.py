@@ -1,20 +1,15 @@
-"""Lanes: the jobs of one partition in one queue, done strictly one after another.
+"""Lanes: the jobs of one partition in one queue, run strictly one after another.
 
-The order within a lane is that of the log: a job's `place` is the position of the event with
-which it entered. All but the first are `behind`, and what is behind is in no index that claims
-walk: the head of a lane is known, never searched. It stays the head while it is claimed, rests, or
-is dead and blocks; so one of a lane is in flight at a time.
+A job's `place` is the log position of the event with which it entered. All jobs but the head are
+`behind` and in no index that claims walk. The head stays head while it is leased, backs off, or is
+dead and blocks, so one job of a lane is in flight at a time. An accepted operation reserves a place
+in its lanes until it is executed, cancelled, or fails in a queue that skips; its jobs enter there.
 
-An operation that was accepted holds a place in its lanes until it is carried out, cancelled, or
-given up where a queue skips: whatever came after it stays behind, and what it brings in then stands
-at its place.
-
-Owns `operation_lanes`, and `lanes`, whose rows are there to be locked: whoever enters or leaves a
-lane holds its row, from before the events are appended until they are committed. So within a lane
-positions rise in the order of its locks, and nobody looks for its head while another changes it.
-Lanes are held after all rows that a command names. Who holds a lane waits for one such row at most,
-that of the next head; whoever has that in hand and wants the lane cancels it or sends its unique
-key again: PostgreSQL ends one of the two, and the committer repeats it.
+Owns `operation_lanes`, and `lanes`, whose rows exist to be locked: a transaction that enters or
+leaves a lane locks its row before it appends events. So positions rise in the order of the locks,
+and the head is never looked up while another transaction changes it. Lanes are locked after all
+rows that a command names. A lane's holder waits at most for the row of the next head; a holder of
+that row which wants the lane deadlocks, PostgreSQL aborts one, and the committer repeats it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,10 +20,15 @@ from daybook.domain.jobs.lane import lane_id
 from daybook.domain.messages.operation import Operation
 from daybook.eventlog.postgres.binary_arrays import bigints, texts, uuids
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
-from daybook.eventlog.writing.live_table import NOTHING_AROUND, Change, SideStatements, Statements
+from daybook.eventlog.writing.live_table import (
+    NO_SIDE_STATEMENTS,
+    Change,
+    SideStatements,
+    Statements,
+)
 
-# Sorted, as everything that goes into a unique index.
-MAKE_LANES = """
+# Sorted: two batches that insert the same keys in opposite order would deadlock.
+CREATE_LANES = """
 INSERT INTO lanes (id, queue, partition)
 SELECT *
 FROM unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
@@ -38,9 +38,9 @@ ORDER BY id
 ON CONFLICT DO NOTHING
 """
 
-HOLD_LANES = "SELECT FROM lanes WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_LANES = "SELECT FROM lanes WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
-HOLD_PLACES = """
+RESERVE_PLACES = """
 INSERT INTO operation_lanes (queue, partition, place, operation_id)
 SELECT queue, partition, (
     SELECT notification_id
@@ -50,7 +50,7 @@ SELECT queue, partition, (
 FROM unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
     AS operation (id, queue, partition)
 """
-FREE_PLACES = f"""
+RELEASE_PLACES = f"""
 DELETE FROM operation_lanes AS held
 USING unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
     AS freed (operation_id, queue, partition)
@@ -58,7 +58,7 @@ WHERE {equals_by_key_lookup("held.operation_id", "freed.operation_id")}
   AND {equals_by_key_lookup("held.queue", "freed.queue")} AND held.partition = freed.partition
 """
 
-# Those that enter together have no place yet, so that each of them finds only those before them.
+# Jobs of the same batch have no place yet, so EXISTS finds only earlier members.
 ENTER_LANES = f"""
 WITH entering AS MATERIALIZED (
     SELECT job.id, queue, partition, notification_id AS place, row_number() OVER (
@@ -105,8 +105,8 @@ WITH heads AS MATERIALIZED (
 UPDATE jobs SET behind = false FROM heads WHERE {equals_by_key_lookup("jobs.id", "heads.id")}
 """
 
-# From the log alone, whatever the rows say: for tables that are made anew.
-RECKON_LANES = f"""
+# Places and heads from the log alone, for rebuilt tables.
+RECOMPUTE_LANES = f"""
 WITH members AS MATERIALIZED (
     SELECT member.id, notification_id AS place, row_number() OVER (
         PARTITION BY lane.queue, lane.partition ORDER BY notification_id, number) > 1 AS behind
@@ -130,8 +130,8 @@ WHERE {equals_by_key_lookup("jobs.id", "members.id")}
   AND (jobs.place, jobs.behind) IS DISTINCT FROM (members.place, members.behind)
 """
 
-# Who is first in a lane of all that is there, jobs and operations, once both are complete.
-SETTLE_LANES = """
+# Heads of all lanes, once the tables of jobs and of operations are complete.
+RECOMPUTE_LANE_HEADS = """
 WITH members AS MATERIALIZED (
     SELECT id, row_number() OVER (
         PARTITION BY queue, partition ORDER BY place, number) > 1 OR EXISTS (
@@ -145,18 +145,17 @@ UPDATE jobs SET behind = is_behind FROM members
 WHERE jobs.id = members.id AND jobs.behind <> is_behind
 """
 
-Lane = tuple[str, str]
-"""A queue and a partition."""
+Lane = tuple[str, str]  # queue and partition
 
 
 class LaneChanges:
-    """Who enters which lane and who leaves it, in one batch."""
+    """Jobs and operations that enter or leave lanes in one batch."""
 
     def __init__(self) -> None:
         self.entering: list[Job] = []
         self.left: set[Lane] = set()
-        self.held: list[tuple[UUID, Lane]] = []
-        self.freed: list[tuple[UUID, Lane]] = []
+        self.reserved: list[tuple[UUID, Lane]] = []
+        self.released: list[tuple[UUID, Lane]] = []
 
     def add_job(self, before: Job | None, after: Job) -> None:
         was = None if before is None else before.entered
@@ -169,46 +168,51 @@ class LaneChanges:
 
     def add_operation(self, before: Operation | None, after: Operation) -> None:
         was = set() if before is None else before.lanes
-        self.held += [(after.id, lane) for lane in sorted(after.lanes - was)]
-        self.freed += [(after.id, lane) for lane in sorted(was - after.lanes)]
+        self.reserved += [(after.id, lane) for lane in sorted(after.lanes - was)]
+        self.released += [(after.id, lane) for lane in sorted(was - after.lanes)]
         self.left |= was - after.lanes
 
     @property
     def lanes(self) -> set[Lane]:
-        return self.left.union([lane for _, lane in self.held], map(_lane, self.entering))
+        return self.left.union([lane for _, lane in self.reserved], map(_lane, self.entering))
 
 
-def around(jobs: Iterable[Change], operations: Iterable[Change] = ()) -> SideStatements:
-    """What it takes that these jobs and operations enter their lanes and leave them."""
-    moves = LaneChanges()
+def lane_statements(jobs: Iterable[Change], operations: Iterable[Change] = ()) -> SideStatements:
+    """Returns the statements that lock, enter and leave the lanes of these changes."""
+    changes = LaneChanges()
     for change in jobs:
-        # Most have never been in one.
+        # Most jobs have no lane.
         if change.state.partition is not None or (change.before and change.before.partition):
-            moves.add_job(change.before, change.state)
+            changes.add_job(change.before, change.state)
     for change in operations:
-        moves.add_operation(change.before, change.state)
-    lanes = moves.lanes
+        changes.add_operation(change.before, change.state)
+    lanes = changes.lanes
     if not lanes:
-        return NOTHING_AROUND
-    places = [*_places(FREE_PLACES, moves.freed), *_places(HOLD_PLACES, moves.held)]
-    return SideStatements(_hold(lanes), [*places, *_enter(moves.entering), *_advance(moves.left)])
+        return NO_SIDE_STATEMENTS
+    after = [
+        *_places(RELEASE_PLACES, changes.released),
+        *_places(RESERVE_PLACES, changes.reserved),
+        *_enter(changes.entering),
+        *_advance(changes.left),
+    ]
+    return SideStatements(_lock(lanes), after)
 
 
-def recompute_derived(jobs: Sequence[Job]) -> Statements:
+def recompute_lanes(jobs: Sequence[Job]) -> Statements:
     lanes = {_lane(job) for job in jobs if job.partition is not None}
-    return [(RECKON_LANES, _columns([*lanes]))] if lanes else []
+    return [(RECOMPUTE_LANES, _columns([*lanes]))] if lanes else []
 
 
-def settle() -> Statements:
-    return [(SETTLE_LANES, {})]
+def recompute_lane_heads() -> Statements:
+    return [(RECOMPUTE_LANE_HEADS, {})]
 
 
-def _hold(lanes: Iterable[Lane]) -> Statements:
+def _lock(lanes: Iterable[Lane]) -> Statements:
     by_id = sorted([(lane_id(*lane), lane) for lane in lanes], key=lambda one: one[0].int)
     ids = uuids([one for one, _ in by_id])
     return [
-        (MAKE_LANES, {"ids": ids, **_columns([lane for _, lane in by_id])}),
-        (HOLD_LANES, {"ids": ids}),
+        (CREATE_LANES, {"ids": ids, **_columns([lane for _, lane in by_id])}),
+        (LOCK_LANES, {"ids": ids}),
     ]
 
 
@@ -238,7 +242,7 @@ def _advance(lanes: Iterable[Lane]) -> Statements:
 
 
 def _lane(job: Job) -> Lane:
-    assert job.partition is not None, "who is in a lane has a partition"
+    assert job.partition is not None, "a job in a lane has a partition"
     return job.queue, job.partition
 
 

@@ -1,7 +1,6 @@
-"""Who holds what, and until when: jobs in the hands of workers, orders in those of bots.
+"""Current leases: jobs claimed by workers and orders claimed by bots, with their deadlines.
 
-Read from the live rows, where heartbeats move the end of a lease. There are no more than workers
-and bots have in their hands, so they can be sorted.
+Reads the live rows, where heartbeats extend leases. Leases are few, so the queries sort them.
 """
 
 from datetime import datetime
@@ -9,10 +8,10 @@ from typing import Literal
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
-READ_HELD = """
+from daybook.eventlog.postgres.pipeline import Connection
+
+READ_LEASES = """
 SELECT *, count(*) OVER () FROM (
     SELECT 'job' AS kind, id, claim_id, worker AS holder, queue || ' · ' || type AS label, attempts,
            started_at, lease_until AS until
@@ -28,7 +27,7 @@ ORDER BY until, id
 LIMIT %(limit)s
 """
 
-SUM_HOLDERS = """
+READ_LEASE_HOLDERS = """
 SELECT *, count(*) OVER () FROM (
     SELECT 'worker' AS kind, worker AS holder, count(*) AS held, min(started_at) AS since,
            min(lease_until) AS first_until
@@ -66,7 +65,7 @@ class LeaseHolder(Struct, frozen=True):
 
 
 class Leases(Struct, frozen=True):
-    """The first to end come first; of both there may be more than are listed."""
+    """Sorted by deadline; the lists are limited, the counts are not."""
 
     held: list[LeaseRow]
     held_count: int
@@ -75,12 +74,10 @@ class Leases(Struct, frozen=True):
     now: datetime
 
 
-async def read_in_hand(
-    connection: AsyncConnection[TupleRow], *, holder: str | None, limit: int
-) -> Leases:
+async def read_leases(connection: Connection, *, holder: str | None, limit: int) -> Leases:
     wanted = {"holder": holder, "limit": limit}
-    held = await (await connection.execute(READ_HELD, wanted, binary=True)).fetchall()
-    holders = await (await connection.execute(SUM_HOLDERS, wanted, binary=True)).fetchall()
+    held = await (await connection.execute(READ_LEASES, wanted, binary=True)).fetchall()
+    holders = await (await connection.execute(READ_LEASE_HOLDERS, wanted, binary=True)).fetchall()
     ((now,),) = await (await connection.execute(READ_CLOCK)).fetchall()
     return Leases(
         held=[LeaseRow(*row[:-1]) for row in held],

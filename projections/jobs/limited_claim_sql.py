@@ -1,28 +1,28 @@
-"""How ready jobs are found in queues with limits: the statements behind claims there.
+"""SQL that claims ready jobs in queues with concurrency or rate limits.
 
-A claim locks the row of each such queue, so claims of one queue follow one another and each sees
-the jobs that the one before it started. It takes the first jobs that may run: as many as the
-concurrency and the rate of the queue, and of each subject in it, leave room for.
+A claim locks the row of each such queue, so claims of one queue are serialised and each sees the
+jobs that the one before it started. It takes the first jobs that the limits of the queue, and of
+each subject in it, admit.
 
-A queue with a limit per subject may have any number of jobs that may not run before the first that
-may. So the claim looks at the first few jobs in their order, and if these are not enough, at the
-first job of each subject: one step along an index a subject, whether it has one job or a million.
-It then walks the jobs of the subjects that have room, and of no other. See decision 0029.
+With limits per subject, any number of blocked jobs may precede the first that may run. So the claim
+examines the first few jobs, and if these are not enough, the first job of each subject: one index
+step a subject, whether it has one job or a million. Then it walks the jobs of subjects with free
+slots only. See decision 0029.
 """
 
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.projections.jobs.claim_sql import COLUMNS, HEAD, IS_DUE, OF_SOURCE, SOURCES
 
-# Look at 20 more jobs than are wanted before looking at the first job of each subject: a queue with
-# many subjects and little to step over then needs no look at every subject.
+# Examine 20 more jobs than wanted before the first job of each subject: a queue with many subjects
+# and few blocked jobs then needs no step per subject.
 _LOOKED_AT_MAX = "(%(limit)b::bigint + 20)"
 
-# Walk 10 more subjects than are wanted, as other transactions may hold the jobs of some.
+# Walk 10 more subjects than wanted: other transactions may have locked the jobs of some.
 _SUBJECTS_MAX = "(%(limit)b::bigint + 10)"
 
-# Locks the queue before its jobs are counted, in a statement of its own: a statement sees the data
-# as of when it began, and this one may have to wait.
-HOLD_LIMITED = """
+# A statement of its own, before jobs are counted: it may wait, and a statement sees the data as of
+# its beginning.
+LOCK_LIMITED_QUEUES = """
 SELECT FROM queues
 WHERE limited
   AND name = ANY(%(queues)b::text[] || %(any)b::text[])
@@ -30,7 +30,7 @@ ORDER BY id
 FOR UPDATE
 """
 
-# Excludes jobs that an earlier claim of the same batch has picked but not stored yet.
+# Excludes jobs that an earlier claim of the same batch has picked and not stored yet.
 _IS_FREE = "id <> ALL((SELECT coalesce(picked_jobs(), '{}'))::uuid[])"
 
 _HELD = f"""
@@ -58,11 +58,11 @@ _ROOM = """
 
 
 def _subjects(kind: str, *, among: str, ready: str, rank: str, order: str) -> str:
-    """The subjects with room whose jobs come first, of one kind of ready jobs.
+    """Common tables that find the subjects with free slots whose jobs come first.
 
-    `looked` are the first jobs of each source, `short` the sources where these are not all and too
-    few of them may run, and `firsts` are the ranks of the subjects that are known by then. The
-    jobs `among` which they are found are those of one index; of these, some are not `ready` yet.
+    `looked` are the first jobs of each source, `short` the sources of which these are too few, and
+    `firsts` the ranks of the subjects found. `among` selects the jobs of one index, `ready` those
+    of them that are due.
     """
     return f"""
 , {kind}_looked AS MATERIALIZED (
@@ -148,15 +148,15 @@ _SUBJECTS = _subjects(
     order="priority, number",
 ) + _subjects("delayed", among="run_at IS NOT NULL", ready=IS_DUE, rank="run_at", order="run_at")
 
-# The ready jobs of one subject, at most as many as it has room for. Ordered by the subject, and
-# compared as a range, so that only the index of subjects gives the order.
+# The ready jobs of one subject, up to its free slots. Ordered by the subject, and compared as a
+# range, so that only the index of subjects gives the order.
 _OF_SUBJECT = equals_by_key_lookup("jobs.subject", "subjects.subject")
 _PLACES = "least(%(limit)b::bigint, subjects.places)"
 _WALK_SUBJECT = f"""
         {_walk(f"run_at IS NULL AND {_OF_SUBJECT}", "subject, priority, number", _PLACES)}
         UNION ALL{_walk(f"{IS_DUE} AND {_OF_SUBJECT}", "subject, run_at", _PLACES)}"""
 
-# Without a subject. Ordered by it all the same, as the index is.
+# Jobs without a subject, ordered by it all the same, as the index is.
 _WALK_AT_ONCE = _walk("run_at IS NULL AND subject IS NULL", "subject, priority, number")
 _WALK_WITHOUT = f"""{_WALK_AT_ONCE}
         UNION ALL{_walk(f"{IS_DUE} AND subject IS NULL", "subject, run_at")}"""
@@ -184,7 +184,6 @@ _READY = f"""{_SUBJECTS}, ready AS MATERIALIZED (
     ) AS ready
 )"""
 
-# The head of one lane.
 _READY_HEAD = f""", ready AS MATERIALIZED (
     SELECT first.*, room.places AS subject_places
     FROM sources AS wanted, LATERAL ({HEAD}
@@ -193,9 +192,9 @@ _READY_HEAD = f""", ready AS MATERIALIZED (
     WHERE first.{_IS_FREE}
 )"""
 
-# Of each subject, and of the queue as a whole, as many are taken as there is room for. Jobs of
-# queues without limits, given by their priorities and numbers, come in between: a job that the
-# claim leaves behind for them is not taken, because every job taken moves the rate's clock on.
+# Takes jobs up to the free slots of each subject and of the queue. Jobs of queues without limits,
+# given by priority and number, are ranked with them: a job that the claim would leave out is not
+# taken, because every job taken advances the rate's clock.
 _TAKEN = f""", of_subjects AS (
     SELECT *, row_number() OVER (PARTITION BY queue, subject ORDER BY priority, number) AS nth
     FROM ready
@@ -239,5 +238,5 @@ _TAKEN = f""", of_subjects AS (
 SELECT {COLUMNS} FROM taken, noted
 """
 
-PICK_LIMITED = _HELD + _READY + _TAKEN
-PICK_LIMITED_HEAD = _HELD + _READY_HEAD + _TAKEN
+CLAIM_LIMITED = _HELD + _READY + _TAKEN
+CLAIM_LIMITED_LANE_HEAD = _HELD + _READY_HEAD + _TAKEN

@@ -1,13 +1,12 @@
-"""How many jobs wait, in all queues together: counted up to a limit, because nobody waits longer
-for the answer than for the jobs."""
+"""Number of pending jobs in all queues, counted up to a limit."""
 
 from datetime import datetime
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
-# Apart, because there is an index for each.
+from daybook.eventlog.postgres.pipeline import Connection
+
+# Three counts, one for each index.
 COUNT_PENDING = """
 SELECT (
     SELECT count(*) FROM (
@@ -32,7 +31,7 @@ class Pending(Struct, frozen=True, gc=False):
     at: datetime
 
 
-async def count_pending(connection: AsyncConnection[TupleRow], *, count_max: int) -> Pending:
+async def count_pending(connection: Connection, *, count_max: int) -> Pending:
     rows = await connection.execute(COUNT_PENDING, {"limit": count_max}, binary=True)
     ((count, at),) = await rows.fetchall()
     return Pending(min(count, count_max), at)

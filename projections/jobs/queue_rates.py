@@ -1,8 +1,7 @@
-"""How fast jobs come and go in each queue, from the end of the log.
+"""Job rates by queue, counted from the last LOOKED_AT_MAX positions of the log.
 
-Nothing is kept for it: the last few thousand positions are looked at, or those behind a position
-that was told before. However long the log is, that takes the same time; how much of the past it
-covers depends on how much happens, and is told.
+Nothing is stored for it, and the time does not depend on the length of the log. The covered period
+depends on the traffic and is part of the result.
 """
 
 from collections import Counter
@@ -10,12 +9,12 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
 from daybook.domain.jobs.job import JOB, Job
 from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.settled_position import settled_position
 from daybook.projections.jobs.job_labels import JobLabel, read_labels
 
@@ -23,9 +22,9 @@ SLICE_SECONDS = 5
 LOOKED_AT_MAX = 5_000
 PAST_SECONDS_MAX = 600
 
-# Where a job is, its live row says, or what is kept of it when it is over; no payload is read. They
-# are looked up one by one, because a join would rather read all jobs there are. Of those that are
-# in neither, because a service of an older version has finished them, the log is asked.
+# The queue of a job is that of its live row or of finished_jobs, by scalar subqueries: the planner
+# would turn a join into a read of all jobs. Jobs in neither, finished by an older version, get
+# their label from the log.
 COUNT_CHANGES = """
 SELECT at, topic, queue, count(*), array_agg(id) FILTER (WHERE queue IS NULL)
 FROM (
@@ -40,7 +39,7 @@ FROM (
 ) AS told
 GROUP BY 1, 2, 3
 """
-# Everything after the last event that is not looked at is counted.
+# The counted period begins with the last event before the window.
 READ_BOUNDS = """
 SELECT clock_timestamp(),
        (SELECT recorded_at FROM stored_events WHERE notification_id <= %(after)s
@@ -56,11 +55,9 @@ KINDS: dict[str, list[type[Event]]] = {
 }
 _NAMES = {topic: name for name, kinds in KINDS.items() for topic in _MAPPER.topics_of(kinds)}
 
-Connection = AsyncConnection[TupleRow]
-
 
 class Slice(Struct, frozen=True):
-    """What happened in one queue within a few seconds."""
+    """Counts of one queue within SLICE_SECONDS."""
 
     at: datetime
     queue: str
@@ -68,9 +65,7 @@ class Slice(Struct, frozen=True):
 
 
 class Rates(Struct, frozen=True):
-    since: datetime
-    """From here on everything is counted."""
-
+    since: datetime  # all events from here on are counted
     until: datetime
     position: int
     slices: list[Slice]

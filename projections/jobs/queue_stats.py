@@ -1,27 +1,25 @@
-"""How queues stand: what was decided about each, and how many of its jobs wait, run and are dead.
+"""Settings and job counts of queues: every queue that has settings or ever had a job.
 
-A queue is known once somebody decided something about it, or once it had a job. Counting stops at a
-limit for every type: however many jobs there are, the answer comes at once.
+Counts stop at a limit for each type, so the time does not depend on the number of jobs.
 """
 
 from datetime import datetime
 
 from msgspec import Struct
 from msgspec.structs import replace
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.queue import DeadJobPolicy, Limits
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.jobs.queues import SELECT_QUEUES, LiveQueues
 from daybook.projections.snapshot import PLAN_BY_INDEX
 
 _OF_SOURCE = "(jobs.queue, jobs.type) = (source.queue, source.type)"
 _PENDING = f"{_OF_SOURCE} AND status = 'PENDING' AND NOT behind"
 
-# The time is that of the statement: an index cannot be asked for one that moves on while it is
-# read. What waits longest is, of those that have no time of their own, the first of every priority;
-# of the others, the one that was due first.
-READ_STANDINGS = f"""
+# statement_timestamp() is stable, so indexes on run_at can be used. The oldest pending job is the
+# first of any priority, or the delayed job that was due first.
+READ_QUEUE_STATS = f"""
 WITH known AS (
     SELECT name FROM queues WHERE %(name)s::text IS NULL OR name = %(name)s
     UNION
@@ -105,50 +103,41 @@ class QueueStats(Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     per_subject: Limits = Limits()
     lanes: DeadJobPolicy = DeadJobPolicy.BLOCK
-    pending: int
-    """Those that could be taken now, were the queue not paused or limited."""
-
-    scheduled: int
-    """Those whose time has not come yet."""
-
-    behind: int
-    """Those that wait for another one in their lane."""
-
+    pending: int  # due, whether or not the queue is paused or limited
+    scheduled: int  # not due yet
+    behind: int  # behind another job or operation in their lane
     processing: int
     dead: int
-    at_least: tuple[str, ...]
-    """Which of these numbers are only where counting stopped."""
-
-    oldest_pending_at: datetime | None
-    """Since when the one that has waited longest could have been taken."""
+    at_least: tuple[str, ...]  # names of the counts that stopped at the limit
+    oldest_pending_at: datetime | None  # when the oldest pending job became due
 
 
-async def read_standings(
-    connection: AsyncConnection[TupleRow], *, name: str | None = None, count_max: int
+async def read_queue_stats(
+    connection: Connection, *, name: str | None = None, count_max: int
 ) -> list[QueueStats]:
-    """Of all queues, or of one if it is known, by name."""
+    """Returns the stats of all queues by name, or of the named one if it is known."""
     async with connection.transaction():
         await connection.execute(PLAN_BY_INDEX)
         rows = await connection.execute(
-            READ_STANDINGS, {"name": name, "limit": count_max}, binary=True
+            READ_QUEUE_STATS, {"name": name, "limit": count_max}, binary=True
         )
-        return [_standing(row) for row in await rows.fetchall()]
+        return [_queue_stats(row) for row in await rows.fetchall()]
 
 
-def _standing(row: TupleRow) -> QueueStats:
+def _queue_stats(row: TupleRow) -> QueueStats:
     names = ("pending", "scheduled", "behind", "processing", "dead")
     counts = dict(zip(names, row[1:6], strict=True))
-    standing = QueueStats(
+    stats = QueueStats(
         name=row[0],
         **counts,
         at_least=tuple(name for name, is_more in zip(counts, row[6:11], strict=True) if is_more),
         oldest_pending_at=row[11],
     )
     if row[12] is None:
-        return standing
+        return stats
     settings = _load(row[12:])
     return replace(
-        standing,
+        stats,
         paused=settings.paused,
         limits=settings.limits,
         per_subject=settings.per_subject,

@@ -1,19 +1,11 @@
-"""`queues`: what was decided about queues. One that nobody decided anything about is not here."""
+"""`queues`: settings of queues. A queue with default settings has no row."""
 
 from collections.abc import Sequence
 
 from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.queue import QUEUE, DeadJobPolicy, Limits, Queue, Rate
-from daybook.eventlog.postgres.binary_arrays import (
-    bigints,
-    booleans,
-    doubles,
-    integers,
-    texts,
-    timestamps,
-    uuids,
-)
+from daybook.eventlog.postgres import binary_arrays as arrays
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
@@ -23,9 +15,9 @@ SELECT id, version, name, paused, created_at, updated_at, concurrency, rate_coun
 FROM queues
 """
 
-SEE_QUEUES = f"{SELECT_QUEUES} WHERE id = ANY(%(ids)b::uuid[])"
+SELECT_QUEUES_BY_ID = f"{SELECT_QUEUES} WHERE id = ANY(%(ids)b::uuid[])"
 
-HOLD_QUEUES = f"{SELECT_QUEUES} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_QUEUES = f"{SELECT_QUEUES} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 INSERT_QUEUES = """
 INSERT INTO queues (id, version, name, paused, created_at, updated_at, concurrency, rate_count,
@@ -59,8 +51,8 @@ class LiveQueues(LiveTable[Queue]):
     decider = QUEUE
     name = "queues"
     select = SELECT_QUEUES
-    select_by_id = SEE_QUEUES
-    hold = HOLD_QUEUES
+    select_by_id = SELECT_QUEUES_BY_ID
+    lock = LOCK_QUEUES
     insert = INSERT_QUEUES
     update = UPDATE_QUEUES
 
@@ -80,17 +72,17 @@ class LiveQueues(LiveTable[Queue]):
     def insert_parameters(self, states: Sequence[Queue]) -> Parameters:
         return {
             **self.update_parameters(states),
-            "names": texts([queue.name for queue in states]),
-            "created": timestamps([queue.created_at for queue in states]),
+            "names": arrays.texts([queue.name for queue in states]),
+            "created": arrays.timestamps([queue.created_at for queue in states]),
         }
 
     def update_parameters(self, states: Sequence[Queue]) -> Parameters:
         return {
-            "ids": uuids([queue.id for queue in states]),
-            "versions": bigints([queue.version for queue in states]),
-            "paused": booleans([queue.paused for queue in states]),
-            "updated": timestamps([queue.updated_at for queue in states]),
-            "lanes": texts([queue.lanes for queue in states]),
+            "ids": arrays.uuids([queue.id for queue in states]),
+            "versions": arrays.bigints([queue.version for queue in states]),
+            "paused": arrays.booleans([queue.paused for queue in states]),
+            "updated": arrays.timestamps([queue.updated_at for queue in states]),
+            "lanes": arrays.texts([queue.lanes for queue in states]),
             **_limits("", [queue.limits for queue in states]),
             **_limits("subject_", [queue.per_subject for queue in states]),
         }
@@ -103,7 +95,7 @@ def _rate(count: int | None, seconds: float) -> Rate | None:
 def _limits(prefix: str, limits: Sequence[Limits]) -> Parameters:
     rates = [(one.rate.count, one.rate.seconds) if one.rate else (None, None) for one in limits]
     return {
-        f"{prefix}concurrencies": integers([one.concurrency for one in limits]),
-        f"{prefix}rate_counts": integers([count for count, _ in rates]),
-        f"{prefix}rate_seconds": doubles([seconds for _, seconds in rates]),
+        f"{prefix}concurrencies": arrays.integers([one.concurrency for one in limits]),
+        f"{prefix}rate_counts": arrays.integers([count for count, _ in rates]),
+        f"{prefix}rate_seconds": arrays.doubles([seconds for _, seconds in rates]),
     }

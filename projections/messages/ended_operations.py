@@ -1,20 +1,18 @@
-"""`ended_operations`: how many operations ended in each minute, how, and how long that took.
+"""`ended_operations`: operations ended by minute, kind and status, with their latencies.
 
-For statistics of the last minutes, which then need not count. Latencies are summed as whole
-microseconds, so that it does not matter in which order they are added.
+Latencies are sums of whole microseconds, so that the order of additions does not matter.
 """
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
 from daybook.domain.messages.operation import OPERATION, Operation, OperationKind, OperationStatus
 from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.postgres.binary_arrays import bigints, texts, timestamps
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories
 
 ADD_ENDED_OPERATIONS = """
@@ -45,7 +43,7 @@ Minute = tuple[datetime, OperationKind, OperationStatus]
 
 
 class EndedOperation(Struct, frozen=True, gc=False):
-    """Of those that were created from `oldest_at` to `newest_at`."""
+    """Totals of operations created from `oldest_at` to `newest_at`."""
 
     count: int
     microseconds: int
@@ -73,19 +71,17 @@ class EndedOperations:
     kinds: tuple[type[Event], ...] | None = (Operation.Completed, Operation.Cancelled)
 
     needs_payload = True
-    # Who asks for statistics of minutes does not mind.
+    # Statistics by the minute tolerate the delay.
     pause_seconds = 0.25
 
-    async def apply(
-        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
-    ) -> None:
+    async def apply(self, connection: Connection, events: Sequence[FollowedEvent]) -> None:
         ids = [event.originator_id for event in events]
         folded = await fold_histories(connection, _MAPPER, ids, upto=events[-1].position)
         minutes = _by_minute(_over(folded.values()))
         await connection.execute(ADD_ENDED_OPERATIONS, _columns(minutes))
 
 
-async def read_ended(connection: AsyncConnection[TupleRow], *, minutes: int) -> list[EndedLately]:
+async def read_ended(connection: Connection, *, minutes: int) -> list[EndedLately]:
     rows = await connection.execute(READ_ENDED_OPERATIONS, {"minutes": minutes})
     return [
         (OperationKind(kind), OperationStatus(status), EndedOperation(*numbers))
@@ -94,7 +90,6 @@ async def read_ended(connection: AsyncConnection[TupleRow], *, minutes: int) -> 
 
 
 def _over(states: Iterable[object]) -> list[Operation]:
-    """An operation ends once, and nothing happens to it afterwards."""
     return [one for one in states if isinstance(one, Operation)]
 
 

@@ -1,7 +1,6 @@
-"""`operations`: what was accepted and is still to be carried out, in the order of acceptance; and
-what was given up, until somebody retries or cancels it.
+"""`operations`: deferred pushes in the order of acceptance, until they are executed or cancelled.
 
-`operation_lanes` says in which lanes it holds a place; `projections/jobs/lanes.py` keeps it.
+`operation_lanes` has their places in lanes; `projections/jobs/lanes.py` maintains it.
 """
 
 from collections.abc import Hashable, Sequence
@@ -9,7 +8,6 @@ from datetime import datetime
 from uuid import UUID
 
 from msgspec import Struct, json
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.messages.operation import (
@@ -19,16 +17,9 @@ from daybook.domain.messages.operation import (
     OperationKind,
     OperationStatus,
 )
-from daybook.eventlog.postgres.binary_arrays import (
-    bigints,
-    byteas,
-    integers,
-    texts,
-    timestamps,
-    unnested,
-    uuids,
-)
+from daybook.eventlog.postgres import binary_arrays as arrays
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.writing.live_table import LiveTable, Parameters, Statements
 
 SELECT_OPERATIONS = """
@@ -37,11 +28,10 @@ SELECT id, version, number, created_at, updated_at, run_at, failures, kind, erro
 FROM operations
 """
 
-HOLD_OPERATIONS = f"{SELECT_OPERATIONS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_OPERATIONS = f"{SELECT_OPERATIONS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
-# In which of these lanes somebody holds a place, and how many: never more than a lane takes.
-# Lane by lane, whatever the planner thinks of the rest.
-SEE_TIED_LANES = """
+# Places reserved in these lanes. LATERAL makes the planner go lane by lane.
+COUNT_RELATED_LANES = """
 SELECT lane.id, held.count
 FROM lanes AS lane, LATERAL (
     SELECT count(*) FROM operation_lanes
@@ -50,7 +40,7 @@ FROM lanes AS lane, LATERAL (
 WHERE lane.id = ANY(%(tied)b::uuid[]) AND held.count > 0
 """
 
-_INSERTED = unnested(
+_INSERTED = arrays.unnested(
     "ids uuid, versions bigint, numbers bigint, created timestamptz, updated timestamptz, "
     "run_at timestamptz, failures integer, kinds text, errors text, items bytea, statuses text, "
     "attempts integer, failed timestamptz, skipped bytea"
@@ -62,7 +52,7 @@ INSERT INTO operations (id, version, number, created_at, updated_at, run_at, fai
 SELECT {_INSERTED}
 """
 
-_UPDATED = unnested(
+_UPDATED = arrays.unnested(
     "ids uuid, versions bigint, numbers bigint, updated timestamptz, run_at timestamptz, "
     "failures integer, errors text, statuses text, failed timestamptz, skipped bytea"
 )
@@ -80,8 +70,8 @@ WHERE {equals_by_key_lookup("operations.id", "new.id")}
 
 DELETE_OPERATIONS = "DELETE FROM operations WHERE id = ANY(%(ids)b::uuid[])"
 
-DROP_PLACES = "DELETE FROM operation_lanes WHERE operation_id = ANY(%(ids)b::uuid[])"
-RECKON_PLACES = """
+DELETE_PLACES = "DELETE FROM operation_lanes WHERE operation_id = ANY(%(ids)b::uuid[])"
+RECOMPUTE_PLACES = """
 INSERT INTO operation_lanes (queue, partition, place, operation_id)
 SELECT lane.queue, lane.partition, (
     SELECT notification_id
@@ -93,7 +83,7 @@ FROM unnest(%(ids)b::uuid[], %(queues)b::text[], %(partitions)b::text[])
 WHERE EXISTS (SELECT FROM operations WHERE operations.id = lane.id OFFSET 0)
 """
 
-# An operation of the future is one from before the clock went back, and has rested long enough.
+# An updated_at in the future means that the clock went back; such an operation is due.
 FIND_DUE = """
 SELECT id, items
 FROM operations
@@ -105,17 +95,16 @@ ORDER BY number
 LIMIT %(limit)s
 """
 
-# Numbers are drawn one by one and carried out in their order, so their difference is how many
-# there are at most, and nothing needs to be counted. One that has failed before rests while others
-# pass it, so it would make the difference larger than what is waited for.
-READ_STANDING = """
+# Operations are numbered and executed in order, so a difference of numbers bounds the backlog
+# without a count. Operations that back off are left out: others overtake them.
+READ_BACKLOG = """
 SELECT (SELECT min(number) FROM operations WHERE status = 'pending' AND run_at IS NULL),
        (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM operation_numbers),
        (SELECT created_at FROM operations WHERE status = 'pending' ORDER BY number LIMIT 1),
        (SELECT created_at FROM operations WHERE status = 'pending' ORDER BY number DESC LIMIT 1)
 """
 
-# They are few, or somebody has been told for long; nobody needs to know how many beyond that.
+# Counted up to the limit.
 COUNT_FAILED = """
 SELECT count(*), min(created_at), max(created_at),
        avg(extract(epoch FROM failed_at - created_at))::float8
@@ -133,27 +122,27 @@ class LiveOperations(LiveTable[Operation]):
     decider = OPERATION
     name = "operations"
     select = SELECT_OPERATIONS
-    hold = HOLD_OPERATIONS
-    count_related_statement = SEE_TIED_LANES
+    lock = LOCK_OPERATIONS
+    count_related_statement = COUNT_RELATED_LANES
     insert = INSERT_OPERATIONS
     update = UPDATE_OPERATIONS
     delete = DELETE_OPERATIONS
     side_tables = ("operation_lanes",)
 
-    def side_row(self, state: Operation) -> Hashable:  # noqa: ARG002 (what is over holds no place)
+    def side_row(self, state: Operation) -> Hashable:  # noqa: ARG002 (an ended operation has no place)
         return None
 
     def recompute_derived(self, states: Sequence[Operation]) -> Statements:
-        # A state that was stored comes before what became of it.
+        # Stored states come first, so the later state of an operation wins.
         latest = {state.id: state for state in states}
         places = [(one.id, *lane) for one in latest.values() for lane in sorted(one.lanes)]
         named = {
-            "ids": uuids([one for one, _, _ in places]),
-            "queues": texts([queue for _, queue, _ in places]),
-            "partitions": texts([partition for _, _, partition in places]),
+            "ids": arrays.uuids([one for one, _, _ in places]),
+            "queues": arrays.texts([queue for _, queue, _ in places]),
+            "partitions": arrays.texts([partition for _, _, partition in places]),
         }
-        ids = uuids([*latest])
-        return [(DROP_PLACES, {"ids": ids}), (RECKON_PLACES, named)]
+        ids = arrays.uuids([*latest])
+        return [(DELETE_PLACES, {"ids": ids}), (RECOMPUTE_PLACES, named)]
 
     def load(self, row: TupleRow) -> Operation:
         return Operation(
@@ -176,29 +165,29 @@ class LiveOperations(LiveTable[Operation]):
     def insert_parameters(self, states: Sequence[Operation]) -> Parameters:
         return {
             **self.update_parameters(states),
-            "created": timestamps([operation.created_at for operation in states]),
-            "kinds": texts([operation.kind for operation in states]),
-            "items": byteas([json.encode(operation.items) for operation in states]),
-            "attempts": integers([operation.attempts_max for operation in states]),
+            "created": arrays.timestamps([operation.created_at for operation in states]),
+            "kinds": arrays.texts([operation.kind for operation in states]),
+            "items": arrays.byteas([json.encode(operation.items) for operation in states]),
+            "attempts": arrays.integers([operation.attempts_max for operation in states]),
         }
 
     def update_parameters(self, states: Sequence[Operation]) -> Parameters:
         return {
-            "ids": uuids([operation.id for operation in states]),
-            "versions": bigints([operation.version for operation in states]),
-            "numbers": bigints([operation.number for operation in states]),
-            "updated": timestamps([operation.updated_at for operation in states]),
-            "run_at": timestamps([operation.run_at for operation in states]),
-            "failures": integers([operation.failures for operation in states]),
-            "errors": texts([operation.error for operation in states]),
-            "statuses": texts([operation.status for operation in states]),
-            "failed": timestamps([operation.failed_at for operation in states]),
-            "skipped": byteas([json.encode(operation.skipped) for operation in states]),
+            "ids": arrays.uuids([operation.id for operation in states]),
+            "versions": arrays.bigints([operation.version for operation in states]),
+            "numbers": arrays.bigints([operation.number for operation in states]),
+            "updated": arrays.timestamps([operation.updated_at for operation in states]),
+            "run_at": arrays.timestamps([operation.run_at for operation in states]),
+            "failures": arrays.integers([operation.failures for operation in states]),
+            "errors": arrays.texts([operation.error for operation in states]),
+            "statuses": arrays.texts([operation.status for operation in states]),
+            "failed": arrays.timestamps([operation.failed_at for operation in states]),
+            "skipped": arrays.byteas([json.encode(operation.skipped) for operation in states]),
         }
 
 
-class Numbers(Struct, frozen=True, gc=False):
-    """Of the operations that are still to be carried out; None when there are none."""
+class BacklogNumbers(Struct, frozen=True, gc=False):
+    """Numbers and times of pending operations; None if there are none."""
 
     oldest: int | None
     last_drawn: int
@@ -216,9 +205,9 @@ class DueOperation(Struct, frozen=True, gc=False):
 
 
 async def find_due(
-    connection: AsyncConnection[TupleRow], *, patience_seconds: float, limit: int
+    connection: Connection, *, patience_seconds: float, limit: int
 ) -> list[DueOperation]:
-    """In the order in which they were accepted."""
+    """Returns due operations in the order of acceptance."""
     wanted = {"patience": patience_seconds, "limit": limit}
     rows = await connection.execute(FIND_DUE, wanted, binary=True)
     return [
@@ -227,23 +216,22 @@ async def find_due(
     ]
 
 
-async def read_numbers(connection: AsyncConnection[TupleRow]) -> Numbers:
-    rows = await connection.execute(READ_STANDING, binary=True)
+async def read_backlog(connection: Connection) -> BacklogNumbers:
+    rows = await connection.execute(READ_BACKLOG, binary=True)
     ((oldest, last_drawn, oldest_at, newest_at),) = await rows.fetchall()
-    return Numbers(oldest, last_drawn, oldest_at, newest_at)
+    return BacklogNumbers(oldest, last_drawn, oldest_at, newest_at)
 
 
 class FailedOperation(Struct, frozen=True, gc=False):
-    """Of the operations that were given up and that nobody has looked after."""
+    """Totals of failed operations that await a retry or cancellation."""
 
     count: int
     oldest_at: datetime | None
     newest_at: datetime | None
-    average_seconds: float | None
-    """From their acceptance to their last failure."""
+    average_seconds: float | None  # from acceptance to the last failure
 
 
-async def count_failed(connection: AsyncConnection[TupleRow], *, limit: int) -> FailedOperation:
+async def count_failed(connection: Connection, *, limit: int) -> FailedOperation:
     rows = await connection.execute(COUNT_FAILED, {"limit": limit}, binary=True)
     (row,) = await rows.fetchall()
     return FailedOperation(*row)

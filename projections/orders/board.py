@@ -1,19 +1,18 @@
-"""The board: what a kitchen has to see of its orders and bots, as it is at one moment."""
+"""The board: orders by status and all bots, read in one snapshot."""
 
 from datetime import datetime
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.orders.bot import Bot
 from daybook.domain.orders.order import Order, OrderStatus
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.orders.bots import all_bots
 from daybook.projections.orders.finished_orders import FinishedOrders
 from daybook.projections.orders.order_list import read_section
 from daybook.projections.snapshot import enter_snapshot
 
-# How many orders of each status are shown: more than anybody can look at.
+# Orders shown of each status.
 SHOWN_MAX = {
     OrderStatus.PENDING: 5000,
     OrderStatus.PROCESSING: 1000,
@@ -21,20 +20,19 @@ SHOWN_MAX = {
     OrderStatus.DEAD: 100,
 }
 
-# The newest event that this snapshot sees.
+# The newest event visible to the snapshot.
 READ_NEWEST = "SELECT notification_id FROM stored_events ORDER BY notification_id DESC LIMIT 1"
 
 
 class Board(Struct, frozen=True):
     orders: list[Order]
     bots: list[Bot]
-    cut: list[OrderStatus]
-    """Of which status there are more orders than are shown."""
+    cut: list[OrderStatus]  # statuses with more orders than are shown
     position: int
     now: datetime
 
 
-async def read_board(connection: AsyncConnection[TupleRow]) -> Board:
+async def read_board(connection: Connection) -> Board:
     orders, cut = list[Order](), list[OrderStatus]()
     async with connection.transaction():
         now, followed = await enter_snapshot(connection, FinishedOrders.name)

@@ -1,46 +1,37 @@
-"""`bots`: every bot that has not been deleted, and what it works on."""
+"""`bots`: the live table of bots that are not deleted, with the order each works on."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec import json
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.orders.bot import BOT, Bot
 from daybook.domain.orders.claim import CompletionMode
-from daybook.eventlog.postgres.binary_arrays import (
-    bigints,
-    booleans,
-    integers,
-    texts,
-    timestamps,
-    unnested,
-    uuids,
-)
+from daybook.eventlog.postgres import binary_arrays as arrays
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.writing.live_table import Change, LiveTable, Parameters
 
-# The columns as `load` takes them, for every statement that reads bots.
+# In the order of `load`.
 SELECT_BOTS = """
 SELECT id, version, created_at, updated_at, auto_claim, completion, order_id, claim_id,
        failures_max, failures, errors, dead_at
 FROM bots
 """
 
-HOLD_BOTS = f"{SELECT_BOTS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_BOTS = f"{SELECT_BOTS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
-# An order's bot, whichever it is. There are few bots, so this needs no index, which every claim
-# would have to keep up.
-HOLD_TIED_BOTS = f"""{SELECT_BOTS}
+# Finds an order's bot without an index: bots are few, and every claim would have to maintain it.
+LOCK_RELATED_BOTS = f"""{SELECT_BOTS}
 WHERE id = ANY(%(ids)b::uuid[]) OR order_id = ANY(%(tied)b::uuid[])
 ORDER BY id
 FOR UPDATE
 """
 
-HOLD_EVERY_BOT = f"{SELECT_BOTS} ORDER BY id FOR UPDATE"
+LOCK_ALL_BOTS = f"{SELECT_BOTS} ORDER BY id FOR UPDATE"
 
-_INSERTED = unnested(
+_INSERTED = arrays.unnested(
     "ids uuid, versions bigint, created timestamptz, updated timestamptz, auto boolean, "
     "completions text, orders uuid, claims uuid, limits integer, failures integer, errors text, "
     "dead timestamptz"
@@ -52,7 +43,7 @@ INSERT INTO bots (id, version, created_at, updated_at, auto_claim, completion, o
 SELECT {_INSERTED}
 """
 
-_UPDATED = unnested(
+_UPDATED = arrays.unnested(
     "ids uuid, versions bigint, updated timestamptz, orders uuid, claims uuid, limits integer, "
     "failures integer, errors text, dead timestamptz"
 )
@@ -68,9 +59,11 @@ FROM (SELECT {_UPDATED})
 WHERE {equals_by_key_lookup("bots.id", "new.id")}
 """
 
-_BUSIED = unnested("ids uuid, versions bigint, updated timestamptz, orders uuid, claims uuid")
+_BUSIED = arrays.unnested(
+    "ids uuid, versions bigint, updated timestamptz, orders uuid, claims uuid"
+)
 
-# Most of the time a bot only takes an order or is done with one.
+# Fast path: mostly a bot only begins or ends an order.
 UPDATE_BUSY_BOTS = f"""
 UPDATE bots
 SET version = new.version, updated_at = new.updated_at,
@@ -90,9 +83,9 @@ class LiveBots(LiveTable[Bot]):
     decider = BOT
     name = "bots"
     select = SELECT_BOTS
-    hold = HOLD_BOTS
-    lock_related = HOLD_TIED_BOTS
-    lock_all = HOLD_EVERY_BOT
+    lock = LOCK_BOTS
+    lock_related = LOCK_RELATED_BOTS
+    lock_all = LOCK_ALL_BOTS
     insert = INSERT_BOTS
     update = UPDATE_BOTS
     delete = DELETE_BOTS
@@ -122,32 +115,32 @@ class LiveBots(LiveTable[Bot]):
     def insert_parameters(self, states: Sequence[Bot]) -> Parameters:
         return {
             **self.update_parameters(states),
-            "created": timestamps([bot.created_at for bot in states]),
-            "auto": booleans([bot.auto_claim for bot in states]),
-            "completions": texts([bot.completion for bot in states]),
+            "created": arrays.timestamps([bot.created_at for bot in states]),
+            "auto": arrays.booleans([bot.auto_claim for bot in states]),
+            "completions": arrays.texts([bot.completion for bot in states]),
         }
 
     def update_parameters(self, states: Sequence[Bot]) -> Parameters:
         return {
             **self._busied(states),
-            "limits": integers([bot.failures_max for bot in states]),
-            "failures": integers([bot.failures for bot in states]),
-            "errors": texts([_write_errors(bot.errors) for bot in states]),
-            "dead": timestamps([bot.dead_at for bot in states]),
+            "limits": arrays.integers([bot.failures_max for bot in states]),
+            "failures": arrays.integers([bot.failures for bot in states]),
+            "errors": arrays.texts([_write_errors(bot.errors) for bot in states]),
+            "dead": arrays.timestamps([bot.dead_at for bot in states]),
         }
 
     def _busied(self, states: Sequence[Bot]) -> Parameters:
         return {
-            "ids": uuids([bot.id for bot in states]),
-            "versions": bigints([bot.version for bot in states]),
-            "updated": timestamps([bot.updated_at for bot in states]),
-            "orders": uuids([bot.order_id for bot in states]),
-            "claims": uuids([bot.claim_id for bot in states]),
+            "ids": arrays.uuids([bot.id for bot in states]),
+            "versions": arrays.bigints([bot.version for bot in states]),
+            "updated": arrays.timestamps([bot.updated_at for bot in states]),
+            "orders": arrays.uuids([bot.order_id for bot in states]),
+            "claims": arrays.uuids([bot.claim_id for bot in states]),
         }
 
 
 def _service(bot: Bot | None) -> tuple[Any, ...] | None:
-    """All of a bot that has nothing to do with the order in its hands."""
+    """Columns that UPDATE_BUSY_BOTS does not write."""
     return None if bot is None else (bot.failures_max, bot.failures, bot.errors, bot.dead_at)
 
 
@@ -163,7 +156,7 @@ READ_BOTS = f"{SELECT_BOTS} ORDER BY created_at DESC, id DESC"
 _BOTS = LiveBots()
 
 
-async def all_bots(connection: AsyncConnection[TupleRow]) -> list[Bot]:
-    """Every bot that is not deleted, newest first."""
+async def all_bots(connection: Connection) -> list[Bot]:
+    """Returns the bots that are not deleted, newest first."""
     rows = await connection.execute(READ_BOTS, binary=True)
     return [_BOTS.load(row) for row in await rows.fetchall()]

@@ -1,31 +1,23 @@
-"""`finished_orders`: every order that is complete and not deleted, for lists that show the newest.
+"""`finished_orders`: complete orders that are not deleted, for lists.
 
-`Order.Completed` carries the claim and no more, so the whole order is folded from its events, all
-orders of a batch in one query. What is complete stays complete: from then on an order is only
-deleted and restored, so a row is always the fold of all the order's events.
+`Order.Completed` carries only the claim, so orders are folded from their events, a batch in one
+query. A complete order can only be deleted and restored, so a row is the fold of all its events.
 """
 
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
 from daybook.domain.orders.claim import CompletionMode, OrderClaim
 from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 from daybook.eventlog.codec import EventMapper, FollowedEvent
-from daybook.eventlog.postgres.binary_arrays import (
-    bigints,
-    smallints,
-    texts,
-    timestamps,
-    unnested,
-    uuids,
-)
+from daybook.eventlog.postgres import binary_arrays as arrays
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories
 
-_INSERTED = unnested(
+_INSERTED = arrays.unnested(
     "numbers bigint, ids uuid, versions bigint, created timestamptz, updated timestamptz, "
     "completed timestamptz, claims uuid, bots uuid, started timestamptz, due timestamptz, "
     "attempts smallint, attempts_max smallint, kinds text, modes text, users text, owners text"
@@ -48,8 +40,7 @@ SELECT number, id, version, created_at, updated_at, completed_at, attempts, atte
 FROM finished_orders
 """
 
-# Newest first. What happened to an order after the cursor is not in its row yet: the caller knows
-# those numbers and has them from the log.
+# Newest first, except orders with events after the follower's cursor: the caller folds these.
 READ_FINISHED_ORDERS = f"""{SELECT_FINISHED_ORDERS}
 WHERE number < %(before)s AND number <> ALL(%(except)s::bigint[])
 ORDER BY number DESC
@@ -76,12 +67,10 @@ class FinishedOrders:
     kinds: tuple[type[Event], ...] | None = (Order.Completed, Order.Deleted, Order.Restored)
 
     needs_payload = True
-    # Lists read the log after the cursor too, so nobody waits for this.
+    # Lists read the log after the cursor too, so a delay is not visible.
     pause_seconds = 0.25
 
-    async def apply(
-        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
-    ) -> None:
+    async def apply(self, connection: Connection, events: Sequence[FollowedEvent]) -> None:
         touched = {event.originator_id for event in events}
         orders = await fold_finished(connection, touched, upto=events[-1].position)
         shown = [order for order in orders if order.deleted_at is None]
@@ -89,13 +78,13 @@ class FinishedOrders:
         if shown:
             await connection.execute(UPSERT_FINISHED_ORDERS, _columns(shown))
         if hidden:
-            await connection.execute(DELETE_FINISHED_ORDERS, {"numbers": bigints(hidden)})
+            await connection.execute(DELETE_FINISHED_ORDERS, {"numbers": arrays.bigints(hidden)})
 
 
 async def fold_finished(
-    connection: AsyncConnection[TupleRow], ids: Iterable[UUID], *, upto: int | None = None
+    connection: Connection, ids: Iterable[UUID], *, upto: int | None = None
 ) -> list[Order]:
-    """Those of the given orders that are complete, deleted or not, by number."""
+    """Returns the complete ones of these orders, deleted or not, by number."""
     folded = await fold_histories(connection, _MAPPER, [*ids], upto=upto)
     complete = (order for order in folded.values() if order.status is OrderStatus.COMPLETE)
     return sorted(complete, key=lambda order: order.number)
@@ -122,22 +111,22 @@ def load_finished(row: TupleRow) -> Order:
 def _columns(orders: Sequence[Order]) -> dict[str, bytes]:
     claims = [_claim(order) for order in orders]
     return {
-        "numbers": bigints([order.number for order in orders]),
-        "ids": uuids([order.id for order in orders]),
-        "versions": bigints([order.version for order in orders]),
-        "created": timestamps([order.created_at for order in orders]),
-        "updated": timestamps([order.updated_at for order in orders]),
-        "completed": timestamps([order.completed_at for order in orders]),
-        "attempts": smallints([order.attempts for order in orders]),
-        "attempts_max": smallints([order.attempts_max for order in orders]),
-        "kinds": texts([order.kind for order in orders]),
-        "users": texts([order.user_id for order in orders]),
-        "owners": texts([order.owner for order in orders]),
-        "claims": uuids([claim.id for claim in claims]),
-        "bots": uuids([claim.bot_id for claim in claims]),
-        "started": timestamps([claim.started_at for claim in claims]),
-        "due": timestamps([claim.due_at for claim in claims]),
-        "modes": texts([claim.mode for claim in claims]),
+        "numbers": arrays.bigints([order.number for order in orders]),
+        "ids": arrays.uuids([order.id for order in orders]),
+        "versions": arrays.bigints([order.version for order in orders]),
+        "created": arrays.timestamps([order.created_at for order in orders]),
+        "updated": arrays.timestamps([order.updated_at for order in orders]),
+        "completed": arrays.timestamps([order.completed_at for order in orders]),
+        "attempts": arrays.smallints([order.attempts for order in orders]),
+        "attempts_max": arrays.smallints([order.attempts_max for order in orders]),
+        "kinds": arrays.texts([order.kind for order in orders]),
+        "users": arrays.texts([order.user_id for order in orders]),
+        "owners": arrays.texts([order.owner for order in orders]),
+        "claims": arrays.uuids([claim.id for claim in claims]),
+        "bots": arrays.uuids([claim.bot_id for claim in claims]),
+        "started": arrays.timestamps([claim.started_at for claim in claims]),
+        "due": arrays.timestamps([claim.due_at for claim in claims]),
+        "modes": arrays.texts([claim.mode for claim in claims]),
     }
 
 

@@ -1,4 +1,4 @@
-"""Where a page of the list of orders ended."""
+"""Cursor of the list of orders."""
 
 from typing import Annotated, Self
 
@@ -7,19 +7,12 @@ from msgspec import Meta, Struct
 from daybook.domain.orders.order import OrderStatus
 from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
 
-# In the order in which a list shows them.
-SECTIONS = (
-    OrderStatus.PENDING,
-    OrderStatus.PROCESSING,
-    OrderStatus.COMPLETE,
-    OrderStatus.DEAD,
-)
+# In the order of the list.
+SECTIONS = (OrderStatus.PENDING, OrderStatus.PROCESSING, OrderStatus.COMPLETE, OrderStatus.DEAD)
 
 
 class OrderCursor(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    only: OrderStatus | None
-    """The status that the list is of; None when it is of all."""
-
+    only: OrderStatus | None  # status filter of the list
     section: OrderStatus
     rank: Annotated[int, Meta(ge=0, le=1)]
     number: Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
@@ -32,10 +25,10 @@ class OrderCursor(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
 
     @classmethod
     def parse(cls, cursor: str, only: OrderStatus | None) -> Self:
-        place = read_cursor(cursor, cls)
-        if place.only is not only or place.section is not (only or place.section):
+        parsed = read_cursor(cursor, cls)
+        if parsed.only is not only or parsed.section is not (only or parsed.section):
             raise BadCursorError
-        return place
+        return parsed
 
     def cursor(self) -> str:
         return write_cursor(self)

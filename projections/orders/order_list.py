@@ -1,12 +1,9 @@
-"""The list of orders, page by page, as it is at one moment.
+"""The list of orders, by section: pending orders (VIP before NORMAL, by number), then processing,
+complete and dead orders, newest first. Deleted orders are in no list.
 
-VIP before NORMAL orders that wait, both by number; then what is being cooked, what is complete
-and what is dead, each newest first, which is by number too, because numbers rise with creation.
-Deleted orders are in no list.
-
-A complete order leaves the live table at once and comes into `finished_orders` a moment later.
-In between it is in the tail of the log, behind that read model's cursor: all three are read in
-one snapshot, so every order is in every list, and once.
+A complete order leaves the live table at once and enters `finished_orders` with the follower; in
+between it is in the tail of the log. All three are read in one snapshot, so a list shows every
+order exactly once.
 """
 
 import asyncio
@@ -17,11 +14,10 @@ from itertools import islice
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.orders.finished_orders import (
     FIND_FINISHED_ORDERS,
     READ_FINISHED_ORDERS,
@@ -54,7 +50,7 @@ ORDER BY number DESC
 LIMIT %(limit)s
 """
 
-# The same of one owner, along an index of its own.
+# Orders of one owner, by an index of their own.
 READ_OWN_PENDING_ORDERS = f"""{SELECT_ORDERS}
 WHERE owner = %(owner)s AND status = 'PENDING' AND (rank, number) > (%(rank)s, %(number)s)
 ORDER BY rank, number
@@ -67,7 +63,7 @@ ORDER BY number DESC
 LIMIT %(limit)s
 """
 
-# Orders that were completed after the cursor, or deleted or restored when they were complete.
+# Orders completed after the cursor, or deleted or restored after their completion.
 READ_TAIL = """
 SELECT originator_id
 FROM stored_events AS tail
@@ -105,35 +101,34 @@ class OrderPage(Struct, frozen=True):
 
 
 async def read_orders(
-    connection: AsyncConnection[TupleRow],
+    connection: Connection,
     *,
     limit: int,
     only: OrderStatus | None = None,
     cursor: str | None = None,
     owner: str | None = None,
 ) -> OrderPage:
-    """One page: of all orders or of those of one status, from the beginning or from a cursor; of
-    everybody or of one owner."""
-    place = OrderCursor.beginning(only) if cursor is None else OrderCursor.parse(cursor, only)
+    """Returns one page, of all orders or of one status and owner."""
+    start = OrderCursor.beginning(only) if cursor is None else OrderCursor.parse(cursor, only)
     async with connection.transaction():
         now, position = await enter_snapshot(connection, FinishedOrders.name)
         # One more than asked for shows whether there is another page.
-        orders = await _read_sections(connection, place, limit + 1, position, owner)
+        orders = await _read_sections(connection, start, limit + 1, position, owner)
     if len(orders) <= limit:
         return OrderPage(orders, None, now)
-    return OrderPage(orders[:limit], _place_of(orders[limit - 1], only).cursor(), now)
+    return OrderPage(orders[:limit], _cursor_of(orders[limit - 1], only).cursor(), now)
 
 
 async def read_section(
-    connection: AsyncConnection[TupleRow], section: OrderStatus, limit: int, position: int
+    connection: Connection, section: OrderStatus, limit: int, position: int
 ) -> list[Order]:
-    """The first orders of one status, in a snapshot in which the read model is at `position`."""
+    """Returns the first orders of one status, in a snapshot with the read model at `position`."""
     return await _read_sections(connection, OrderCursor.beginning(section), limit, position, None)
 
 
-async def find_complete(connection: AsyncConnection[TupleRow]) -> list[UUID]:
-    """The ids of all complete orders that are in lists; before them those of orders that are being
-    cooked, which may be complete by the time the caller's command decides about them."""
+async def find_complete(connection: Connection) -> list[UUID]:
+    """Returns the ids of complete orders that are not deleted. Processing orders come first: they
+    may be complete when the caller's command decides."""
     async with connection.transaction():
         _, position = await enter_snapshot(connection, FinishedOrders.name)
         tail = await _fold_tail(connection, position)
@@ -145,48 +140,40 @@ async def find_complete(connection: AsyncConnection[TupleRow]) -> list[UUID]:
     return processing + finished + [order.id for order in tail if order.deleted_at is None]
 
 
-def _place_of(order: Order, only: OrderStatus | None) -> OrderCursor:
+def _cursor_of(order: Order, only: OrderStatus | None) -> OrderCursor:
     rank = _RANKS[order.kind] if order.status is OrderStatus.PENDING else 0
     return OrderCursor(only, order.status, rank, order.number)
 
 
 async def _read_sections(
-    connection: AsyncConnection[TupleRow],
-    place: OrderCursor,
-    limit: int,
-    position: int,
-    owner: str | None,
+    connection: Connection, start: OrderCursor, limit: int, position: int, owner: str | None
 ) -> list[Order]:
     orders: list[Order] = []
-    sections = SECTIONS if place.only is None else (place.only,)
-    for section in sections[sections.index(place.section) :]:
-        here = place if section is place.section else OrderCursor.beginning(place.only, section)
+    sections = SECTIONS if start.only is None else (start.only,)
+    for section in sections[sections.index(start.section) :]:
+        begin = start if section is start.section else OrderCursor.beginning(start.only, section)
         missing = limit - len(orders)
         if section is OrderStatus.COMPLETE:
-            orders += await _read_complete(connection, here.number, missing, position, owner)
+            orders += await _read_complete(connection, begin.number, missing, position, owner)
         elif missing:
-            orders += await _read_live(connection, here, missing, owner)
+            orders += await _read_live(connection, begin, missing, owner)
     return orders
 
 
 async def _read_live(
-    connection: AsyncConnection[TupleRow], place: OrderCursor, limit: int, owner: str | None
+    connection: Connection, start: OrderCursor, limit: int, owner: str | None
 ) -> Iterable[Order]:
-    wanted = {"rank": place.rank, "number": place.number, "limit": limit}
-    own = {"owner": owner, "status": place.section.value}
+    wanted = {"rank": start.rank, "number": start.number, "limit": limit}
+    own = {"owner": owner, "status": start.section.value}
     statements = _LIVE_STATEMENTS if owner is None else _OWN_STATEMENTS
-    rows = await connection.execute(statements[place.section], {**wanted, **own}, binary=True)
+    rows = await connection.execute(statements[start.section], {**wanted, **own}, binary=True)
     return map(_load_live, await rows.fetchall())
 
 
 async def _read_complete(
-    connection: AsyncConnection[TupleRow],
-    before: int,
-    limit: int,
-    position: int,
-    owner: str | None,
+    connection: Connection, before: int, limit: int, position: int, owner: str | None
 ) -> Sequence[Order]:
-    """Of read model and tail together, the newest below a number."""
+    """Returns the newest orders below a number, from the read model and the tail."""
     if not limit:
         return ()
     tail = await _fold_tail(connection, position)
@@ -200,8 +187,8 @@ async def _read_complete(
     return nlargest(limit, orders, key=lambda order: order.number)
 
 
-async def _fold_tail(connection: AsyncConnection[TupleRow], position: int) -> list[Order]:
-    """The complete orders, deleted or not, of which the read model does not know the latest."""
+async def _fold_tail(connection: Connection, position: int) -> list[Order]:
+    """Returns the complete orders, deleted or not, with events the read model has not applied."""
     wanted = {**_TAIL, "after": position, "limit": TAIL_MAX + 1}
     rows = await (await connection.execute(READ_TAIL, wanted, binary=True)).fetchall()
     if len(rows) > TAIL_MAX:

@@ -1,4 +1,4 @@
-"""`orders`: every order that is not finished, in the order in which bots take them."""
+"""`orders`: the live table of unfinished orders, from which bots claim."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,37 +8,30 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.orders.claim import CompletionMode, OrderClaim
 from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
-from daybook.eventlog.postgres.binary_arrays import (
-    bigints,
-    smallints,
-    texts,
-    timestamps,
-    unnested,
-    uuids,
-)
+from daybook.eventlog.postgres import binary_arrays as arrays
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
-# The columns as `load` takes them, for every statement that reads orders.
+# In the order of `load`.
 SELECT_ORDERS = """
 SELECT id, version, number, kind, status, attempts, attempts_max, created_at, updated_at,
        user_id, error, claim_id, bot_id, started_at, due_at, mode, owner
 FROM orders
 """
 
-HOLD_ORDERS = f"{SELECT_ORDERS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_ORDERS = f"{SELECT_ORDERS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
-# A bot's order, whichever it is.
-HOLD_TIED_ORDERS = f"""{SELECT_ORDERS}
+# The orders that these bots work on.
+LOCK_RELATED_ORDERS = f"""{SELECT_ORDERS}
 WHERE id = ANY(%(ids)b::uuid[]) OR bot_id = ANY(%(tied)b::uuid[])
 ORDER BY id
 FOR UPDATE
 """
 
-HOLD_EVERY_ORDER = f"{SELECT_ORDERS} ORDER BY id FOR UPDATE"
+LOCK_ALL_ORDERS = f"{SELECT_ORDERS} ORDER BY id FOR UPDATE"
 
-# VIP before NORMAL, then by number. SKIP LOCKED keeps claimers that ask at the same moment off
-# each other's orders; under n askers one may overtake by n - 1 places.
+# VIP before NORMAL, then by number. SKIP LOCKED keeps concurrent claims off each other's orders;
+# with n claims an order may be overtaken by n - 1.
 PICK_READY_ORDERS = f"""{SELECT_ORDERS}
 WHERE status = 'PENDING'
 ORDER BY rank, number
@@ -46,8 +39,7 @@ LIMIT %(limit)b::bigint
 FOR UPDATE SKIP LOCKED
 """
 
-# The NORMAL orders that have waited longest, if that was long enough. Numbers rise with time, so
-# the first of them are all that need to be looked at.
+# NORMAL orders that have aged. Numbers rise with time, so only the first need to be examined.
 PICK_AGED_ORDERS = f"""
 SELECT *
 FROM (
@@ -60,13 +52,13 @@ FROM (
 WHERE created_at <= statement_timestamp() - %(aging_ms)b::bigint * interval '1 millisecond'
 """
 
-FIND_OVERLOOKED_ORDER = """
+MORE_READY_ORDERS_EXIST = """
 SELECT EXISTS (
     SELECT FROM orders WHERE status = 'PENDING' AND id <> ALL(%(ids)b::uuid[])
 )
 """
 
-_INSERTED = unnested(
+_INSERTED = arrays.unnested(
     "ids uuid, versions bigint, numbers bigint, ranks smallint, kinds text, statuses text, "
     "attempts smallint, attempts_max smallint, created timestamptz, updated timestamptz, "
     "users text, errors text, claims uuid, bots uuid, started timestamptz, due timestamptz, "
@@ -79,7 +71,7 @@ INSERT INTO orders (id, version, number, rank, kind, status, attempts, attempts_
 SELECT {_INSERTED}
 """
 
-_UPDATED = unnested(
+_UPDATED = arrays.unnested(
     "ids uuid, versions bigint, statuses text, attempts smallint, updated timestamptz, "
     "errors text, claims uuid, bots uuid, started timestamptz, due timestamptz, modes text"
 )
@@ -107,17 +99,16 @@ class LiveOrders(LiveTable[Order]):
     decider = ORDER
     name = "orders"
     select = SELECT_ORDERS
-    hold = HOLD_ORDERS
-    lock_related = HOLD_TIED_ORDERS
-    lock_all = HOLD_EVERY_ORDER
-    more_ready_exists = FIND_OVERLOOKED_ORDER
+    lock = LOCK_ORDERS
+    lock_related = LOCK_RELATED_ORDERS
+    lock_all = LOCK_ALL_ORDERS
+    more_ready_exists = MORE_READY_ORDERS_EXIST
     insert = INSERT_ORDERS
     update = UPDATE_ORDERS
     delete = DELETE_ORDERS
 
     def pick_statements(self, among: float | None, limit: int) -> Sequence[tuple[str, Parameters]]:
-        """Among all; given a number of seconds, one that has waited so long is as urgent as a
-        VIP's."""
+        """`among` is the age in seconds at which a NORMAL order ranks as VIP, or None."""
         picks: list[tuple[str, Parameters]] = [(PICK_READY_ORDERS, {"limit": limit})]
         if among is not None:
             picks.append((PICK_AGED_ORDERS, {"limit": limit, "aging_ms": int(among * 1000)}))
@@ -153,31 +144,31 @@ class LiveOrders(LiveTable[Order]):
     def insert_parameters(self, states: Sequence[Order]) -> Parameters:
         return {
             **self.update_parameters(states),
-            "numbers": bigints([order.number for order in states]),
-            "ranks": smallints([_RANKS[order.kind] for order in states]),
-            "kinds": texts([order.kind for order in states]),
-            "attempts_max": smallints([order.attempts_max for order in states]),
-            "created": timestamps([order.created_at for order in states]),
-            "users": texts([order.user_id for order in states]),
-            "owners": texts([order.owner for order in states]),
+            "numbers": arrays.bigints([order.number for order in states]),
+            "ranks": arrays.smallints([_RANKS[order.kind] for order in states]),
+            "kinds": arrays.texts([order.kind for order in states]),
+            "attempts_max": arrays.smallints([order.attempts_max for order in states]),
+            "created": arrays.timestamps([order.created_at for order in states]),
+            "users": arrays.texts([order.user_id for order in states]),
+            "owners": arrays.texts([order.owner for order in states]),
         }
 
     def update_parameters(self, states: Sequence[Order]) -> Parameters:
         claims = [order.claim for order in states]
         return {
-            "ids": uuids([order.id for order in states]),
-            "versions": bigints([order.version for order in states]),
-            "statuses": texts([order.status for order in states]),
-            "attempts": smallints([order.attempts for order in states]),
-            "updated": timestamps([order.updated_at for order in states]),
-            "errors": texts([order.error for order in states]),
-            "claims": uuids([None if claim is None else claim.id for claim in claims]),
-            "bots": uuids([None if claim is None else claim.bot_id for claim in claims]),
-            "started": timestamps(
+            "ids": arrays.uuids([order.id for order in states]),
+            "versions": arrays.bigints([order.version for order in states]),
+            "statuses": arrays.texts([order.status for order in states]),
+            "attempts": arrays.smallints([order.attempts for order in states]),
+            "updated": arrays.timestamps([order.updated_at for order in states]),
+            "errors": arrays.texts([order.error for order in states]),
+            "claims": arrays.uuids([None if claim is None else claim.id for claim in claims]),
+            "bots": arrays.uuids([None if claim is None else claim.bot_id for claim in claims]),
+            "started": arrays.timestamps(
                 [None if claim is None else claim.started_at for claim in claims]
             ),
-            "due": timestamps([None if claim is None else claim.due_at for claim in claims]),
-            "modes": texts([None if claim is None else claim.mode for claim in claims]),
+            "due": arrays.timestamps([None if claim is None else claim.due_at for claim in claims]),
+            "modes": arrays.texts([None if claim is None else claim.mode for claim in claims]),
         }
 
 

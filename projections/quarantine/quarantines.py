@@ -1,17 +1,17 @@
-"""`quarantines`: every aggregate that holds an event which cannot be read."""
+"""`quarantines`: aggregates with an unreadable event."""
 
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.quarantine import QUARANTINE, Fault, Quarantine, QuarantineStatus
 from daybook.eventlog.postgres.binary_arrays import bigints, texts, timestamps, uuids
 from daybook.eventlog.postgres.connections import SCHEMA
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.writing.live_table import (
-    NOTHING_AROUND,
+    NO_SIDE_STATEMENTS,
     Changes,
     LiveTable,
     Parameters,
@@ -25,7 +25,7 @@ SELECT id, version, aggregate_id, kind, topic, position, aggregate_version, erro
 FROM quarantines
 """
 
-HOLD_QUARANTINES = f"{SELECT_QUARANTINES} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_QUARANTINES = f"{SELECT_QUARANTINES} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 INSERT_QUARANTINES = """
 INSERT INTO quarantines (id, version, aggregate_id, kind, topic, position, aggregate_version, error,
@@ -48,7 +48,7 @@ WHERE {equals_by_key_lookup("quarantines.id", "new.id")}
 """
 
 READ_QUARANTINES = f"{SELECT_QUARANTINES} ORDER BY position"
-# By its full name: a rebuild looks at copies of tables first.
+# With its schema: in a rebuild the search path finds copies first.
 READ_SET_ASIDE = f"SELECT aggregate_id FROM {SCHEMA}.quarantines WHERE status = 'SET_ASIDE'"
 COUNT_QUARANTINES = """
 SELECT count(*) FILTER (WHERE status = 'DETECTED'), count(*) FILTER (WHERE status = 'SET_ASIDE')
@@ -61,35 +61,35 @@ INSERT INTO quarantined_rows (id, table_name, data)
 SELECT id, '{table}', to_jsonb(taken) FROM taken
 ON CONFLICT (id) DO NOTHING
 """
-FREE_LANES = "DELETE FROM operation_lanes WHERE operation_id = ANY(%(ids)b::uuid[])"
+RELEASE_LANES = "DELETE FROM operation_lanes WHERE operation_id = ANY(%(ids)b::uuid[])"
 
 
 class LiveQuarantines(LiveTable[Quarantine]):
     decider = QUARANTINE
     name = "quarantines"
     select = SELECT_QUARANTINES
-    hold = HOLD_QUARANTINES
+    lock = LOCK_QUARANTINES
     insert = INSERT_QUARANTINES
     update = UPDATE_QUARANTINES
 
-    def __init__(self, listed_in: Iterable[str] = (), settle: Statements = ()) -> None:
-        """`listed_in` are all tables that have rows of aggregates, by their ids; `settle` lets
-        lanes go on without a job that stood in them."""
+    def __init__(self, listed_in: Iterable[str] = (), recompute_lanes: Statements = ()) -> None:
+        """`listed_in` are the tables with rows of aggregates; `recompute_lanes` unblocks the lanes
+        of a removed job."""
         self._take_rows = [_TAKE_ROWS.format(table=table) for table in listed_in]
-        self._settle = settle
+        self._recompute_lanes = recompute_lanes
 
     def side_statements(self, changes: Changes) -> SideStatements:
-        """An aggregate that is set aside leaves every list, in the transaction of the event."""
+        """Removes an aggregate that is set aside from every table, in the event's transaction."""
         ids = [
             change.state.fault.aggregate_id
             for change in changes.get(QUARANTINE.name, ())
             if change.state.status is QuarantineStatus.SET_ASIDE
         ]
         if not ids:
-            return NOTHING_AROUND
+            return NO_SIDE_STATEMENTS
         given = {"ids": uuids(ids)}
-        taken = [(statement, given) for statement in (*self._take_rows, FREE_LANES)]
-        return SideStatements(after=[*taken, *self._settle])
+        taken = [(statement, given) for statement in (*self._take_rows, RELEASE_LANES)]
+        return SideStatements(after=[*taken, *self._recompute_lanes])
 
     def load(self, row: TupleRow) -> Quarantine:
         return Quarantine(
@@ -132,12 +132,12 @@ class LiveQuarantines(LiveTable[Quarantine]):
         }
 
 
-async def all_quarantines(connection: AsyncConnection[TupleRow]) -> list[Quarantine]:
-    """In the order of the log."""
+async def all_quarantines(connection: Connection) -> list[Quarantine]:
+    """Returns all quarantines by log position."""
     rows = await connection.execute(READ_QUARANTINES, binary=True)
     return [LiveQuarantines().load(row) for row in await rows.fetchall()]
 
 
-async def set_aside_ids(connection: AsyncConnection[TupleRow]) -> set[UUID]:
+async def set_aside_ids(connection: Connection) -> set[UUID]:
     rows = await connection.execute(READ_SET_ASIDE, binary=True)
     return {row[0] for row in await rows.fetchall()}

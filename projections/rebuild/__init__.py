@@ -1,8 +1,7 @@
-"""Rebuilding: every projection can be made anew from the log, compared with the running one, and
-put in its place while the service goes on.
+"""Rebuilds a projection from the log, compares it with the running tables, and switches to it while
+the service runs.
 
-`targets` says what can be rebuilt, `copies` makes tables like the running ones in a schema of their
-own, `replay` folds the log into them, `comparison` tells whether they are equal, `switch` exchanges
-them, and `rebuild` does all of it in the right order. `logbook` writes into the log who did it and
-why; nothing follows from that.
+`targets` lists the projections, `shadow_tables` creates copies, `replay` folds the log into them,
+`comparison` finds differences, `switch` exchanges the tables, `rebuild` runs these steps, `refill`
+fills the tables after an import, and `audit_log` records the operator and the reason.
 """

@@ -1,7 +1,7 @@
-"""What an operator did with the projections is in the log too: who, why, and what was found.
+"""Events of a rebuild: the operator, the reason and the findings.
 
-The events are written before and after, never in a transaction that compares or switches: so what
-is compared is compared at one position.
+They are written before and after, never in the transaction that compares or switches, so both sides
+are compared at one position.
 """
 
 import asyncio
@@ -24,12 +24,10 @@ from daybook.projections.rebuild.targets import Target
 from daybook.projections.registry import LIVE_TABLES
 
 ERROR_CHARACTERS_MAX = 2000
-STOPPED = "It was stopped; the same command goes on from there."
+STOPPED = "It was stopped; the same command resumes it."
 
 
 class Operator(Struct, frozen=True):
-    """Whose decision it is to rebuild, and why."""
-
     actor: str = "operator"
     because: str | None = None
 
@@ -38,7 +36,7 @@ OPERATOR = Operator()
 
 
 class RebuildEvents:
-    """Of one rebuild."""
+    """Writes the events of one rebuild."""
 
     def __init__(self, conninfo: str, operator: Operator) -> None:
         self._conninfo = conninfo
@@ -47,20 +45,17 @@ class RebuildEvents:
 
     @asynccontextmanager
     async def entry(self, action: RebuildAction, targets: Sequence[Target]) -> AsyncIterator[None]:
-        """Whatever ends it, the log says so; only a process that dies leaves that to the next."""
+        """Records the end after every outcome; if the process dies, the next rebuild records it."""
         rebuild_id = uuid7()
         names = tuple(target.name for target in targets)
         begin = BeginRebuild(
-            rebuild_id=rebuild_id,
-            action=action,
-            projections=names,
-            because=self._operator.because,
+            rebuild_id=rebuild_id, action=action, projections=names, because=self._operator.because
         )
         await self._write(begin, rebuild_id)
         try:
             yield
         except BaseException as error:
-            failed = EndRebuild(rebuild_id=rebuild_id, error=_told(error))
+            failed = EndRebuild(rebuild_id=rebuild_id, error=_error_text(error))
             await self._write(failed, rebuild_id)
             raise
         await self._write(EndRebuild(rebuild_id=rebuild_id, found=self.found), rebuild_id)
@@ -72,7 +67,7 @@ class RebuildEvents:
             await committer.submit(command, origin)
 
 
-def found_by(comparison: Comparison) -> TableFinding:
+def table_finding(comparison: Comparison) -> TableFinding:
     return TableFinding(
         projection=comparison.name,
         position=comparison.position,
@@ -82,7 +77,7 @@ def found_by(comparison: Comparison) -> TableFinding:
     )
 
 
-def _told(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     if isinstance(error, asyncio.CancelledError):
         return STOPPED
     return (str(error) or type(error).__name__)[:ERROR_CHARACTERS_MAX]

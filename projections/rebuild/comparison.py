@@ -1,4 +1,4 @@
-"""Whether a copy says the same as the running tables, and if not, where they differ."""
+"""Compares a rebuilt copy with the running tables and lists the differences."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,19 +7,19 @@ from msgspec import Struct
 from psycopg.sql import SQL, Composed, Identifier
 
 from daybook.eventlog.postgres.connections import SCHEMA
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.follower import FollowerCursor
 from daybook.projections.rebuild.shadow_tables import Copy
-from daybook.projections.rebuild.targets import Connection
 
 NAMED_MAX = 20
 SHOWN_MAX = 60
 
-# A digest that does not depend on the order of rows: their number, and the sum of their hashes.
+# Digest independent of the row order: the count and the sum of the row hashes.
 DIGEST_ROWS = SQL("""
 SELECT count(*), coalesce(sum(hash_record_extended(ROW({columns}), 0)), 0) FROM {table}
 """)
 
-# Where there are many, only the first are looked at more closely.
+# Counts all differences and returns the first.
 FIND_DIFFERENCES = SQL("""
 WITH running AS NOT MATERIALIZED (SELECT {columns} FROM {running}),
      rebuilt AS NOT MATERIALIZED (SELECT {columns} FROM {rebuilt}),
@@ -48,7 +48,7 @@ Row = Mapping[str, Any]
 
 
 class Difference(Struct, frozen=True):
-    """A row that is not what the log says."""
+    """A row that differs from the fold of the log."""
 
     table: str
     key: Row
@@ -57,9 +57,9 @@ class Difference(Struct, frozen=True):
 
     def __str__(self) -> str:
         name = ", ".join(f"{column} {value}" for column, value in self.key.items())
-        return f"{self.table}, {name}: {self._what()}"
+        return f"{self.table}, {name}: {self._description()}"
 
-    def _what(self) -> str:
+    def _description(self) -> str:
         if self.running is None:
             return "is missing"
         if self.rebuilt is None:
@@ -73,25 +73,15 @@ class Difference(Struct, frozen=True):
 
 
 class Comparison(Struct, frozen=True, kw_only=True):
-    """Of one projection at one moment."""
+    """Result for one projection."""
 
     name: str
-    position: int
-    """Up to which of the log both sides were."""
-
-    rows_count: int
-    """As the log says."""
-
-    digest: str
-    """Of those rows, of all its tables together."""
-
-    differences: Sequence[Difference] = ()
-    """The first of them."""
-
+    position: int  # log position of both sides
+    rows_count: int  # of the rebuilt tables
+    digest: str  # of the rebuilt tables together
+    differences: Sequence[Difference] = ()  # the first NAMED_MAX
     differences_count: int = 0
-
-    left_out: Sequence[str] = ()
-    """Aggregates that cannot be read, and why: they are in no table that is made from the log."""
+    left_out: Sequence[str] = ()  # unreadable aggregates, missing from the rebuilt tables, and why
 
     @property
     def is_equal(self) -> bool:
@@ -99,7 +89,7 @@ class Comparison(Struct, frozen=True, kw_only=True):
 
 
 class Sides(Struct, frozen=True):
-    """A running table and its copy: what of them is compared, and what tells rows apart."""
+    """A running table and its copy, the compared columns, and the primary key."""
 
     table: str
     running: Identifier
@@ -111,7 +101,7 @@ class Sides(Struct, frozen=True):
 async def compare(
     connection: Connection, copy: Copy, followed: FollowerCursor | None
 ) -> Comparison:
-    """Both must be at the same position: that of the follower, if there is one."""
+    """Requires both sides at one position: that of the follower, if there is one."""
     found = _follower_differences(copy, followed) if followed is not None else []
     rows_count, total, found_count = 0, 0, len(found)
     for table in copy.target.tables:
@@ -136,7 +126,7 @@ async def compare(
 
 
 def _follower_differences(copy: Copy, followed: FollowerCursor) -> list[Difference]:
-    """The running cursor proves what was read: that nothing was skipped and nothing repeated."""
+    """The cursor's count and digest prove that no event was skipped or applied twice."""
     if followed == copy.cursor:
         return []
     running, rebuilt = (
@@ -147,7 +137,7 @@ def _follower_differences(copy: Copy, followed: FollowerCursor) -> list[Differen
 
 
 async def _last_position(connection: Connection) -> int:
-    """As far as this transaction sees: a copy at the end of the log does not know where that is."""
+    """Returns the last position visible to this transaction: END_OF_LOG is no position."""
     ((position,),) = await (await connection.execute(READ_LAST_VISIBLE)).fetchall()
     return int(position)
 
@@ -159,7 +149,7 @@ async def _sides(connection: Connection, copy: Copy, table: str) -> Sides:
         table,
         Identifier(SCHEMA, table),
         Identifier(copy.schema, table),
-        _names([name for name, _ in columns if name not in copy.target.unrecorded]),
+        _names([name for name, _ in columns if name not in copy.target.columns_outside_log]),
         [name for name, is_key in columns if is_key],
     )
 
@@ -180,7 +170,7 @@ async def _differences(connection: Connection, sides: Sides) -> tuple[list[Diffe
 
 def _difference(sides: Sides, running: Row | None, rebuilt: Row | None) -> Difference:
     known = running or rebuilt
-    assert known is not None, "what differs is on one side at least"
+    assert known is not None, "a difference has a row on one side"
     key = {column: known[column] for column in sides.key}
     return Difference(sides.table, key, running, rebuilt)
 

@@ -1,4 +1,4 @@
-"""Why a projection could not be rebuilt, and what to do. Its running tables are unchanged then."""
+"""Errors of a rebuild. The running tables are unchanged after any of them."""
 
 from daybook.eventlog.codec import FollowedEvent
 
@@ -8,7 +8,7 @@ class RebuildError(Exception):
 
 
 class UnfoldableEventError(Exception):
-    """Its aggregate is left out of the tables, and named."""
+    """The aggregate of this event is left out of the rebuilt tables and reported."""
 
     def __init__(self, recorded: FollowedEvent, error: str) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Rebuilding from beginning to end: build, compare, switch; and the way back."""
+"""A rebuild from beginning to end: build, compare, switch, or roll back."""
 
 import asyncio
 import random
@@ -13,10 +13,11 @@ from psycopg.sql import SQL
 
 from daybook.domain.rebuild import RebuildAction
 from daybook.eventlog.postgres.connections import connect, owner_conninfo
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.epochs import enter_epoch
 from daybook.eventlog.reading.follower import SETTLING_SECONDS
 from daybook.eventlog.reading.horizon import READ_LAST_POSITION, Horizon
-from daybook.projections.rebuild.audit_log import OPERATOR, Operator, RebuildEvents, found_by
+from daybook.projections.rebuild.audit_log import OPERATOR, Operator, RebuildEvents, table_finding
 from daybook.projections.rebuild.comparison import Comparison, compare
 from daybook.projections.rebuild.errors import RebuildError
 from daybook.projections.rebuild.replay import (
@@ -40,70 +41,66 @@ from daybook.projections.rebuild.shadow_tables import (
     refuse_dependents,
 )
 from daybook.projections.rebuild.switch import describe_holders, try_switch
-from daybook.projections.rebuild.targets import Connection, Target
+from daybook.projections.rebuild.targets import Target
 from daybook.projections.running_rebuilds import REBUILD_LOCK
 from daybook.projections.snapshot import begin_snapshot
 
-# So little of the log is left to the transaction that compares or switches.
+# Positions left to the transaction that compares or switches.
 TAIL_MAX = 5_000
 SETTLE_SECONDS_MAX = 1.0
 
 LOCK_SECONDS_FIRST = 0.05
 LOCK_SECONDS_MAX = 0.2
 SWITCH_SECONDS_MAX = 60.0
-# How long a comparison may have taken to be made once more, while writers wait.
+# A comparison that took longer is not repeated in the switch, where writers wait.
 COMPARE_SECONDS_MAX = 0.2
 
-ALONE_SECONDS_MAX = 10.0
-ALONE_AGAIN_SECONDS = 0.1
+ACQUIRE_SECONDS_MAX = 10.0
+ACQUIRE_RETRY_SECONDS = 0.1
 
-# What is lost with a server that crashes is built again. Comparing is sorting and hashing. A server
-# that is busy would not notice for a while that the one it works for was killed, and until then
-# would keep its locks, for which readers wait no longer than two seconds.
+# synchronous_commit: a copy lost in a crash is built again. work_mem: comparing sorts and hashes.
+# client_connection_check_interval: a killed rebuild must release its locks at once, because readers
+# wait for them two seconds at most.
 SET_UP_SESSION = """
 SELECT set_config('synchronous_commit', 'off', false), set_config('work_mem', '64MB', false),
        set_config('application_name', 'daybook rebuild', false),
        set_config('client_connection_check_interval', '200ms', false)
 """
 TRY_LOCK = "SELECT pg_try_advisory_lock(%(lock)s)"
-TIDY_TABLE = SQL("VACUUM (ANALYZE) {table}")
+VACUUM_TABLE = SQL("VACUUM (ANALYZE) {table}")
 
 
 class Watcher(Protocol):
-    """Whoever is told how it goes."""
+    """Receives the progress."""
 
     def begin(self, what: str) -> None: ...
 
     def reach(self, position: int, goal: int) -> None:
-        """How far in the log the furthest behind is, and how far it has to go."""
+        """`position` is that of the copy furthest behind, `goal` the last one to replay."""
 
 
 class Verified(Struct, frozen=True):
     comparison: Comparison
-    seconds: float
-    """What the comparison took."""
+    seconds: float  # duration of the comparison
 
 
 class Rebuilt(Struct, frozen=True):
     name: str
-    found: Comparison | None
-    """What was wrong with the tables that were replaced; None when nobody looked."""
-
-    waited_seconds: float
-    """For how long writers waited, at most."""
+    found: Comparison | None  # of the replaced tables; None if not compared
+    waited_seconds: float  # longest wait of writers
 
 
 class RebuildRun:
-    """One at a time in a database: it owns the shadow schema."""
+    """Owns the shadow schema, so one runs at a time in a database."""
 
-    def __init__(self, connection: Connection, watcher: Watcher, logbook: RebuildEvents) -> None:
+    def __init__(self, connection: Connection, watcher: Watcher, events: RebuildEvents) -> None:
         self._connection = connection
         self._watcher = watcher
-        self._logbook = logbook
+        self._events = events
         self._horizon = Horizon()
 
     async def verify(self, targets: Sequence[Target]) -> list[Comparison]:
-        """Builds, compares, and leaves everything as it was."""
+        """Builds and compares copies, then drops them."""
         copies = await self._build(targets)
         verified = await self._compare(copies)
         for copy in copies:
@@ -111,9 +108,9 @@ class RebuildRun:
         return [one.comparison for one in verified]
 
     async def rebuild(self, targets: Sequence[Target]) -> list[Rebuilt]:
-        async with self._logbook.entry(RebuildAction.REBUILD, targets):
+        async with self._events.entry(RebuildAction.REBUILD, targets):
             rebuilt = await self._rebuild(targets)
-            self._logbook.found = [found_by(one.found) for one in rebuilt if one.found]
+            self._events.found = [table_finding(one.found) for one in rebuilt if one.found]
         return rebuilt
 
     async def _rebuild(self, targets: Sequence[Target]) -> list[Rebuilt]:
@@ -121,23 +118,23 @@ class RebuildRun:
             await refuse_dependents(self._connection, target)
         copies = await self._build(targets)
         for copy in copies:
-            await self._tidy(copy)
+            await self._vacuum(copy)
         verified = await self._compare(copies)
         return [await self._switch(copy, one) for copy, one in zip(copies, verified, strict=True)]
 
     async def roll_back(self, targets: Sequence[Target]) -> list[Rebuilt]:
-        """Puts what is kept back into its place, with what happened since."""
+        """Switches back to the tables from before the rebuild, with later events applied."""
         copies = await find_copies(self._connection, BEFORE, targets)
         if not copies:
-            raise RebuildError("No table from before a rebuild is kept: there is no way back.")
+            raise RebuildError("There are no tables from before a rebuild to roll back to.")
         for copy in copies:
             await refuse_dependents(self._connection, copy.target)
             if not await is_like_running(self._connection, copy):
                 raise RebuildError(
-                    f"What is kept of {copy.target.name} is from before a migration and no longer "
-                    f"fits: 'daybook rebuild {copy.target.name}' makes it anew from the log."
+                    f"The previous tables of {copy.target.name} are from before a migration: run "
+                    f"'daybook rebuild {copy.target.name}' instead."
                 )
-        async with self._logbook.entry(RebuildAction.ROLLBACK, [copy.target for copy in copies]):
+        async with self._events.entry(RebuildAction.ROLLBACK, [copy.target for copy in copies]):
             return [await self._switch(copy) for copy in await self._catch_up(copies)]
 
     async def _build(self, targets: Sequence[Target]) -> list[Copy]:
@@ -149,14 +146,14 @@ class RebuildRun:
         return await self._catch_up(copies)
 
     async def _shadow(self, target: Target) -> Copy:
-        """An empty one, or that of an earlier rebuild that was interrupted."""
+        """Returns the copy of an interrupted rebuild if it still fits, or an empty one."""
         for copy in await find_copies(self._connection, SHADOW, [target]):
             if await is_like_running(self._connection, copy):
                 return copy
         return await make_copy(self._connection, target)
 
     async def _catch_up(self, copies: Sequence[Copy]) -> list[Copy]:
-        """Until little is missing but what was written meanwhile, or is not settled."""
+        """Replays until at most TAIL_MAX settled positions were missing."""
         self._watcher.begin("reading the log")
         while True:
             goals = await self._settled_goals(copies)
@@ -177,8 +174,8 @@ class RebuildRun:
         return goals_at(copies, settled, await running_cursors(self._connection, targets))
 
     async def _settled(self) -> int:
-        """What has been drawn so far, once that is settled. A writer who takes his time is not
-        waited for: what comes after him is left to the transaction that compares or switches."""
+        """Returns the settled position, after waiting SETTLE_SECONDS_MAX for open writers. Later
+        positions are left to the transaction that compares or switches."""
         last = await self._last_position()
         until = time.monotonic() + SETTLE_SECONDS_MAX
         settled = await self._horizon.look(self._connection)
@@ -192,8 +189,8 @@ class RebuildRun:
         return int(position)
 
     async def _compare(self, copies: Sequence[Copy]) -> list[Verified]:
-        """All at one moment, without a lock: in a snapshot, which shows the events and the rows of
-        a transaction together. What it brings into the copies is taken back."""
+        """Compares all copies in one snapshot without a lock, then rolls back the replayed tail. A
+        snapshot shows the events and the rows of a transaction together."""
         verified: list[Verified] = []
         async with self._connection.transaction(force_rollback=True):
             await begin_snapshot(self._connection)
@@ -208,14 +205,13 @@ class RebuildRun:
                 verified.append(Verified(comparison, time.monotonic() - began))
         return verified
 
-    async def _tidy(self, copy: Copy) -> None:
-        """What came and went leaves no trace, and the planner knows what it is about to see."""
+    async def _vacuum(self, copy: Copy) -> None:
         self._watcher.begin(f"tidying {copy.target.name}")
         for table in copy.tables:
-            await self._connection.execute(TIDY_TABLE.format(table=table))
+            await self._connection.execute(VACUUM_TABLE.format(table=table))
 
     async def _switch(self, copy: Copy, verified: Verified | None = None) -> Rebuilt:
-        """What was compared is compared again at the moment of the switch, where that is quick."""
+        """Compares again in the switch if the first comparison took COMPARE_SECONDS_MAX at most."""
         compares = verified is not None and verified.seconds <= COMPARE_SECONDS_MAX
         lock_seconds, until = LOCK_SECONDS_FIRST, time.monotonic() + SWITCH_SECONDS_MAX
         while True:
@@ -234,14 +230,15 @@ class RebuildRun:
             lock_seconds = min(2 * lock_seconds, LOCK_SECONDS_MAX)
 
     async def _is_close(self, copy: Copy) -> bool:
-        """Whether so little is missing that writers may wait for it."""
+        """Whether writers can wait for the replay of the rest."""
         return copy.target.is_followed or (await self._last_position() - copy.position <= TAIL_MAX)
 
     async def _give_up(self, copy: Copy) -> None:
         holders = await describe_holders(self._connection, copy)
         raise RebuildError(
-            f"{copy.target.name} is ready, but its place was never free ({holders}): end what "
-            "holds it, then start again, which goes on from here."
+            f"{copy.target.name} is rebuilt, but its tables stayed locked for "
+            f"{SWITCH_SECONDS_MAX:.0f} s ({holders}): end these sessions, then run the same "
+            "command again to resume."
         )
 
 
@@ -249,27 +246,27 @@ class RebuildRun:
 async def rebuilding(
     conninfo: str, watcher: Watcher, operator: Operator = OPERATOR
 ) -> AsyncIterator[RebuildRun]:
-    """As the owner of the tables."""
+    """Connects as the owner of the tables and holds the rebuild lock."""
     async with await connect(owner_conninfo(conninfo)) as connection:
         await connection.execute(SET_UP_SESSION)
-        # A cursor that is moved in an epoch must not stand before the epoch does.
+        # The epoch must exist before a cursor moves in it.
         await enter_epoch(connection)
-        await _be_alone(connection)
+        await _acquire_lock(connection)
         try:
             yield RebuildRun(connection, watcher, RebuildEvents(conninfo, operator))
         except errors.InsufficientPrivilege as error:
             raise RebuildError(
-                f"The database user may not exchange tables ({error.diag.message_primary}): use "
-                "the one that has set Daybook up."
+                f"The database user may not switch tables ({error.diag.message_primary}): use the "
+                "owner of Daybook's schema."
             ) from error
 
 
-async def _be_alone(connection: Connection) -> None:
-    """A rebuild that was killed may still be ending in the server."""
-    until = time.monotonic() + ALONE_SECONDS_MAX
+async def _acquire_lock(connection: Connection) -> None:
+    """Retries: the server may still be ending the session of a killed rebuild."""
+    until = time.monotonic() + ACQUIRE_SECONDS_MAX
     while time.monotonic() < until:
         rows = await connection.execute(TRY_LOCK, {"lock": REBUILD_LOCK})
         if await rows.fetchone() == (True,):
             return
-        await asyncio.sleep(ALONE_AGAIN_SECONDS)
-    raise RebuildError("Another rebuild is at work in this database: wait until it has ended.")
+        await asyncio.sleep(ACQUIRE_RETRY_SECONDS)
+    raise RebuildError("Another rebuild is running in this database: wait until it ends.")

@@ -1,7 +1,7 @@
-"""The log, chunk by chunk, into copies of the tables that are derived from it.
+"""Replays the log into copies of derived tables, chunk by chunk.
 
-A chunk and the note of how far it goes are one transaction, so a replay that is killed is taken up
-where it was. Only what a chunk touches is held in memory.
+A chunk and its cursor are one transaction, so a killed replay resumes there. Memory holds only the
+aggregates of one chunk.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,6 +12,7 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from daybook.eventlog.codec import FollowedEvent
 from daybook.eventlog.postgres.connections import SCHEMA
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.follower import (
     READ_CURSOR,
     READ_EVENTS,
@@ -20,26 +21,25 @@ from daybook.eventlog.reading.follower import (
 )
 from daybook.projections.quarantine.quarantines import set_aside_ids
 from daybook.projections.rebuild.shadow_tables import Copy, store_cursor
-from daybook.projections.rebuild.targets import MAPPER, TARGETS, Connection, Events, Target
+from daybook.projections.rebuild.targets import MAPPER, TARGETS, Events, Target
 
 CHUNK = 20_000
 ALL_TOPICS = frozenset[str]().union(*(target.topics for target in TARGETS))
 END_OF_LOG = 2**63 - 1
 
-# The copies first, then what they are made from.
-SEEK_TABLES = SQL("SET LOCAL search_path = {copies}, {running}")
-# Were a copy not there, the search path would lead to the running table: locked by its full name,
-# it is there, and stays.
-HOLD_TABLES = SQL("LOCK TABLE {tables} IN ROW EXCLUSIVE MODE")
+# The copies first, then the log and the other running tables.
+SET_SEARCH_PATH = SQL("SET LOCAL search_path = {copies}, {running}")
+# Without the copy, the search path would lead to the running table. The lock by full name fails
+# then, and otherwise keeps the copy from being dropped.
+LOCK_TABLES = SQL("LOCK TABLE {tables} IN ROW EXCLUSIVE MODE")
 
-Goals = Mapping[str, int]
-"""Up to which position each copy is to be brought, by name."""
+Goals = Mapping[str, int]  # position to which each copy is replayed, by name
 
 
 def goals_at(
     copies: Sequence[Copy], position: int, followed: Mapping[str, FollowerCursor]
 ) -> Goals:
-    """What is followed is brought no further than its running tables are: there it is compared."""
+    """A followed copy goes no further than the running cursor, where both are compared."""
     names = [copy.target.name for copy in copies]
     ends = {name: cursor.position for name, cursor in followed.items()}
     return {name: min(position, ends.get(name, position)) for name in names}
@@ -48,7 +48,6 @@ def goals_at(
 async def running_cursors(
     connection: Connection, targets: Sequence[Target]
 ) -> dict[str, FollowerCursor]:
-    """How far the tables that are followed are."""
     cursors: dict[str, FollowerCursor] = {}
     for target in targets:
         if target.is_followed:
@@ -58,22 +57,22 @@ async def running_cursors(
 
 
 async def replay_all(connection: Connection, copies: Sequence[Copy], goals: Goals) -> list[Copy]:
-    """In the caller's transaction, whose snapshot then says which events there are."""
+    """Replays in the caller's transaction and its snapshot of the log."""
     while any(is_behind(copy, goals) for copy in copies):
         copies = await replay_chunk(connection, copies, goals)
-    await settle(connection, copies)
+    await recompute_all(connection, copies)
     return [*copies]
 
 
-async def settle(connection: Connection, copies: Sequence[Copy]) -> None:
+async def recompute_all(connection: Connection, copies: Sequence[Copy]) -> None:
     async with connection.transaction():
         await _enter(connection, copies)
         for copy in copies:
-            await copy.target.settle(connection)
+            await copy.target.recompute_all(connection)
 
 
 async def replay_chunk(connection: Connection, copies: Sequence[Copy], goals: Goals) -> list[Copy]:
-    """The next events for those that are furthest behind; returns where all of them are then."""
+    """Replays the next events into the copies furthest behind; returns all copies."""
     behind = [copy for copy in copies if is_behind(copy, goals)]
     after = min(copy.position for copy in behind)
     horizon = max(goals[copy.target.name] for copy in behind)
@@ -94,7 +93,7 @@ async def replay_chunk(connection: Connection, copies: Sequence[Copy], goals: Go
 
 
 def _unknown(events: Events) -> list[str]:
-    """Events of unknown topics, which no target asks for; read only where all topics are."""
+    """Reports unknown topics, which only a replay of all topics reads."""
     known = MAPPER.known_topics
     return [
         f"{one.originator_id}: position {one.position} has the unknown topic {one.topic}"
@@ -109,9 +108,9 @@ def is_behind(copy: Copy, goals: Goals) -> bool:
 
 async def _enter(connection: Connection, copies: Sequence[Copy]) -> None:
     (schema,) = {copy.schema for copy in copies}
-    path = SEEK_TABLES.format(copies=Identifier(schema), running=Identifier(SCHEMA))
+    path = SET_SEARCH_PATH.format(copies=Identifier(schema), running=Identifier(SCHEMA))
     await connection.execute(path)
-    await connection.execute(HOLD_TABLES.format(tables=_listed(copies)))
+    await connection.execute(LOCK_TABLES.format(tables=_listed(copies)))
 
 
 def _listed(copies: Sequence[Copy]) -> Composed:
@@ -124,25 +123,25 @@ async def _read(
     wanted = {"after": after, "horizon": upto, "limit": CHUNK}
     topics = frozenset[str]().union(*(copy.target.topics for copy in copies))
     if topics == ALL_TOPICS:
-        # All of them, so that what nobody knows is not passed over.
+        # Unfiltered, so that unknown topics are reported.
         rows = await connection.execute(READ_EVENTS, wanted, binary=True)
     else:
         of_topics = {**wanted, "topics": [*topics]}
         rows = await connection.execute(READ_EVENTS_OF_TOPICS, of_topics, binary=True)
-    return MAPPER.followed(await rows.fetchall())
+    return MAPPER.followed_events(await rows.fetchall())
 
 
 async def _take(
     connection: Connection, copy: Copy, events: Events, set_aside: Collection[UUID], *, upto: int
 ) -> Copy:
-    """Applies the events of one target, without aggregates that operators have set aside; its
-    cursor passes these, too."""
+    """Applies the events of one target, except aggregates that are set aside; the cursor passes
+    these too."""
     target, after = copy.target, copy.position
     if upto <= after:
         return copy
     own = [one for one in events if one.topic in target.topics and after < one.position <= upto]
-    told = [one for one in own if one.originator_id not in set_aside] if set_aside else own
-    left_out = await target.apply(connection, told, after=after) if told else []
+    applied = [one for one in own if one.originator_id not in set_aside] if set_aside else own
+    left_out = await target.apply(connection, applied, after=after) if applied else []
     moved = replace(
         copy,
         cursor=target.passed(copy.cursor, own, upto=upto),

@@ -1,7 +1,7 @@
-"""Tables like the running ones, in a schema of their own: made, recognized and dropped.
+"""Copies of the running tables in a schema of their own.
 
-PostgreSQL copies columns and their constraints (LIKE). What it leaves out, or names anew, is taken
-from the catalog, so that later migrations find everything under the names they know.
+CREATE TABLE (LIKE) copies columns and constraints. Keys, indexes, options and grants come from the
+catalog under their own names, so that later migrations find them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,9 +11,10 @@ from msgspec import Struct
 from psycopg.sql import SQL, Composed, Identifier
 
 from daybook.eventlog.postgres.connections import SCHEMA
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.follower import FollowerCursor
 from daybook.projections.rebuild.errors import RebuildError
-from daybook.projections.rebuild.targets import Connection, Target
+from daybook.projections.rebuild.targets import Target
 
 SHADOW: Final = "daybook_shadow"
 BEFORE: Final = "daybook_before"
@@ -21,7 +22,7 @@ BEFORE: Final = "daybook_before"
 CREATE_LIKE = SQL("CREATE TABLE {copy} (LIKE {running} INCLUDING ALL EXCLUDING INDEXES)")
 DROP_TABLE = SQL("DROP TABLE IF EXISTS {table}")
 
-# Keys come first: until the last of the log is in, the other indexes would only cost time.
+# Keys are made first; other indexes after the replay, which they would only slow down.
 WRITE_KEYS = """
 SELECT format('ALTER TABLE %%s ADD CONSTRAINT %%I %%s',
               %(copy)s::text, conname, pg_get_constraintdef(oid))
@@ -43,7 +44,7 @@ WHERE indrelid = %(running)s::regclass
         AND made_name.relname = (SELECT relname FROM pg_class WHERE oid = pg_index.indexrelid))
 ORDER BY indexrelid
 """
-# Room on the pages, whose it is, and who may use it.
+# Storage options, owner and grants.
 WRITE_REST = """
 WITH running AS (
     SELECT oid, reloptions, relowner, relacl FROM pg_class WHERE oid = %(running)s::regclass
@@ -61,7 +62,7 @@ FROM running, aclexplode(relacl)
 WHERE grantee <> relowner
 """
 
-# A table without columns does not exist.
+# No rows if the table does not exist.
 READ_LAYOUT = """
 SELECT attname, atttypid, atttypmod, attnotnull, attgenerated::text
 FROM pg_attribute
@@ -69,7 +70,7 @@ WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped
 ORDER BY attnum
 """
 
-# What stands on a table itself, and not on its name, would go on with the old one.
+# Views, triggers and the like depend on the table, not on its name: they would keep the old one.
 FIND_DEPENDENTS = """
 SELECT DISTINCT pg_describe_object(classid, objid, 0)
 FROM pg_depend
@@ -88,17 +89,16 @@ ON CONFLICT (schema, name) DO UPDATE
 SET position = excluded.position, count = excluded.count, digest = excluded.digest,
     updated_at = clock_timestamp()
 """
-FORGET_CURSOR = "DELETE FROM rebuilds WHERE (schema, name) = (%(schema)s, %(name)s)"
+DELETE_CURSOR = "DELETE FROM rebuilds WHERE (schema, name) = (%(schema)s, %(name)s)"
 
 
 class Copy(Struct, frozen=True):
-    """The tables of a projection in another schema, and how far they are."""
+    """The tables of a projection in another schema, and their cursor."""
 
     schema: str
     target: Target
     cursor: FollowerCursor = FollowerCursor()
-    left_out: tuple[str, ...] = ()
-    """Aggregates that cannot be read, as far as this process has come upon them."""
+    left_out: tuple[str, ...] = ()  # unreadable aggregates that this process has found
 
     @property
     def position(self) -> int:
@@ -116,7 +116,7 @@ async def find_copies(connection: Connection, schema: str, targets: Iterable[Tar
 
 
 async def is_like_running(connection: Connection, copy: Copy) -> bool:
-    """A migration may have changed the running tables since."""
+    """False if a migration has changed the running tables since."""
     for table in copy.target.tables:
         running = await _layout(connection, SCHEMA, table)
         if running != await _layout(connection, copy.schema, table):
@@ -125,7 +125,7 @@ async def is_like_running(connection: Connection, copy: Copy) -> bool:
 
 
 async def make_copy(connection: Connection, target: Target) -> Copy:
-    """An empty one, at the beginning of the log."""
+    """Creates an empty copy at the beginning of the log."""
     copy = Copy(SHADOW, target)
     async with connection.transaction():
         await drop_copy(connection, copy)
@@ -139,7 +139,7 @@ async def make_copy(connection: Connection, target: Target) -> Copy:
 
 
 async def make_indexes(connection: Connection, copy: Copy) -> None:
-    """Those that are still missing."""
+    """Creates the missing indexes."""
     async with connection.transaction():
         for table in copy.target.tables:
             await _complete(connection, copy, table, writing=WRITE_INDEXES)
@@ -149,7 +149,7 @@ async def drop_copy(connection: Connection, copy: Copy) -> None:
     async with connection.transaction():
         for table in copy.tables:
             await connection.execute(DROP_TABLE.format(table=table))
-        await forget_cursor(connection, copy)
+        await delete_cursor(connection, copy)
 
 
 async def store_cursor(connection: Connection, copy: Copy) -> None:
@@ -160,8 +160,8 @@ async def store_cursor(connection: Connection, copy: Copy) -> None:
     )
 
 
-async def forget_cursor(connection: Connection, copy: Copy) -> None:
-    await connection.execute(FORGET_CURSOR, {"schema": copy.schema, "name": copy.target.name})
+async def delete_cursor(connection: Connection, copy: Copy) -> None:
+    await connection.execute(DELETE_CURSOR, {"schema": copy.schema, "name": copy.target.name})
 
 
 async def refuse_dependents(connection: Connection, target: Target) -> None:
@@ -169,8 +169,8 @@ async def refuse_dependents(connection: Connection, target: Target) -> None:
         rows = await connection.execute(FIND_DEPENDENTS, {"table": f"{SCHEMA}.{table}"})
         if dependents := [row[0] for row in await rows.fetchall()]:
             raise RebuildError(
-                f"{SCHEMA}.{table} cannot be exchanged while something stands on it "
-                f"({'; '.join(dependents)}): drop that, rebuild, and make it anew."
+                f"{SCHEMA}.{table} cannot be switched while other objects depend on it "
+                f"({'; '.join(dependents)}): drop them, rebuild, and create them again."
             )
 
 
@@ -180,7 +180,7 @@ async def _layout(connection: Connection, schema: str, table: str) -> Sequence[o
 
 
 async def _complete(connection: Connection, copy: Copy, table: str, *, writing: str) -> None:
-    """Executes the statements that another one has written, from the catalog and no input."""
+    """Executes the statements that `writing` generates from the catalog, without any input."""
     names = {"running": f"{SCHEMA}.{table}", "copy": f"{copy.schema}.{table}"}
     for (statement,) in await (await connection.execute(writing, names)).fetchall():
         await connection.execute(Composed([SQL(statement)]))

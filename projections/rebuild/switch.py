@@ -1,8 +1,8 @@
-"""The moment at which a copy takes the place of the running tables, which are kept.
+"""Switch: replaces the running tables by a copy and keeps them for a rollback.
 
-Writers wait for one short transaction: the tables are locked, the last events are folded in, and
-names change hands. Whoever waited finds the new tables under the old names and goes on. A lock that
-is not to be had at once is given up and tried again, because others would wait behind it.
+Writers wait for one short transaction that locks the tables, replays the last events and exchanges
+the names. A lock that is not granted within lock_seconds is given up and tried again, because
+others would queue behind it.
 """
 
 import time
@@ -12,9 +12,10 @@ from psycopg import errors
 from psycopg.sql import SQL, Identifier
 
 from daybook.eventlog.postgres.connections import SCHEMA
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.epochs import epoch_of
 from daybook.eventlog.reading.follower import (
-    HOLD_CURSOR,
+    LOCK_CURSOR,
     MOVE_CURSOR,
     REGISTER_FOLLOWER,
     FollowerCursor,
@@ -25,25 +26,25 @@ from daybook.projections.rebuild.shadow_tables import (
     BEFORE,
     SHADOW,
     Copy,
+    delete_cursor,
     drop_copy,
-    forget_cursor,
     store_cursor,
 )
-from daybook.projections.rebuild.targets import Connection, Target
+from daybook.projections.rebuild.targets import Target
 
-# Somebody who was stopped in the middle of it holds the writers up no longer than this.
+# Longest wait of writers, even if this process is stopped in the middle.
 SWITCH_SECONDS_MAX = 1.0
 
 LIMIT_WAITS = """
 SELECT set_config('lock_timeout', %(lock)s, true), set_config('statement_timeout', %(all)s, true),
        set_config('idle_in_transaction_session_timeout', %(all)s, true)
 """
-# Whoever reads in one snapshot has locked this before taking it: see projections/snapshot.py.
+# Snapshots of lists begin with a lock on this table: see projections/snapshot.py.
 LOCK_SNAPSHOTS = "LOCK TABLE rebuilds IN ACCESS EXCLUSIVE MODE"
 LOCK_RUNNING = SQL("LOCK TABLE {tables} IN ACCESS EXCLUSIVE MODE")
 MOVE_TABLE = SQL("ALTER TABLE {table} SET SCHEMA {schema}")
 
-# What was moved by something else than events, where that still holds.
+# Columns outside the log (heartbeats), where their claim is still the same.
 CARRY_OVER = SQL("""
 UPDATE {copy} AS rebuilt
 SET {column} = running.{column}
@@ -62,31 +63,24 @@ WHERE relation = ANY(%(tables)s::text[]::regclass[]) AND granted AND pid <> pg_b
 LIMIT 3
 """
 
-_NOT_NOW = (errors.LockNotAvailable, errors.QueryCanceled, errors.DeadlockDetected)
+_LOCK_FAILURES = (errors.LockNotAvailable, errors.QueryCanceled, errors.DeadlockDetected)
 
 
 class Switched(Struct, frozen=True):
-    found: Comparison | None
-    """As of the moment of the switch, if there was time for it."""
-
-    seconds: float
-    """For how long writers waited, at most."""
+    found: Comparison | None  # in the switch, if it was compared
+    seconds: float  # longest wait of writers
 
 
 async def try_switch(
-    connection: Connection,
-    copy: Copy,
-    *,
-    lock_seconds: float,
-    compares: bool,
+    connection: Connection, copy: Copy, *, lock_seconds: float, compares: bool
 ) -> Switched | None:
-    """None when somebody was in the way."""
+    """Returns None if a lock was not granted within lock_seconds."""
     began = time.monotonic()
     try:
         async with connection.transaction():
             await _limit_waits(connection, lock_seconds)
             found = await _switch(connection, copy, compares=compares)
-    except _NOT_NOW:
+    except _LOCK_FAILURES:
         return None
     return Switched(found, time.monotonic() - began)
 
@@ -98,28 +92,27 @@ async def _limit_waits(connection: Connection, lock_seconds: float) -> None:
 
 async def _switch(connection: Connection, copy: Copy, *, compares: bool) -> Comparison | None:
     await connection.execute(LOCK_SNAPSHOTS)
-    followed = await _hold_running(connection, copy.target)
+    followed = await _lock_running(connection, copy.target)
     goals = goals_at([copy], END_OF_LOG, {copy.target.name: followed} if followed else {})
     (complete,) = await replay_all(connection, [copy], goals)
     await _carry_over(connection, complete)
     comparison = await compare(connection, complete, followed) if compares else None
-    # Live tables are ahead of what is settled, but only so much of them is certain.
+    # Live tables are ahead of the settled position; only that much is certain.
     left = FollowerCursor(copy.position) if followed is None else followed
     await _exchange(connection, complete)
     if followed is not None:
         await _move_follower(connection, complete)
-    await forget_cursor(connection, complete)
+    await delete_cursor(connection, complete)
     await store_cursor(connection, Copy(BEFORE, copy.target, left))
     return comparison
 
 
-async def _hold_running(connection: Connection, target: Target) -> FollowerCursor | None:
-    """In the order in which followers and writers take their locks. Returns where the follower
-    is, if there is one."""
+async def _lock_running(connection: Connection, target: Target) -> FollowerCursor | None:
+    """Locks in the order of followers and writers; returns the follower's cursor, if any."""
     followed: FollowerCursor | None = None
     if target.is_followed:
         await connection.execute(REGISTER_FOLLOWER, {"name": target.name})
-        held = await connection.execute(HOLD_CURSOR, {"name": target.name}, binary=True)
+        held = await connection.execute(LOCK_CURSOR, {"name": target.name}, binary=True)
         followed = FollowerCursor(*(await held.fetchone() or ()))
     tables = [Identifier(SCHEMA, table) for table in target.tables]
     await connection.execute(LOCK_RUNNING.format(tables=SQL(", ").join(tables)))
@@ -127,7 +120,7 @@ async def _hold_running(connection: Connection, target: Target) -> FollowerCurso
 
 
 async def _carry_over(connection: Connection, copy: Copy) -> None:
-    for column, holds in copy.target.unrecorded.items():
+    for column, holds in copy.target.columns_outside_log.items():
         carry = CARRY_OVER.format(
             copy=copy.tables[0],
             running=Identifier(SCHEMA, copy.target.tables[0]),
@@ -138,7 +131,7 @@ async def _carry_over(connection: Connection, copy: Copy) -> None:
 
 
 async def _exchange(connection: Connection, copy: Copy) -> None:
-    """The running tables go where nobody is in their way, and end among those that are kept."""
+    """Moves the running tables to BEFORE; in a rollback by way of SHADOW, as BEFORE is in use."""
     aside = BEFORE if copy.schema == SHADOW else SHADOW
     await drop_copy(connection, Copy(aside, copy.target))
     for table in copy.target.tables:
@@ -162,4 +155,4 @@ async def _move_follower(connection: Connection, copy: Copy) -> None:
 async def describe_holders(connection: Connection, copy: Copy) -> str:
     tables = ["stored_events", "rebuilds", *(f"{SCHEMA}.{table}" for table in copy.target.tables)]
     rows = await connection.execute(FIND_HOLDERS, {"tables": tables})
-    return "; ".join(row[0] for row in await rows.fetchall()) or "nobody any more"
+    return "; ".join(row[0] for row in await rows.fetchall()) or "none at present"

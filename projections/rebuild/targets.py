@@ -1,23 +1,22 @@
-"""What can be rebuilt: live tables and read models.
+"""Targets of a rebuild: live tables and read models.
 
-A target writes its tables by their plain names, so the session's search path says which ones: the
-statements that keep the running tables up to date rebuild them too.
+A target writes unqualified table names, and the search path selects copies or running tables. So
+the statements that maintain a table also rebuild it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Composed, Identifier
 
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.event import State
 from daybook.domain.soundness import fault_in
 from daybook.eventlog.codec import EventMapper, FollowedEvent
-from daybook.eventlog.event_faults import described
+from daybook.eventlog.event_faults import describe_error
 from daybook.eventlog.postgres.binary_arrays import uuids
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories
 from daybook.eventlog.reading.follower import FollowerCursor, Rebuildable
 from daybook.eventlog.reading.skip_unreadable import apply_readable
@@ -27,44 +26,40 @@ from daybook.projections.registry import LIVE_TABLES, READ_MODELS, WRITTEN_MODEL
 
 MAPPER = EventMapper(DECIDERS)
 
-# A read model looks up what its events lack, all of a batch at once: this is what it has to hold.
+# Events that a read model applies at once: it folds all aggregates of a batch in memory.
 READ_MODEL_BATCH = 5_000
 
-# Whatever was touched is taken out and put in anew. Row by row, two bots that exchanged their
-# orders would for a moment both hold the same, which an index forbids.
+# Touched rows are deleted and inserted. Updates row by row would violate a unique index when two
+# bots exchange their orders.
 DELETE_ROWS = SQL("DELETE FROM {table} WHERE id = ANY(%(ids)s)")
 
-Connection = AsyncConnection[TupleRow]
 Events = Sequence[FollowedEvent]
 
 
 class Target:
-    """A projection, as whoever rebuilds it sees it."""
+    """A projection that can be rebuilt."""
 
     name: str
     tables: tuple[str, ...]
     topics: frozenset[str]
-    is_followed = False
-    """Whether its running tables are a follower's, and may be behind the log."""
-
-    unrecorded: Mapping[str, str] = {}
-    """As of a LiveTable."""
+    is_followed = False  # a follower writes the running tables, which may be behind the log
+    columns_outside_log: Mapping[str, str] = {}  # see LiveTable
 
     async def apply(self, connection: Connection, events: Events, *, after: int) -> list[str]:
-        """Brings the tables from the position `after` to that of the last of these events; returns
-        a sentence for each event or aggregate left out because it cannot be read."""
+        """Applies events after position `after`; returns a sentence for each unreadable one that is
+        left out."""
         raise NotImplementedError
 
-    async def settle(self, connection: Connection) -> None:
-        """Once this and what it depends on are at the same position."""
+    async def recompute_all(self, connection: Connection) -> None:
+        """Runs once this and the tables it depends on are at one position."""
 
     def passed(self, cursor: FollowerCursor, events: Events, *, upto: int) -> FollowerCursor:  # noqa: ARG002 (subclasses)
-        """Where it stands after these events."""
+        """Returns the cursor after these events."""
         return FollowerCursor(upto)
 
 
 class DerivedTarget(Target):
-    """A read model. If it is not followed, its running table is as current as live ones."""
+    """A read model written in the transaction of the events."""
 
     def __init__(self, projection: Rebuildable) -> None:
         self._projection = projection
@@ -95,7 +90,7 @@ class LiveTarget(Target):
         self.name = table.name
         self.tables = (table.name, *table.side_tables)
         self.topics = frozenset(MAPPER.topics_of(table.decider.events))
-        self.unrecorded = table.columns_outside_log
+        self.columns_outside_log = table.columns_outside_log
 
     async def apply(self, connection: Connection, events: Events, *, after: int) -> list[str]:
         histories: dict[int, list[FollowedEvent]] = {}
@@ -113,21 +108,21 @@ class LiveTarget(Target):
         await self._write(connection, stored, states)
         return left_out
 
-    async def settle(self, connection: Connection) -> None:
+    async def recompute_all(self, connection: Connection) -> None:
         for query, given in self._table.recompute_all():
             await connection.execute(query, given, binary=True)
 
     async def _stored(self, connection: Connection, firsts: Events) -> dict[int, State]:
         ids = uuids([event.originator_id for event in firsts])
-        rows = await connection.execute(self._table.hold, {"ids": ids}, binary=True)
+        rows = await connection.execute(self._table.lock, {"ids": ids}, binary=True)
         states = map(self._table.load, await rows.fetchall())
         return {state.id.int: state for state in states}
 
     async def _folded(
         self, connection: Connection, firsts: Events, stored: Mapping[int, State], *, upto: int
     ) -> dict[int, State | None]:
-        """Those that have a past which is not what is stored: they had finished and come back, or
-        were left in the middle of events that are told again."""
+        """Returns aggregates to be folded from the log because their stored row does not precede
+        these events: they had finished, or a part of the events is replayed again."""
 
         def continues(event: FollowedEvent) -> bool:
             state = stored.get(event.originator_id.int)
@@ -147,7 +142,7 @@ class LiveTarget(Target):
             try:
                 state = evolve(state, recorded.event)
             except Exception as error:
-                raise UnfoldableEventError(recorded, described(error)) from error
+                raise UnfoldableEventError(recorded, describe_error(error)) from error
             if state.version != recorded.originator_version:
                 raise UnfoldableEventError(recorded, f"it folds to version {state.version}")
         assert state is not None, "a history has events"
@@ -160,8 +155,8 @@ class LiveTarget(Target):
     ) -> None:
         finished = self._table.decider.finished
         live = [state for state in states if not finished(state)]
-        # What a table keeps beside its rows is written when a row is inserted.
-        passing = self._noted(state for state in states if finished(state))
+        # Side rows are written when a row is inserted, so finished ones are inserted and deleted.
+        passing = self._with_side_rows(state for state in states if finished(state))
         await self._delete(connection, [state.id for state in stored.values()])
         if inserted := sorted([*live, *passing], key=lambda state: state.id.int):
             await connection.execute(self._table.insert, self._table.insert_parameters(inserted))
@@ -169,18 +164,18 @@ class LiveTarget(Target):
         for query, given in self._table.recompute_derived([*stored.values(), *states]):
             await connection.execute(query, given, binary=True)
 
-    def _noted(self, finished: Iterable[State]) -> list[State]:
+    def _with_side_rows(self, finished: Iterable[State]) -> list[State]:
         if not self._table.side_tables:
             return []
         return [*{self._table.side_row(state): state for state in finished}.values()]
 
     async def _delete(self, connection: Connection, ids: Sequence[UUID]) -> None:
         if ids:
-            await connection.execute(self._deleting, {"ids": uuids(ids)})
+            await connection.execute(self._delete_statement, {"ids": uuids(ids)})
 
     @property
-    def _deleting(self) -> str | Composed:
-        """What a table keeps beside its rows may change when one of them goes."""
+    def _delete_statement(self) -> str | Composed:
+        """The table's own statement where it maintains side tables."""
         if self._table.side_tables:
             return self._table.delete
         return DELETE_ROWS.format(table=Identifier(self._table.name))

@@ -1,24 +1,16 @@
-"""`schedules`: every schedule that is not deleted, and when it is due."""
+"""`schedules`: the live table of cron schedules that are not deleted."""
 
 from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct, json
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.jobs.template import JobTemplate
 from daybook.domain.schedules.schedule import SCHEDULE, MissedRuns, Plan, Schedule
-from daybook.eventlog.postgres.binary_arrays import (
-    bigints,
-    booleans,
-    byteas,
-    doubles,
-    texts,
-    timestamps,
-    uuids,
-)
+from daybook.eventlog.postgres import binary_arrays as arrays
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_SCHEDULES = """
@@ -27,7 +19,7 @@ SELECT id, version, name, cron, time_zone, missed_runs, catch_up_seconds, job, p
 FROM schedules
 """
 
-HOLD_SCHEDULES = f"{SELECT_SCHEDULES} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_SCHEDULES = f"{SELECT_SCHEDULES} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 INSERT_SCHEDULES = """
 INSERT INTO schedules (id, version, name, cron, time_zone, missed_runs, catch_up_seconds, job,
@@ -64,8 +56,7 @@ ORDER BY name
 LIMIT %(limit)s
 """
 
-# What is due, and the first that is not: how long it has still to wait is all one needs to know of
-# the future. The time is the database's.
+# Due schedules and the next one, with its seconds to wait. The time is the database's.
 FIND_DUE_SCHEDULES = """
 SELECT name, next_run_at, missed_runs,
        extract(epoch FROM next_run_at - clock_timestamp())::float8 + %(patience)s AS seconds
@@ -80,7 +71,7 @@ class LiveSchedules(LiveTable[Schedule]):
     decider = SCHEDULE
     name = "schedules"
     select = SELECT_SCHEDULES
-    hold = HOLD_SCHEDULES
+    lock = LOCK_SCHEDULES
     insert = INSERT_SCHEDULES
     update = UPDATE_SCHEDULES
     delete = DELETE_SCHEDULES
@@ -108,24 +99,24 @@ class LiveSchedules(LiveTable[Schedule]):
     def insert_parameters(self, states: Sequence[Schedule]) -> Parameters:
         return {
             **self.update_parameters(states),
-            "names": texts([schedule.name for schedule in states]),
-            "created": timestamps([schedule.created_at for schedule in states]),
+            "names": arrays.texts([schedule.name for schedule in states]),
+            "created": arrays.timestamps([schedule.created_at for schedule in states]),
         }
 
     def update_parameters(self, states: Sequence[Schedule]) -> Parameters:
         plans = [schedule.plan for schedule in states]
         return {
-            "ids": uuids([schedule.id for schedule in states]),
-            "versions": bigints([schedule.version for schedule in states]),
-            "crons": texts([plan.cron for plan in plans]),
-            "time_zones": texts([plan.time_zone for plan in plans]),
-            "missed_runs": texts([plan.missed_runs for plan in plans]),
-            "catch_up_seconds": doubles([plan.catch_up_seconds for plan in plans]),
-            "jobs": byteas([json.encode(plan.job) for plan in plans]),
-            "paused": booleans([schedule.paused for schedule in states]),
-            "updated": timestamps([schedule.updated_at for schedule in states]),
-            "next_runs": timestamps([schedule.next_run_at for schedule in states]),
-            "last_runs": timestamps([schedule.last_run_at for schedule in states]),
+            "ids": arrays.uuids([schedule.id for schedule in states]),
+            "versions": arrays.bigints([schedule.version for schedule in states]),
+            "crons": arrays.texts([plan.cron for plan in plans]),
+            "time_zones": arrays.texts([plan.time_zone for plan in plans]),
+            "missed_runs": arrays.texts([plan.missed_runs for plan in plans]),
+            "catch_up_seconds": arrays.doubles([plan.catch_up_seconds for plan in plans]),
+            "jobs": arrays.byteas([json.encode(plan.job) for plan in plans]),
+            "paused": arrays.booleans([schedule.paused for schedule in states]),
+            "updated": arrays.timestamps([schedule.updated_at for schedule in states]),
+            "next_runs": arrays.timestamps([schedule.next_run_at for schedule in states]),
+            "last_runs": arrays.timestamps([schedule.last_run_at for schedule in states]),
         }
 
 
@@ -133,29 +124,26 @@ class DueSchedule(Struct, frozen=True, gc=False):
     name: str
     slot_at: datetime
     missed_runs: str
-    seconds: float
-    """How long it has still to wait; 0 or less when that is over."""
+    seconds: float  # until it is due; 0 or less if due
 
 
 async def find_due_schedules(
-    connection: AsyncConnection[TupleRow], *, patience_seconds: float, limit: int
+    connection: Connection, *, patience_seconds: float, limit: int
 ) -> list[DueSchedule]:
-    """Those that come first: they are due, but for the last ones."""
+    """Returns the first schedules by next run; the last of them may not be due yet."""
     parameters = {"patience": patience_seconds, "limit": limit}
     rows = await connection.execute(FIND_DUE_SCHEDULES, parameters)
     return [DueSchedule(*row) for row in await rows.fetchall()]
 
 
-async def one_schedule(connection: AsyncConnection[TupleRow], name: str) -> Schedule | None:
+async def one_schedule(connection: Connection, name: str) -> Schedule | None:
     rows = await connection.execute(READ_SCHEDULE, {"name": name}, binary=True)
     row = await rows.fetchone()
     return None if row is None else LiveSchedules().load(row)
 
 
-async def read_schedules(
-    connection: AsyncConnection[TupleRow], *, after: str, limit: int
-) -> list[Schedule]:
-    """By name, from behind that one on."""
+async def read_schedules(connection: Connection, *, after: str, limit: int) -> list[Schedule]:
+    """Returns schedules by name, after the given one."""
     parameters = {"after": after, "limit": limit}
     rows = await connection.execute(READ_SCHEDULES, parameters, binary=True)
     return [LiveSchedules().load(row) for row in await rows.fetchall()]

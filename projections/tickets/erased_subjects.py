@@ -11,7 +11,7 @@ from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_ERASED_SUBJECTS = "SELECT id, version, erased_at, reason FROM erased_subjects"
 
-HOLD_ERASED_SUBJECTS = (
+LOCK_ERASED_SUBJECTS = (
     f"{SELECT_ERASED_SUBJECTS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 )
 
@@ -40,7 +40,7 @@ class ErasedSubjects(LiveTable[Subject]):
     decider = SUBJECT
     name = "erased_subjects"
     select = SELECT_ERASED_SUBJECTS
-    hold = HOLD_ERASED_SUBJECTS
+    lock = LOCK_ERASED_SUBJECTS
     insert = INSERT_ERASED_SUBJECTS
     update = UPDATE_ERASED_SUBJECTS
 

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from msgspec import json
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.event import Event
 from daybook.domain.tickets.ticket import TICKET, Ticket
 from daybook.eventlog.codec import EventMapper, FollowedEvent
 from daybook.eventlog.postgres.binary_arrays import bigints, byteas, texts, uuids
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories
 
 UPSERT_FINISHED_TICKETS = """
@@ -77,9 +77,7 @@ class FinishedTickets:
     # Lists read the log after the cursor too, so nobody waits for this.
     pause_seconds = 0.25
 
-    async def apply(
-        self, connection: AsyncConnection[TupleRow], events: Sequence[FollowedEvent]
-    ) -> None:
+    async def apply(self, connection: Connection, events: Sequence[FollowedEvent]) -> None:
         touched = {event.originator_id for event in events}
         tickets = await fold_tickets(connection, touched, upto=events[-1].position)
         over = [one for one in tickets if one.status.is_over]
@@ -91,7 +89,7 @@ class FinishedTickets:
 
 
 async def fold_tickets(
-    connection: AsyncConnection[TupleRow], ids: Iterable[UUID], *, upto: int | None = None
+    connection: Connection, ids: Iterable[UUID], *, upto: int | None = None
 ) -> list[Ticket]:
     folded = await fold_histories(connection, _MAPPER, [*ids], upto=upto)
     return sorted(folded.values(), key=lambda ticket: ticket.id.int)

@@ -3,20 +3,12 @@
 from collections.abc import Sequence
 
 from msgspec import json
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.tickets.restaurant import RESTAURANT, Call, Profile, Reset, Restaurant
-from daybook.eventlog.postgres.binary_arrays import (
-    bigints,
-    byteas,
-    dates,
-    doubles,
-    texts,
-    timestamps,
-    uuids,
-)
+from daybook.eventlog.postgres import binary_arrays as arrays
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_RESTAURANTS = """
@@ -26,7 +18,7 @@ SELECT id, version, slug, created_at, updated_at, issued_count, sequence, servic
 FROM restaurants
 """
 
-HOLD_RESTAURANTS = f"{SELECT_RESTAURANTS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_RESTAURANTS = f"{SELECT_RESTAURANTS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 INSERT_RESTAURANTS = """
 INSERT INTO restaurants (id, version, slug, created_at, updated_at, issued_count, sequence,
@@ -73,7 +65,7 @@ class LiveRestaurants(LiveTable[Restaurant]):
     decider = RESTAURANT
     name = "restaurants"
     select = SELECT_RESTAURANTS
-    hold = HOLD_RESTAURANTS
+    lock = LOCK_RESTAURANTS
     insert = INSERT_RESTAURANTS
     update = UPDATE_RESTAURANTS
 
@@ -104,40 +96,38 @@ class LiveRestaurants(LiveTable[Restaurant]):
     def insert_parameters(self, states: Sequence[Restaurant]) -> Parameters:
         return {
             **self.update_parameters(states),
-            "slugs": texts([one.slug for one in states]),
-            "created": timestamps([one.created_at for one in states]),
+            "slugs": arrays.texts([one.slug for one in states]),
+            "created": arrays.timestamps([one.created_at for one in states]),
         }
 
     def update_parameters(self, states: Sequence[Restaurant]) -> Parameters:
         profiles = [one.profile for one in states]
         return {
-            "ids": uuids([one.id for one in states]),
-            "versions": bigints([one.version for one in states]),
-            "updated": timestamps([one.updated_at for one in states]),
-            "issued": bigints([one.issued_count for one in states]),
-            "sequences": bigints([one.sequence for one in states]),
-            "days": dates([one.service_day for one in states]),
-            "day_sequences": bigints([one.day_sequence for one in states]),
-            "waiting": bigints([one.waiting_count for one in states]),
-            "calls": byteas([json.encode(one.last_calls) for one in states]),
-            "names": texts([one.name for one in profiles]),
-            "prefixes": texts([one.token_prefix for one in profiles]),
-            "minutes": doubles([one.minutes_per_party for one in profiles]),
-            "resets": texts([one.reset for one in profiles]),
-            "time_zones": texts([one.time_zone for one in profiles]),
-            "no_show_seconds": doubles([one.no_show_seconds for one in profiles]),
+            "ids": arrays.uuids([one.id for one in states]),
+            "versions": arrays.bigints([one.version for one in states]),
+            "updated": arrays.timestamps([one.updated_at for one in states]),
+            "issued": arrays.bigints([one.issued_count for one in states]),
+            "sequences": arrays.bigints([one.sequence for one in states]),
+            "days": arrays.dates([one.service_day for one in states]),
+            "day_sequences": arrays.bigints([one.day_sequence for one in states]),
+            "waiting": arrays.bigints([one.waiting_count for one in states]),
+            "calls": arrays.byteas([json.encode(one.last_calls) for one in states]),
+            "names": arrays.texts([one.name for one in profiles]),
+            "prefixes": arrays.texts([one.token_prefix for one in profiles]),
+            "minutes": arrays.doubles([one.minutes_per_party for one in profiles]),
+            "resets": arrays.texts([one.reset for one in profiles]),
+            "time_zones": arrays.texts([one.time_zone for one in profiles]),
+            "no_show_seconds": arrays.doubles([one.no_show_seconds for one in profiles]),
         }
 
 
-async def one_restaurant(connection: AsyncConnection[TupleRow], slug: str) -> Restaurant | None:
+async def one_restaurant(connection: Connection, slug: str) -> Restaurant | None:
     rows = await connection.execute(READ_RESTAURANT, {"slug": slug}, binary=True)
     row = await rows.fetchone()
     return None if row is None else LiveRestaurants().load(row)
 
 
-async def read_restaurants(
-    connection: AsyncConnection[TupleRow], *, after: str, limit: int
-) -> list[Restaurant]:
+async def read_restaurants(connection: Connection, *, after: str, limit: int) -> list[Restaurant]:
     """By slug, from behind that one on."""
     parameters = {"after": after, "limit": limit}
     rows = await connection.execute(READ_RESTAURANTS, parameters, binary=True)

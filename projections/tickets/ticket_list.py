@@ -11,13 +11,12 @@ from heapq import nlargest
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.tickets.restaurant import Restaurant, Wait, wait_at
 from daybook.domain.tickets.ticket import ID_VERSION, Ticket, TicketStatus
 from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories, refuse_unreadable
 from daybook.projections.page_cursor import NUMBER_MAX, BadCursorError, read_cursor, write_cursor
 from daybook.projections.snapshot import TAIL_MAX, ListBehindError, enter_snapshot
@@ -73,11 +72,10 @@ ORDER BY place
 LIMIT %(limit)s
 """
 
-IN_THE_LINE = (TicketStatus.CALLED, TicketStatus.WAITING)
+WAITLIST_SECTIONS = (TicketStatus.CALLED, TicketStatus.WAITING)
 
 _MAPPER = EventMapper(DECIDERS)
 
-Connection = AsyncConnection[TupleRow]
 _load = LiveTickets().load
 
 
@@ -173,19 +171,19 @@ async def tickets_of_guest(
     async with connection.transaction():
         _, position = await enter_snapshot(connection, FinishedTickets.name)
         rows = await connection.execute(READ_GUESTS_TICKETS, wanted, binary=True)
-        found = [_stands(restaurant, _load(row), row[-1]) for row in await rows.fetchall()]
+        found = [_view(restaurant, _load(row), row[-1]) for row in await rows.fetchall()]
         tail = [one for one in await fold_tail(connection, position) if one.status.is_over]
         wanted["except"] = [one.id for one in tail]
         rows = await connection.execute(READ_GUESTS_FINISHED_TICKETS, wanted, binary=True)
         over = [load_finished(row) for row in await rows.fetchall()]
     asked = (restaurant.id, subject_id)
     over += [one for one in tail if (one.restaurant_id, one.guest.subject_id) == asked]
-    found += [_stands(restaurant, one) for one in over]
+    found += [_view(restaurant, one) for one in over]
     return nlargest(limit, found, key=lambda one: one.ticket.token.place)
 
 
 def _beginning(only: TicketStatus | None) -> TicketCursor:
-    section = only or IN_THE_LINE[0]
+    section = only or WAITLIST_SECTIONS[0]
     return TicketCursor(only, section, NUMBER_MAX if section.is_over else 0)
 
 
@@ -199,7 +197,7 @@ def _parsed(cursor: str, only: TicketStatus | None) -> TicketCursor:
 async def _read_line(
     connection: Connection, restaurant: Restaurant, begin: TicketCursor, limit: int
 ) -> list[TicketView]:
-    sections = IN_THE_LINE if begin.only is None else (begin.only,)
+    sections = WAITLIST_SECTIONS if begin.only is None else (begin.only,)
     found: list[TicketView] = []
     for section in sections[sections.index(begin.section) :]:
         after = begin.place if section is begin.section else 0
@@ -207,22 +205,22 @@ async def _read_line(
         wanted["limit"] = limit - len(found)
         rows = await connection.execute(READ_LINE, wanted, binary=True)
         tickets = [_load(row) for row in await rows.fetchall()]
-        found += await _standing(connection, restaurant, tickets)
+        found += await _views(connection, restaurant, tickets)
     return found
 
 
-async def _standing(
+async def _views(
     connection: Connection, restaurant: Restaurant, tickets: Sequence[Ticket]
 ) -> list[TicketView]:
     """Those of one section, one behind the other: only the first has to be looked for."""
     if not tickets or not tickets[0].is_waiting:
-        return [_stands(restaurant, ticket) for ticket in tickets]
+        return [_view(restaurant, ticket) for ticket in tickets]
     asked = {"restaurant": restaurant.id, "place": tickets[0].token.place}
     ((ahead,),) = await (await connection.execute(COUNT_AHEAD, asked, binary=True)).fetchall()
-    return [_stands(restaurant, ticket, ahead + n) for n, ticket in enumerate(tickets, start=1)]
+    return [_view(restaurant, ticket, ahead + n) for n, ticket in enumerate(tickets, start=1)]
 
 
-def _stands(restaurant: Restaurant, ticket: Ticket, position: int | None = None) -> TicketView:
+def _view(restaurant: Restaurant, ticket: Ticket, position: int | None = None) -> TicketView:
     return TicketView(ticket, restaurant.slug, restaurant.profile.minutes_per_party, position)
 
 
@@ -245,7 +243,7 @@ async def _read_over(
         one for one in of_line if one.status is begin.section and one.token.place < begin.place
     ]
     newest = nlargest(limit, tickets, key=lambda one: one.token.place)
-    return [_stands(restaurant, one) for one in newest]
+    return [_view(restaurant, one) for one in newest]
 
 
 async def fold_tail(connection: Connection, position: int) -> list[Ticket]:

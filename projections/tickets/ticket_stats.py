@@ -10,11 +10,10 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.tickets.restaurant import Restaurant
 from daybook.domain.tickets.ticket import Ticket, TicketStatus
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.snapshot import enter_snapshot
 from daybook.projections.tickets.finished_tickets import FinishedTickets
 from daybook.projections.tickets.restaurants import one_restaurant
@@ -47,8 +46,6 @@ FROM (
 GROUP BY 1, 2
 """
 
-Connection = AsyncConnection[TupleRow]
-
 
 class Figures(Struct):
     day: date
@@ -71,7 +68,7 @@ class Figures(Struct):
         self.longest_seconds = max(self.longest_seconds, longest)
 
 
-async def figures_of(
+async def read_figures(
     connection: Connection, slug: str, day: date | None = None
 ) -> tuple[Restaurant, Figures] | None:
     """Of today if no day is named; None when there is no such restaurant."""

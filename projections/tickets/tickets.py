@@ -7,15 +7,7 @@ from psycopg.rows import TupleRow
 
 from daybook.domain.tickets.restaurant import Token, Wait
 from daybook.domain.tickets.ticket import TICKET, Guest, Ticket, TicketStatus
-from daybook.eventlog.postgres.binary_arrays import (
-    bigints,
-    dates,
-    integers,
-    smallints,
-    texts,
-    timestamps,
-    uuids,
-)
+from daybook.eventlog.postgres import binary_arrays as arrays
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 from daybook.projections.tickets.ticket_counts import COUNT_MOVED
@@ -29,11 +21,11 @@ SELECT id, version, restaurant_id, place, sequence, service_day, token_number, s
 FROM tickets
 """
 
-HOLD_TICKETS = f"{SELECT_TICKETS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_TICKETS = f"{SELECT_TICKETS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 # Whoever asks holds the restaurant, and so does everybody who changes a ticket of it: nobody is
 # skipped, and nobody is waited for.
-PICK_FIRST = f"""{SELECT_TICKETS}
+PICK_FIRST_TICKETS = f"""{SELECT_TICKETS}
 WHERE restaurant_id = %(restaurant)b::uuid AND status = 'WAITING'
 ORDER BY place
 LIMIT %(limit)b::bigint
@@ -112,7 +104,7 @@ class LiveTickets(LiveTable[Ticket]):
     decider = TICKET
     name = "tickets"
     select = SELECT_TICKETS
-    hold = HOLD_TICKETS
+    lock = LOCK_TICKETS
     insert = INSERT_TICKETS
     update = UPDATE_TICKETS
     delete = DELETE_TICKETS
@@ -120,7 +112,7 @@ class LiveTickets(LiveTable[Ticket]):
 
     def pick_statements(self, among: UUID, limit: int) -> Sequence[tuple[str, Parameters]]:
         """Of one restaurant's line, from its head."""
-        return [(PICK_FIRST, {"restaurant": among.bytes, "limit": limit})]
+        return [(PICK_FIRST_TICKETS, {"restaurant": among.bytes, "limit": limit})]
 
     def side_row(self, state: Ticket) -> None:  # noqa: ARG002 (the base's)
         """Of a ticket that is over, nothing is kept beside."""
@@ -153,35 +145,35 @@ class LiveTickets(LiveTable[Ticket]):
     def insert_parameters(self, states: Sequence[Ticket]) -> Parameters:
         return {
             **self.update_parameters(states),
-            "subjects": uuids([one.guest.subject_id for one in states]),
-            "sealed": texts([one.guest.sealed for one in states]),
-            "pseudonyms": texts([one.guest.pseudonym for one in states]),
-            "sizes": smallints([one.party_size for one in states]),
-            "seatings": texts([one.seating_type for one in states]),
-            "created": timestamps([one.created_at for one in states]),
+            "subjects": arrays.uuids([one.guest.subject_id for one in states]),
+            "sealed": arrays.texts([one.guest.sealed for one in states]),
+            "pseudonyms": arrays.texts([one.guest.pseudonym for one in states]),
+            "sizes": arrays.smallints([one.party_size for one in states]),
+            "seatings": arrays.texts([one.seating_type for one in states]),
+            "created": arrays.timestamps([one.created_at for one in states]),
         }
 
     def update_parameters(self, states: Sequence[Ticket]) -> Parameters:
         tokens = [one.token for one in states]
         return {
-            "ids": uuids([one.id for one in states]),
-            "versions": bigints([one.version for one in states]),
-            "restaurants": uuids([one.restaurant_id for one in states]),
-            "places": bigints([one.place for one in tokens]),
-            "sequences": bigints([one.sequence for one in tokens]),
-            "days": dates([one.service_day for one in tokens]),
-            "tokens": texts([one.number for one in tokens]),
-            "joined_at": bigints([one.position_at_join for one in states]),
-            "minutes_low": integers([one.estimate.minutes_low for one in states]),
-            "minutes_high": integers([one.estimate.minutes_high for one in states]),
-            "statuses": texts([one.status for one in states]),
-            "updated": timestamps([one.updated_at for one in states]),
-            "calls": integers([one.calls_count for one in states]),
-            "called": timestamps([one.called_at for one in states]),
-            "recalled": timestamps([one.recalled_at for one in states]),
-            "due": timestamps([one.due_at for one in states]),
-            "desks": texts([one.desk for one in states]),
-            "returned": timestamps([one.returned_at for one in states]),
-            "transferred": timestamps([one.transferred_at for one in states]),
-            "came_from": uuids([one.came_from for one in states]),
+            "ids": arrays.uuids([one.id for one in states]),
+            "versions": arrays.bigints([one.version for one in states]),
+            "restaurants": arrays.uuids([one.restaurant_id for one in states]),
+            "places": arrays.bigints([one.place for one in tokens]),
+            "sequences": arrays.bigints([one.sequence for one in tokens]),
+            "days": arrays.dates([one.service_day for one in tokens]),
+            "tokens": arrays.texts([one.number for one in tokens]),
+            "joined_at": arrays.bigints([one.position_at_join for one in states]),
+            "minutes_low": arrays.integers([one.estimate.minutes_low for one in states]),
+            "minutes_high": arrays.integers([one.estimate.minutes_high for one in states]),
+            "statuses": arrays.texts([one.status for one in states]),
+            "updated": arrays.timestamps([one.updated_at for one in states]),
+            "calls": arrays.integers([one.calls_count for one in states]),
+            "called": arrays.timestamps([one.called_at for one in states]),
+            "recalled": arrays.timestamps([one.recalled_at for one in states]),
+            "due": arrays.timestamps([one.due_at for one in states]),
+            "desks": arrays.texts([one.desk for one in states]),
+            "returned": arrays.timestamps([one.returned_at for one in states]),
+            "transferred": arrays.timestamps([one.transferred_at for one in states]),
+            "came_from": arrays.uuids([one.came_from for one in states]),
         }

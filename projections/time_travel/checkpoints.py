@@ -14,10 +14,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier, Literal
 
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.writing.live_table import LiveTable
 from daybook.projections.registry import LIVE_TABLES
 from daybook.projections.snapshot import begin_snapshot
@@ -64,8 +63,6 @@ UNION ALL
 ORDER BY position DESC, is_json
 LIMIT 1
 """
-
-Connection = AsyncConnection[TupleRow]
 
 
 class Checkpoint(Struct, frozen=True):

@@ -8,8 +8,6 @@ from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.event import Event
@@ -19,6 +17,7 @@ from daybook.domain.messages.operation import OPERATION, Operation
 from daybook.domain.orders.bot import BOT, Bot
 from daybook.domain.orders.order import ORDER, Order, OrderKind, OrderStatus
 from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories
 from daybook.projections.jobs.queue_stats import QueueStats
 from daybook.projections.orders.order_cursor import SECTIONS
@@ -54,7 +53,6 @@ JOIN stored_events ON (originator_id, originator_version) = (id, version)
 
 _MAPPER = EventMapper(DECIDERS)
 
-Connection = AsyncConnection[TupleRow]
 S = TypeVar("S", Order, Job)
 
 
@@ -151,7 +149,7 @@ async def queues_as_of(connection: Connection, position: int) -> list[QueueStats
         jobs[name] = [job for job in of_queue if job.id not in behind]
     counts = Counter(behind.values())
     return [
-        replace(_standing(name, settings.get(name), jobs[name], then), behind=counts[name])
+        replace(_queue_stats(name, settings.get(name), jobs[name], then), behind=counts[name])
         for name in sorted(jobs)
     ]
 
@@ -183,7 +181,9 @@ def _entry(job: Job) -> int:
     return 1 if job.operation_id else job.entered
 
 
-def _standing(name: str, settings: Queue | None, jobs: list[Job], then: PastMoment) -> QueueStats:
+def _queue_stats(
+    name: str, settings: Queue | None, jobs: list[Job], then: PastMoment
+) -> QueueStats:
     ready = [job for job in jobs if job.status is JobStatus.PENDING and not _is_later(job, then)]
     counts = Counter(job.status for job in jobs)
     return QueueStats(

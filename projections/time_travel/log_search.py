@@ -4,15 +4,14 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from msgspec import Struct
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
 
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.errors import BadValueError
 from daybook.domain.values import INSTANT_FIRST, INSTANT_LAST, Instant, checked
 from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.settled_position import settled_position
-from daybook.eventlog.transfer.ndjson import Walk, Wanted
+from daybook.eventlog.transfer.ndjson import EventFilter, LogPager
 from daybook.projections.time_travel.state_as_of import position_of
 
 # Writers at the same moment draw positions and look at the clock in no fixed order.
@@ -45,13 +44,13 @@ def wanted_of(
     correlation: UUID | None,
     since: str | None,
     until: str | None,
-) -> Wanted:
+) -> EventFilter:
     begin, end = (None if one is None else _instant(one) for one in (since, until))
     if begin is not None and end is not None and begin > end:
         raise BadRangeError(
             f"The range ends before it begins: {since} is later than {until}. Exchange the two."
         )
-    return Wanted(
+    return EventFilter(
         topics=None if topic is None else _topics(topic),
         aggregate=aggregate,
         actor=actor,
@@ -61,7 +60,7 @@ def wanted_of(
     )
 
 
-async def find_span(connection: AsyncConnection[TupleRow], wanted: Wanted, after: int) -> Span:
+async def find_span(connection: Connection, wanted: EventFilter, after: int) -> Span:
     horizon = upto = await settled_position(connection)
     if wanted.since is not None:
         after = max(after, await position_of(connection, wanted.since - MARGIN))
@@ -70,8 +69,8 @@ async def find_span(connection: AsyncConnection[TupleRow], wanted: Wanted, after
     return Span(after, upto, horizon)
 
 
-def walk_along(wanted: Wanted, span: Span) -> Walk:
-    return Walk(wanted, after=span.after, upto=span.upto)
+def walk_along(wanted: EventFilter, span: Span) -> LogPager:
+    return LogPager(wanted, after=span.after, upto=span.upto)
 
 
 def _topics(text: str) -> list[str]:

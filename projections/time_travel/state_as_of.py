@@ -11,13 +11,13 @@ from uuid import UUID
 
 import psycopg
 from msgspec import Struct
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 from psycopg.sql import SQL, Identifier
 
 from daybook.domain.deciders import DECIDERS
 from daybook.domain.event import Decider, State
 from daybook.eventlog.codec import EventMapper
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.reading.fold import fold_histories
 from daybook.eventlog.writing.live_table import LiveTable
 from daybook.eventlog.writing.unreadable_rows import unreadable_condition
@@ -60,8 +60,6 @@ ORDER BY notification_id
 """
 
 _MAPPER = EventMapper(DECIDERS)
-
-Connection = AsyncConnection[TupleRow]
 
 
 class Past:

@@ -3,17 +3,15 @@
 from collections import defaultdict
 from uuid import UUID
 
-from psycopg import AsyncConnection
-from psycopg.rows import TupleRow
-
 from daybook.domain.tickets.restaurant import Restaurant
 from daybook.domain.tickets.ticket import Ticket
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.projections.tickets.ticket_list import TicketView
 from daybook.projections.time_travel.state_as_of import Past
 
 
 async def tickets_as_of(
-    connection: AsyncConnection[TupleRow], position: int, *, line: UUID | None = None
+    connection: Connection, position: int, *, line: UUID | None = None
 ) -> list[TicketView]:
     """Who was called and who waited then: of one restaurant, or of all, by slug."""
     past = await Past.at(connection, position)
@@ -23,23 +21,21 @@ async def tickets_as_of(
         if line is None or ticket.restaurant_id == line:
             lines[ticket.restaurant_id].append(ticket)
     by_slug = sorted(lines, key=lambda one: restaurants[one].slug)
-    return [standing for one in by_slug for standing in _in_order(restaurants[one], lines[one])]
+    return [view for one in by_slug for view in _in_order(restaurants[one], lines[one])]
 
 
 def _in_order(restaurant: Restaurant, tickets: list[Ticket]) -> list[TicketView]:
     tickets.sort(key=lambda ticket: (ticket.is_waiting, ticket.token.place))
-    standings: list[TicketView] = []
+    views: list[TicketView] = []
     position = 0
     for ticket in tickets:
         position += ticket.is_waiting
         place = position if ticket.is_waiting else None
         minutes = restaurant.profile.minutes_per_party
-        standings.append(TicketView(ticket, restaurant.slug, minutes, place))
-    return standings
+        views.append(TicketView(ticket, restaurant.slug, minutes, place))
+    return views
 
 
-async def restaurants_as_of(
-    connection: AsyncConnection[TupleRow], position: int
-) -> list[Restaurant]:
+async def restaurants_as_of(connection: Connection, position: int) -> list[Restaurant]:
     past = await Past.at(connection, position)
     return sorted(past.of(Restaurant), key=lambda restaurant: restaurant.slug)

@@ -8,19 +8,12 @@ from datetime import datetime
 from uuid import UUID
 
 from msgspec import Raw, Struct
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.upstreams.record import UPSTREAM_RECORD, UpstreamRecord, record_uuid
-from daybook.eventlog.postgres.binary_arrays import (
-    bigints,
-    booleans,
-    byteas,
-    texts,
-    timestamps,
-    uuids,
-)
+from daybook.eventlog.postgres import binary_arrays as arrays
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_RECORDS = """
@@ -28,7 +21,7 @@ SELECT id, version, stream, record_id, revision, data, seen_at, updated_at, dele
 FROM upstream_records
 """
 
-HOLD_RECORDS = f"{SELECT_RECORDS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_RECORDS = f"{SELECT_RECORDS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 INSERT_RECORDS = """
 INSERT INTO upstream_records (id, version, stream, record_id, revision, data, seen_at, updated_at,
@@ -89,7 +82,7 @@ class LiveUpstreamRecords(LiveTable[UpstreamRecord]):
     decider = UPSTREAM_RECORD
     name = "upstream_records"
     select = SELECT_RECORDS
-    hold = HOLD_RECORDS
+    lock = LOCK_RECORDS
     insert = INSERT_RECORDS
     update = UPDATE_RECORDS
 
@@ -110,20 +103,20 @@ class LiveUpstreamRecords(LiveTable[UpstreamRecord]):
     def insert_parameters(self, states: Sequence[UpstreamRecord]) -> Parameters:
         return {
             **self.update_parameters(states),
-            "streams": texts([record.stream for record in states]),
-            "record_ids": texts([record.record_id for record in states]),
-            "seen": timestamps([record.seen_at for record in states]),
+            "streams": arrays.texts([record.stream for record in states]),
+            "record_ids": arrays.texts([record.record_id for record in states]),
+            "seen": arrays.timestamps([record.seen_at for record in states]),
         }
 
     def update_parameters(self, states: Sequence[UpstreamRecord]) -> Parameters:
         return {
-            "ids": uuids([record.id for record in states]),
-            "versions": bigints([record.version for record in states]),
-            "revisions": texts([record.revision for record in states]),
-            "data": byteas([bytes(record.data) for record in states]),
-            "updated": timestamps([record.updated_at for record in states]),
-            "deleted": booleans([record.deleted for record in states]),
-            "vanished": booleans([record.vanished for record in states]),
+            "ids": arrays.uuids([record.id for record in states]),
+            "versions": arrays.bigints([record.version for record in states]),
+            "revisions": arrays.texts([record.revision for record in states]),
+            "data": arrays.byteas([bytes(record.data) for record in states]),
+            "updated": arrays.timestamps([record.updated_at for record in states]),
+            "deleted": arrays.booleans([record.deleted for record in states]),
+            "vanished": arrays.booleans([record.vanished for record in states]),
         }
 
 
@@ -143,44 +136,38 @@ class Missing(Struct, frozen=True, gc=False):
     of: int
 
 
-async def read_known(
-    connection: AsyncConnection[TupleRow], ids: Sequence[UUID]
-) -> dict[UUID, Known]:
-    rows = await connection.execute(READ_KNOWN, {"ids": uuids(ids)}, binary=True)
+async def read_known(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, Known]:
+    rows = await connection.execute(READ_KNOWN, {"ids": arrays.uuids(ids)}, binary=True)
     return {row[0]: Known(*row) for row in await rows.fetchall()}
 
 
-async def check_records(connection: AsyncConnection[TupleRow], ids: Sequence[UUID]) -> None:
+async def check_records(connection: Connection, ids: Sequence[UUID]) -> None:
     """They are there: a full poll has found them."""
-    await connection.execute(CHECK_RECORDS, {"ids": uuids(ids)}, binary=True)
+    await connection.execute(CHECK_RECORDS, {"ids": arrays.uuids(ids)}, binary=True)
 
 
-async def count_vanished(
-    connection: AsyncConnection[TupleRow], stream: str, *, since: datetime
-) -> Missing:
+async def count_vanished(connection: Connection, stream: str, *, since: datetime) -> Missing:
     rows = await connection.execute(COUNT_VANISHED, {"stream": stream, "since": since})
     ((count, of),) = await rows.fetchall()
     return Missing(count, of)
 
 
 async def find_vanished(
-    connection: AsyncConnection[TupleRow], stream: str, *, since: datetime, limit: int
+    connection: Connection, stream: str, *, since: datetime, limit: int
 ) -> list[UUID]:
     parameters = {"stream": stream, "since": since, "limit": limit}
     rows = await connection.execute(FIND_VANISHED, parameters)
     return [row[0] for row in await rows.fetchall()]
 
 
-async def one_record(
-    connection: AsyncConnection[TupleRow], stream: str, record_id: str
-) -> UpstreamRecord | None:
+async def one_record(connection: Connection, stream: str, record_id: str) -> UpstreamRecord | None:
     parameters = {"id": record_uuid(stream, record_id)}
     row = await (await connection.execute(READ_RECORD, parameters, binary=True)).fetchone()
     return None if row is None else LiveUpstreamRecords().load(row)
 
 
 async def read_records(
-    connection: AsyncConnection[TupleRow], stream: str, *, after: UUID, limit: int
+    connection: Connection, stream: str, *, after: UUID, limit: int
 ) -> list[UpstreamRecord]:
     """By our own ids, from behind that one on."""
     parameters = {"stream": stream, "after": after, "limit": limit}

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from msgspec import json
-from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from daybook.domain.upstreams.upstream import UPSTREAM, Mark, Poll, Upstream
 from daybook.eventlog.postgres.binary_arrays import bigints, byteas, texts, timestamps, uuids
 from daybook.eventlog.postgres.key_lookup import equals_by_key_lookup
+from daybook.eventlog.postgres.pipeline import Connection
 from daybook.eventlog.writing.live_table import LiveTable, Parameters
 
 SELECT_UPSTREAMS = """
@@ -17,7 +17,7 @@ SELECT id, version, stream, created_at, updated_at, ordinal, marks, poll, polled
 FROM upstream_cursors
 """
 
-HOLD_UPSTREAMS = f"{SELECT_UPSTREAMS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
+LOCK_UPSTREAMS = f"{SELECT_UPSTREAMS} WHERE id = ANY(%(ids)b::uuid[]) ORDER BY id FOR UPDATE"
 
 INSERT_UPSTREAMS = """
 INSERT INTO upstream_cursors (id, version, stream, created_at, updated_at, ordinal, cursor, marks,
@@ -54,7 +54,7 @@ class LiveUpstreams(LiveTable[Upstream]):
     decider = UPSTREAM
     name = "upstream_cursors"
     select = SELECT_UPSTREAMS
-    hold = HOLD_UPSTREAMS
+    lock = LOCK_UPSTREAMS
     insert = INSERT_UPSTREAMS
     update = UPDATE_UPSTREAMS
 
@@ -95,12 +95,12 @@ class LiveUpstreams(LiveTable[Upstream]):
         }
 
 
-async def one_upstream(connection: AsyncConnection[TupleRow], stream: str) -> Upstream | None:
+async def one_upstream(connection: Connection, stream: str) -> Upstream | None:
     rows = await connection.execute(READ_UPSTREAM, {"stream": stream}, binary=True)
     row = await rows.fetchone()
     return None if row is None else LiveUpstreams().load(row)
 
 
-async def all_upstreams(connection: AsyncConnection[TupleRow]) -> list[Upstream]:
+async def all_upstreams(connection: Connection) -> list[Upstream]:
     rows = await connection.execute(READ_UPSTREAMS, binary=True)
     return [LiveUpstreams().load(row) for row in await rows.fetchall()]

@@ -18,5 +18,7 @@ async def api(database: str) -> AsyncIterator[Api]:
 @pytest.fixture(autouse=True)
 def fresh_line_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines that one test has caused are not missing in another."""
-    fresh = {name: LineLimit(name, structured_log.tell_left_out) for name in structured_log.LIMITS}
+    fresh = {
+        name: LineLimit(name, structured_log.report_left_out) for name in structured_log.LIMITS
+    }
     monkeypatch.setattr(structured_log, "LIMITS", fresh)

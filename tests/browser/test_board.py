@@ -18,7 +18,7 @@ def test_an_order_goes_from_pending_through_processing_to_complete(
     visit: Visit, house: House
 ) -> None:  # S0-34, S0-46
     board = visit.open()
-    expect(board.get_by_text("No order waits.")).to_be_visible()
+    expect(board.get_by_text("No pending orders.")).to_be_visible()
 
     press(board, "New normal order")
     expect(column(board, "PENDING")).to_have_text(["#1"])
@@ -181,7 +181,7 @@ def test_orders_that_were_given_up_are_not_forgotten(visit: Visit, house: House)
     failure = {"claimId": claimed["claimId"], "error": "burnt", "retryable": False}
     house.ask("POST", f"/api/orders/{claimed['id']}/fail", failure)
 
-    expect(board.get_by_text("1 order was given up")).to_be_visible()
+    expect(board.get_by_text("1 dead order")).to_be_visible()
 
 
 def test_the_board_can_be_used_with_the_keyboard_alone(visit: Visit) -> None:
@@ -224,7 +224,7 @@ def test_a_bot_out_of_service_is_shown_by_the_stream_and_comes_back(
     expect(item.get_by_role("link", name="out of service")).to_have_attribute(
         "href", f"/ops#item/{bot['id']}"
     )
-    expect(page.locator("#dead")).to_have_text("2 orders were given up · 1 bot is out of service")
+    expect(page.locator("#dead")).to_have_text("2 dead orders · 1 bot out of service")
     # The page folds the same bot that the service returns.
     assert folded(page, bot) == house.get(f"/api/bots/{bot['id']}")["bot"]
 

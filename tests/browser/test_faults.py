@@ -68,12 +68,12 @@ def test_the_board_recovers_by_itself_when_the_server_restarts_in_the_middle_of_
 
     house.stop(number)
     be(board, "offline")
-    expect(board.get_by_text("Not connected: this is the board as it was at")).to_be_visible()
+    expect(board.get_by_text("Disconnected: showing the board as of")).to_be_visible()
     house.start_again()
 
     expect(column(board, "COMPLETE")).to_have_text(["#1"], timeout=20_000)
     be_live(board)
-    expect(board.get_by_text("Not connected")).to_be_hidden()
+    expect(board.get_by_text("Disconnected")).to_be_hidden()
     assert len(house.events("order.completed")) == 1
 
 
@@ -112,7 +112,7 @@ def test_a_board_that_is_opened_without_a_server_shows_its_last_state(
     board.reload()
 
     expect(column(board, "PENDING")).to_have_text(["#1", "#2", "#3"])
-    expect(board.get_by_text("Not connected: this is the board as it was at")).to_be_visible()
+    expect(board.get_by_text("Disconnected: showing the board as of")).to_be_visible()
     visit.context.unroute("**/api/**", refuse)
     be_live(board)
     assert shown(board)["orders"] == house.get("/api/orders")["orders"]
@@ -259,4 +259,4 @@ def test_a_view_that_could_not_be_fetched_comes_when_the_server_is_back(visit: V
     expect(page.locator("ops-queues")).to_be_visible()
     visit.context.unroute("**/ops/workers.js", refuse)
 
-    expect(page.get_by_text("Nobody holds anything")).to_be_visible()
+    expect(page.get_by_text("No active workers or bots")).to_be_visible()

@@ -22,7 +22,7 @@ def corner(house: House) -> House:
 def join(page: Page, name: str, party: int = 2, mobile: str = "+4915112345678") -> None:
     page.get_by_label("Your name").fill(name)
     page.get_by_label("Mobile number").fill(mobile)
-    page.get_by_label("How many are you?").fill(str(party))
+    page.get_by_label("Party size").fill(str(party))
     page.get_by_role("button", name="Get a ticket").click()
 
 
@@ -42,7 +42,7 @@ def press(page: Page, name: str) -> None:
 @pytest.mark.usefixtures("corner")
 def test_a_guest_and_the_desk_see_the_same_in_two_windows(visits: Callable[..., Visit]) -> None:
     guest, staff = visits().open("/r/corner"), visits().open("/desk/corner")
-    expect(guest.get_by_text("Nobody waits")).to_be_visible()
+    expect(guest.get_by_text("No guests waiting")).to_be_visible()
 
     join(guest, "Ada Lovelace", party=4)
     expect(guest.locator("#token")).to_have_text("RCORNER-000001")
@@ -59,7 +59,7 @@ def test_a_guest_and_the_desk_see_the_same_in_two_windows(visits: Callable[..., 
     expect(rows(staff, "CALLED")).to_contain_text(", again at")
     press(staff, "Seat RCORNER-000001")
     expect(guest.locator("#headline")).to_have_text("Enjoy your meal")
-    expect(staff.get_by_text("Nobody is on the way to the desk.")).to_be_visible()
+    expect(staff.get_by_text("No guests called.")).to_be_visible()
 
 
 # S2-O1
@@ -69,21 +69,21 @@ def test_the_desk_sums_up_the_day(visit: Visit, corner: House) -> None:
     corner.ask("POST", f"{LINE}/tickets/{ticket['id']}/cancel")
     desk = visit.open("/desk/corner")
 
-    expect(desk.locator("#day")).to_have_text("Today 2 joined · 0 seated · 1 left the line.")
+    expect(desk.locator("#day")).to_have_text("Today 2 joined · 0 seated · 1 left the waitlist.")
 
 
 def test_a_guest_sees_the_line_get_shorter(visit: Visit, corner: House) -> None:
     for number in range(2):
         add_guest(corner, f"Guest {number}", number)
     guest = visit.open("/r/corner")
-    expect(guest.get_by_text("2 parties wait")).to_be_visible()
+    expect(guest.get_by_text("2 parties waiting")).to_be_visible()
 
     join(guest, "Grace")
-    expect(guest.locator("#headline")).to_have_text("2 before you")
+    expect(guest.locator("#headline")).to_have_text("2 ahead of you")
     before = guest.locator("#estimate").inner_text()
     corner.ask("POST", f"{LINE}/call-next")
 
-    expect(guest.locator("#headline")).to_have_text("1 before you")
+    expect(guest.locator("#headline")).to_have_text("1 ahead of you")
     expect(guest.locator("#estimate")).not_to_have_text(before)
 
 
@@ -97,8 +97,8 @@ def test_a_guest_who_did_not_come_is_put_back_in_the_old_place(
 
     press(staff, "Call next")
     press(staff, "No-show RCORNER-000001")
-    expect(guest.locator("#headline")).to_have_text("We called and did not find you")
-    press(staff, "Return to line RCORNER-000001")
+    expect(guest.locator("#headline")).to_have_text("You missed your call")
+    press(staff, "Return to waitlist RCORNER-000001")
 
     expect(rows(staff, "WAITING").locator(".token")).to_have_text(
         ["RCORNER-000001", "RCORNER-000002"]
@@ -115,8 +115,8 @@ def test_a_guest_who_reloads_still_has_the_ticket_and_can_leave_the_line(
 
     guest.reload()
     expect(guest.locator("#token")).to_have_text("RCORNER-000001")
-    press(guest, "Leave the line")
-    expect(guest.locator("#headline")).to_have_text("You left the line")
+    press(guest, "Leave the waitlist")
+    expect(guest.locator("#headline")).to_have_text("You left the waitlist")
     press(guest, "Join again")
     expect(guest.get_by_role("button", name="Get a ticket")).to_be_visible()
     assert corner.get(f"{LINE}/board")["board"]["waiting"] == 0
@@ -145,7 +145,7 @@ def test_a_join_whose_answer_is_lost_is_one_ticket(visit: Visit, corner: House) 
 
 def test_the_display_shows_who_was_called_and_who_is_next(visit: Visit, corner: House) -> None:
     display = visit.open("/r/corner/display")
-    expect(display.get_by_text("Nobody was called yet")).to_be_visible()
+    expect(display.get_by_text("No calls yet")).to_be_visible()
     for number in range(4):
         add_guest(corner, f"Guest {number}", number)
     corner.ask("POST", f"{LINE}/call-next")
@@ -173,7 +173,7 @@ def test_a_restaurant_that_is_not_there_is_said_so(visit: Visit, path: str) -> N
     visit.expected_status = 404
     page = visit.open(path)
 
-    expect(page.get_by_text("There is no such restaurant here")).to_be_visible()
+    expect(page.get_by_text("Restaurant not found")).to_be_visible()
 
 
 def test_the_desk_can_be_worked_with_the_keyboard_alone(visit: Visit, corner: House) -> None:

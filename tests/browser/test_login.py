@@ -43,7 +43,7 @@ def visit(chromium: Browser, house: House) -> Iterator[Visit]:
 
 def show_key(page: Page, key: str) -> None:
     """By keyboard alone: the field is where one starts."""
-    expect(page.get_by_label("Your key")).to_be_focused()
+    expect(page.get_by_label("API key")).to_be_focused()
     page.keyboard.type(key)
     page.keyboard.press("Enter")
 
@@ -55,7 +55,7 @@ def test_whoever_has_no_key_is_asked_for_one_and_comes_back(visit: Visit, admin_
     show_key(page, admin_key)
 
     expect(page).to_have_url(f"{visit.url}/ops#jobs")
-    expect(page.get_by_text("No job fits.")).to_be_visible()
+    expect(page.get_by_text("No matching jobs.")).to_be_visible()
 
 
 def test_a_board_works_once_it_is_logged_in(visit: Visit, admin_key: str) -> None:
@@ -74,10 +74,10 @@ def test_a_key_that_is_no_good_is_told_so_and_another_can_be_shown(
     page = visit.open("/login?next=/ops")
     show_key(page, UNKNOWN)
 
-    expect(page.get_by_role("alert")).to_contain_text("That key is not good here")
+    expect(page.get_by_role("alert")).to_contain_text("Invalid, expired or revoked API key")
     assert visit.context.cookies() == []
 
-    page.get_by_label("Your key").fill("")
+    page.get_by_label("API key").fill("")
     show_key(page, admin_key)
     expect(page).to_have_url(f"{visit.url}/ops")
 
@@ -115,7 +115,7 @@ def test_the_address_that_is_printed_at_the_start_logs_in_and_is_cleaned(
 def test_whoever_logs_out_is_asked_again(visit: Visit, admin_key: str) -> None:
     page = visit.open(f"/login#{admin_key}")
     page.get_by_role("button", name="Log out").press("Enter")
-    expect(page.get_by_label("Your key")).to_be_visible()
+    expect(page.get_by_label("API key")).to_be_visible()
 
     assert visit.context.cookies() == []
     page.goto(visit.url + "/ops")

@@ -52,8 +52,8 @@ def test_jobs_behind_others_in_their_lane_are_shown_and_not_left_out(
     mails = card(page, "email")
     expect(mails.locator('[data-figure="pending"]')).to_have_text("1")
     expect(mails.locator('[data-figure="behind"]')).to_have_text("3")
-    expect(mails.get_by_text("behind in lane")).to_be_visible()
-    expect(card(page, "invoices").get_by_text("behind in lane")).to_be_hidden()
+    expect(mails.get_by_text("blocked in lane")).to_be_visible()
+    expect(card(page, "invoices").get_by_text("blocked in lane")).to_be_hidden()
 
 
 def test_a_queue_is_paused_and_resumed(visit: Visit, house: House) -> None:
@@ -84,7 +84,7 @@ def test_jobs_are_filtered_and_the_address_keeps_the_filter(visit: Visit, house:
     page.reload()
     expect(rows).to_have_count(2)
     page.get_by_label("Status").select_option("DEAD")
-    expect(page.get_by_text("No job fits.")).to_be_visible()
+    expect(page.get_by_text("No matching jobs.")).to_be_visible()
     page.go_back()
     expect(rows).to_have_count(2)
 
@@ -107,7 +107,7 @@ def test_a_dead_letter_shows_its_error_payload_and_history_as_text(
     page.wait_for_timeout(2500)
     expect(page.locator(".timeline strong").first).to_be_visible()
     page.get_by_role("button", name=f"Retry job {dead['id']}").click()
-    expect(page.get_by_text("No job was given up.")).to_be_visible()
+    expect(page.get_by_text("No dead jobs.")).to_be_visible()
 
 
 @pytest.mark.parametrize("house", [60], indirect=True)
@@ -152,21 +152,21 @@ def test_an_unknown_id_and_one_that_is_none_are_answered_in_a_sentence(visit: Vi
     page = visit.open("/ops")
 
     look_up(page, "00000000-0000-7000-8000-000000000000")
-    expect(page.get_by_text("The log knows nothing with the id")).to_be_visible()
+    expect(page.get_by_text("No order, bot, job or ticket has the id")).to_be_visible()
 
     look_up(page, "four")
-    expect(page.get_by_text("That is no id")).to_be_visible()
+    expect(page.get_by_text("Invalid id")).to_be_visible()
 
 
 def test_an_empty_house_says_so_in_every_view(visit: Visit) -> None:
     page = visit.open("/ops")
     for address, sentence in (
-        ("queues", "There is no queue yet"),
-        ("jobs", "No job fits."),
-        ("dead", "No job was given up."),
-        ("workers", "Nobody holds anything"),
+        ("queues", "No queues yet"),
+        ("jobs", "No matching jobs."),
+        ("dead", "No dead jobs."),
+        ("workers", "No active workers or bots"),
         ("past", "before the first event"),
-        ("house", "The doctor has not been asked yet."),
+        ("house", "No checks run yet."),
     ):
         page.goto(f"{visit.url}/ops#{address}")
         expect(page.get_by_text(sentence)).to_be_visible()
@@ -182,7 +182,7 @@ def test_when_the_server_is_away_the_page_says_so_and_comes_back_by_itself(
     be_read(page)
 
     house.stop()
-    expect(page.get_by_text("Not connected: this is what was known last.")).to_be_visible()
+    expect(page.get_by_text("Disconnected: showing the last known data.")).to_be_visible()
     expect(card(page, "email")).to_be_visible()
 
     house.start_again()

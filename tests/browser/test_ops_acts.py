@@ -38,7 +38,7 @@ def test_a_bulk_retry_says_first_how_many_and_then_does_no_more(visit: Visit, ho
     assert statuses(house, dead) == {"PENDING"}
     assert statuses(house, other) == {"DEAD"}
     press(page, "Close")
-    expect(page.get_by_text("No job fits.")).to_be_visible()
+    expect(page.get_by_text("No matching jobs.")).to_be_visible()
 
 
 def test_a_bulk_cancel_goes_through_all_pages_and_takes_no_other(
@@ -86,7 +86,7 @@ def test_cancel_all_takes_the_filter_that_is_typed_without_enter(
     press(page, "Cancel 3 jobs")
     counted(page, "3 jobs cancelled.")
     press(page, "Close")
-    expect(page.get_by_text("No job fits.")).to_be_visible()
+    expect(page.get_by_text("No matching jobs.")).to_be_visible()
     assert page.url.endswith("#jobs/status=PENDING&queue=email")
     assert statuses(house, mails) == {"CANCELLED"}
     assert statuses(house, invoices) == {"PENDING"}
@@ -330,8 +330,8 @@ def test_a_rebuild_is_started_watched_and_told(visit: Visit, house: House) -> No
     expect(page.get_by_role("progressbar", name="Progress of the rebuild")).to_be_visible()
     expect(page.get_by_role("button", name="Verify")).to_be_disabled()
 
-    expect(page.locator("p.told")).to_contain_text("Rebuilt at", timeout=LONG_MS)
-    expect(page.locator("p.told")).to_contain_text("Every table is what the log says.")
+    expect(page.locator("p.message")).to_contain_text("Rebuilt at", timeout=LONG_MS)
+    expect(page.locator("p.message")).to_contain_text("All tables match the log.")
     expect(page.get_by_role("row", name=re.compile("orders 5 none"))).to_be_visible()
     expect(page.locator("tbody tr")).to_have_count(2)
 
@@ -340,7 +340,7 @@ def test_a_rebuild_can_be_stopped(visit: Visit, house: House) -> None:
     page = visit.open("/ops#house")
     press(page, "Verify")
     press(page, "Stop")
-    expect(page.locator("p.told")).to_contain_text("the tables are as they were")
+    expect(page.locator("p.message")).to_contain_text("tables unchanged")
     expect(page.get_by_role("button", name="Verify")).to_be_enabled()
     assert house.get("/api/rebuilds")["rebuild"]["state"] == "stopped"
 
@@ -348,11 +348,11 @@ def test_a_rebuild_can_be_stopped(visit: Visit, house: House) -> None:
 def test_the_doctor_says_what_is_wrong_and_what_to_do(visit: Visit, house: House) -> None:
     bury(house, 2)
     page = visit.open("/ops#house")
-    press(page, "Examine")
+    press(page, "Run checks")
 
-    expect(page.get_by_text("Examined at")).to_be_visible(timeout=LONG_MS)
+    expect(page.get_by_text("Checked at")).to_be_visible(timeout=LONG_MS)
     dead = page.locator(".finding", has_text="dead letters")
-    expect(dead).to_contain_text("2 jobs were given up.")
+    expect(dead).to_contain_text("2 jobs are dead letters.")
     expect(dead).to_contain_text("→ Look at GET /api/dlq")
     assert page.locator(".finding.bad").count() == 0
 
@@ -454,7 +454,7 @@ def test_a_bot_out_of_service_is_shown_with_its_errors_and_restored_with_a_reaso
     dialog.get_by_label("Reason").fill("The fryer is repaired.")
     dialog.get_by_role("button", name="Restore").click()
 
-    expect(page.get_by_text("No bot is out of service.")).to_be_visible()
+    expect(page.get_by_text("No bots out of service.")).to_be_visible()
     (restored,) = house.events("bot.restored")
     assert restored["data"]["because"] == "The fryer is repaired."
     assert house.get(f"/api/bots/{bot['id']}")["bot"]["status"] == "IDLE"

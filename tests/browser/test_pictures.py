@@ -71,7 +71,7 @@ def test_a_picture_of_an_empty_board(
     visits: Callable[..., Visit], picture: Callable[[Page, str], None]
 ) -> None:
     board = visits(**DESKTOP).open()
-    expect(board.get_by_text("No order waits.")).to_be_visible()
+    expect(board.get_by_text("No pending orders.")).to_be_visible()
     picture(board, "board-empty")
 
 
@@ -108,12 +108,12 @@ def test_a_picture_of_every_page_for_guests(
     for desk in ("Desk 1", "Desk 2"):
         house.ask("POST", "/api/restaurants/corner/call-next", {"desk": desk})
     form = visits(**PHONE).open("/r/corner")
-    expect(form.get_by_text("4 parties wait")).to_be_visible()
+    expect(form.get_by_text("4 parties waiting")).to_be_visible()
     picture(form, "counter-form")
     form.get_by_label("Your name").fill("Edsger")
     form.get_by_label("Mobile number").fill("+4915199999999")
     form.get_by_role("button", name="Get a ticket").click()
-    expect(form.locator("#headline")).to_have_text("4 before you")
+    expect(form.locator("#headline")).to_have_text("4 ahead of you")
     picture(form, "counter-ticket")
     for name, path, look in (
         ("display", "/r/corner/display", DESKTOP),
@@ -154,9 +154,9 @@ def test_a_picture_of_every_view_of_the_back_office(
             be_read(page)
             if name == "house":
                 page.get_by_role("button", name="Verify").click()
-                page.get_by_role("button", name="Examine").click()
-                expect(page.get_by_text("Examined at")).to_be_visible(timeout=60_000)
-                expect(page.locator(".told")).to_contain_text("Verified", timeout=60_000)
+                page.get_by_role("button", name="Run checks").click()
+                expect(page.get_by_text("Checked at")).to_be_visible(timeout=60_000)
+                expect(page.locator(".message")).to_contain_text("Verified", timeout=60_000)
             if name == "past":
                 third = house.events("order.claimed")[2]["position"]
                 travel(page, third)

@@ -13,5 +13,5 @@ def checkout() -> Iterator[Path]:
     """The files of the repository in an empty directory, and no environment."""
     top = reachable_directory()
     names = shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "__pycache__")
-    yield shutil.copytree(ROOT, top / "daybook", ignore=names)
+    yield shutil.copytree(ROOT, top / "daybook", symlinks=True, ignore=names)
     shutil.rmtree(top)

@@ -18,7 +18,7 @@ RUN = {"sh", "python", "sql"}
 UNTIL_INTERRUPTED = re.compile(r"^(\./run .*# .*until Ctrl-C)$", re.M)
 INTERRUPT = "timeout --preserve-status --signal=INT 15"
 PARSED = {"json", "toml", "ini", "yaml"}
-SHOWN = {"text", "http"}
+SHOWN = {"text", "http", "mermaid"}
 SERVICE = re.compile(r"\./run(?: serve.*)?\s*(?:#.*)?$", re.M)
 FENCE = re.compile(r"^\s*```(\S*)\s*$")
 MARKER = re.compile(r"^\s*<!-- (not run|file|in another terminal|set up)(?:: (.+))? -->\s*$")

@@ -51,7 +51,7 @@ until_said() {
 """
 SERVES = 'until_said "is running on" ./run serve'
 ELSEWHERE = "env --unset DAYBOOK_DATA_DIR DAYBOOK_PORT=0"
-# Commands of the README's table that have a placeholder or go on until Ctrl-C, as they are run.
+# Commands of docs/commands.md that have a placeholder or go on until Ctrl-C, as they are run.
 FILLED = {
     "./run serve --port 8123 --data-dir DIR": (
         f'{SERVES} --port $((DAYBOOK_PORT + 1)) --data-dir "$HOME/DIR"'
@@ -298,10 +298,10 @@ def run_page(house: House, page: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_readme_run_and_leave_a_sound_log(made: Path) -> None:
-    """Those of its table, as they are printed, with values in place of ID, NAME and DIR."""
+def test_every_command_listed_runs_and_leaves_a_sound_log(made: Path) -> None:
+    """Runs the table of docs/commands.md as printed, with values for ID, NAME and DIR."""
     with open_house(made) as house:
-        text = (ROOT / "README.md").read_text(encoding="utf-8")
+        text = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
         commands = dict.fromkeys(re.findall(r"`(\./run [^`]+)`", text))
         assert FILLED.keys() <= commands.keys()
         by_hand = [block for block in blocks_of("README.md") if block.is_run][:2]

@@ -146,10 +146,10 @@ def test_an_instant_further_down_in_an_event_is_looked_at_too() -> None:
         return Operation.Created(at=NOW, operation_id=uuid7(), number=1, kind=kind, items=(item,))
 
     for run_at in (None, INSTANT_FIRST, INSTANT_LAST):
-        assert MAPPER.seal(operation(run_at))
+        assert MAPPER.encode_checked(operation(run_at))
     for run_at in (INSTANT_FIRST - timedelta.resolution, datetime(9999, 1, 1, tzinfo=WEST)):
         with pytest.raises(UnreadableEventError):
-            MAPPER.seal(operation(run_at))
+            MAPPER.encode_checked(operation(run_at))
 
 
 WHOLE = st.integers(-(2**63), 2**63 - 1)
@@ -194,7 +194,7 @@ EVENTS = st.one_of(
 @example(GOOD)
 def test_an_event_that_passes_the_gate_decodes_folds_and_renders(event: Job.Created) -> None:
     try:
-        topic, state = MAPPER.seal(event)
+        topic, state = MAPPER.encode_checked(event)
     except UnreadableEventError:
         assert event is not GOOD
         return

@@ -66,7 +66,7 @@ async def test_those_for_whom_somebody_waits_are_woken_first(database: str) -> N
 async def test_who_hears_orders_sleeps_through_what_happens_to_jobs(database: str) -> None:
     async with Notifier(database) as notifier:
         with (
-            notifier.listener(topics=ABOUT_ORDERS) as of_orders,
+            notifier.listener(kinds=ABOUT_ORDERS) as of_orders,
             notifier.listener() as of_everything,
         ):
             await settled(of_orders)
@@ -82,7 +82,7 @@ async def test_a_ring_from_another_process_wakes_everyone_whatever_they_hear(
     database: str,
 ) -> None:
     async with Notifier(database) as here, Notifier(database) as elsewhere:
-        with elsewhere.listener(topics=ABOUT_ORDERS) as other:
+        with elsewhere.listener(kinds=ABOUT_ORDERS) as other:
             await settled(other)
             here.notify(1, ABOUT_JOBS)
             assert await is_rung(other)
@@ -91,7 +91,7 @@ async def test_a_ring_from_another_process_wakes_everyone_whatever_they_hear(
 async def test_who_begins_to_listen_again_wakes_everyone_whatever_they_hear(database: str) -> None:
     # Nobody knows what was announced meanwhile.
     async with Notifier(database) as notifier:
-        with notifier.listener(topics=ABOUT_ORDERS) as wake:
+        with notifier.listener(kinds=ABOUT_ORDERS) as wake:
             await settled(wake)
             rows(database, END_LISTENERS)
             assert await is_rung(wake, RECONNECT_SECONDS + 3 * HEARD_SECONDS)
@@ -100,6 +100,6 @@ async def test_who_begins_to_listen_again_wakes_everyone_whatever_they_hear(data
 async def test_a_patient_one_is_rung_for_all_that_came_meanwhile_together() -> None:
     wake = Listener(delay_seconds=0.05)
     for _ in range(100):
-        wake.ring()
+        wake.wake()
     assert await is_rung(wake)
     assert not await is_rung(wake)

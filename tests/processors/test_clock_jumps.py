@@ -18,7 +18,7 @@ from daybook.processors.job_lease_expiry import JobLeaseExpiry
 from daybook.processors.order_dispatch import Dispatch
 from daybook.processors.order_recovery import Recovery
 from daybook.processors.order_timers import Completions
-from daybook.processors.processor import OrderRules as Rules
+from daybook.processors.processor import OrderRules
 from daybook.projections.jobs.heartbeats import LeaseExtension, extend_leases
 from daybook.projections.registry import MIGRATIONS
 from tests.conftest import empty, fresh_database, reachable_directory
@@ -65,8 +65,10 @@ def database(faked: tuple[str, str, FakeClock]) -> Iterator[str]:
 @pytest.fixture
 async def service(database: str) -> AsyncIterator[Service]:
     processors = (ClockJumps(), JobLeaseExpiry(), Completions(), Recovery(), Dispatch())
-    rules = Rules(delay_seconds=1)
-    async with Service(database, kitchen=rules, read_models=(), processors=processors) as running:
+    rules = OrderRules(delay_seconds=1)
+    async with Service(
+        database, order_rules=rules, read_models=(), processors=processors
+    ) as running:
         # The leader has looked at the clock before it jumps.
         await asyncio.sleep(1.2)
         yield running

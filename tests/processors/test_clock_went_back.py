@@ -17,7 +17,7 @@ from daybook.processors.clock_jumps import ClockJumps
 from daybook.processors.database_clock import DatabaseClock
 from daybook.processors.job_lease_expiry import JobLeaseExpiry
 from daybook.processors.order_dispatch import Dispatch
-from daybook.processors.processor import STANDARD_KITCHEN, Runtime, Session
+from daybook.processors.processor import Runtime, Session
 from daybook.projections.messages.operations import find_due
 from tests.processors.upstreams.test_poller import polling, polls_count
 from tests.support.committer import Kitchen, eventually, open_kitchen, rows
@@ -114,7 +114,6 @@ async def test_jumps_that_could_not_be_recorded_are_recorded_later(
             conninfo=database,
             committer=kitchen.committer,
             notifier=service.notifier,
-            kitchen=STANDARD_KITCHEN,
         )
         # The clock was two hours ahead, then one, and is right again when the processor looks.
         now = datetime.now(UTC)

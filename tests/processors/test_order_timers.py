@@ -14,7 +14,7 @@ from daybook.domain.orders.commands import ReleaseOrder
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors.leader import PATIENCE_SECONDS, TAKE_DUTY
 from daybook.processors.order_timers import Completions
-from daybook.processors.processor import STANDARD_KITCHEN, Processor, Runtime, Session, WakesOn
+from daybook.processors.processor import Processor, Runtime, Session, WakesOn
 from tests.support.committer import Kitchen, eventually, open_kitchen, rows
 from tests.support.databases.tcp_proxy import proxy_to
 from tests.support.running.service import (
@@ -128,7 +128,6 @@ async def _complete_all(conninfo: str, kitchen: Kitchen) -> None:
         conninfo=conninfo,
         committer=kitchen.committer,
         notifier=service.notifier,
-        kitchen=STANDARD_KITCHEN,
     )
     async with await connect(reader_conninfo(conninfo)) as connection:
         await Completions().work(runtime, Session(connection, 0))

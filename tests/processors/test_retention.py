@@ -8,8 +8,8 @@ import pytest
 
 from daybook.api.runtime.service import Service
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
-from daybook.eventlog.writing.idempotency import FORGET_KEYS, forget_keys
-from daybook.processors.processor import BATCH_MAX, OrderRules
+from daybook.eventlog.writing.idempotency import DELETE_EXPIRED_KEYS, delete_expired_keys
+from daybook.processors.processor import BATCH_MAX, RetentionRules
 from daybook.processors.retention import Retention
 from tests.support.asgi_client import api_of
 from tests.support.committer import eventually, rows
@@ -39,8 +39,8 @@ async def test_a_key_is_kept_for_as_many_days_as_are_set_and_no_longer(
         await api_of(service).post("/api/bots", idempotency_key="k1")
     rows(database, GROW_OLDER, {"age": age})
     rows(database, FILL_KEYS, {"age": "8 days", "count": 1})
-    kitchen = OrderRules(idempotency_keep_days=7)
-    async with Service(database, kitchen=kitchen, read_models=()) as service:
+    rules = RetentionRules(idempotency_keep_days=7)
+    async with Service(database, retention_rules=rules, read_models=()) as service:
         await eventually(lambda: keys_count(database) == is_kept)
         again = await api_of(service).post("/api/bots", idempotency_key="k1")
 
@@ -58,7 +58,7 @@ async def test_a_key_that_is_forgotten_has_no_second_effect(database: str) -> No
         await api.post(f"{path}/restore")
         rows(database, GROW_OLDER, {"age": "31 days"})
         async with await connect(reader_conninfo(database)) as connection:
-            assert await forget_keys(connection, days=30, limit=100) == 3
+            assert await delete_expired_keys(connection, days=30, limit=100) == 3
         before = rows(database, "SELECT count(*) FROM log")
 
         again = await api.post("/api/orders", {"type": "VIP"}, idempotency_key="k1")
@@ -84,7 +84,7 @@ async def test_with_nothing_to_forget_a_look_is_a_glance_at_an_index(own_databas
     rows(own_database, FILL_KEYS, {"age": "29 days", "count": 20_000})
     rows(own_database, "VACUUM ANALYZE idempotency_keys")
     async with await connect(reader_conninfo(own_database)) as connection:
-        explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {FORGET_KEYS}"
+        explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {DELETE_EXPIRED_KEYS}"
         given = {"days": 30, "limit": BATCH_MAX}
         ((plan,),) = await (await connection.execute(explain.encode(), given)).fetchall()
 
@@ -103,7 +103,10 @@ async def test_two_at_once_forget_every_key_once(database: str) -> None:
         await connect(reader_conninfo(database)) as other,
     ):
         forgotten = await asyncio.gather(
-            *(forget_keys(connection, days=30, limit=300) for connection in (one, other) * 10)
+            *(
+                delete_expired_keys(connection, days=30, limit=300)
+                for connection in (one, other) * 10
+            )
         )
 
     assert sum(forgotten) == 2000

@@ -9,7 +9,7 @@ from uuid_utils.compat import uuid7
 
 from daybook.api.runtime.service import Service
 from daybook.eventlog.postgres.connections import configure, reader_conninfo
-from daybook.processors.processor import STANDARD_KITCHEN, Processor, Runtime, Session
+from daybook.processors.processor import Processor, Runtime, Session
 from daybook.processors.webhooks.notifications import Notifications
 from tests.processors.test_wakes_on import name_of, registered
 from tests.support.committer import open_kitchen
@@ -46,7 +46,6 @@ async def test_a_process_manager_sends_the_shared_session_single_statements(
             conninfo=database,
             committer=kitchen.committer,
             notifier=service.notifier,
-            kitchen=STANDARD_KITCHEN,
         )
         conninfo = reader_conninfo(database)
         async with await Shared.connect(conninfo, autocommit=True) as connection:

@@ -17,7 +17,7 @@ from daybook.domain.orders.order import ORDER
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
 from daybook.processors import leader
 from daybook.processors.outbound.http import Outbound
-from daybook.processors.processor import STANDARD_KITCHEN, Processor, Runtime, Session, WakesOn
+from daybook.processors.processor import Processor, Runtime, Session, WakesOn
 from daybook.processors.qstash.client import QStash
 from daybook.processors.registry import all_processors
 from daybook.processors.upstreams.poller import Upstreams
@@ -53,7 +53,7 @@ def name_of(processor: Processor) -> str:
 
 @pytest.mark.parametrize("processor", registered(), ids=name_of)
 def test_every_process_manager_says_what_it_hears(processor: Processor) -> None:
-    assert "hears" in {name for kind in type(processor).__mro__ for name in vars(kind)}
+    assert "wakes_on" in {name for kind in type(processor).__mro__ for name in vars(kind)}
     assert names_of(processor.wakes_on) <= {decider.name for decider in DECIDERS}
 
 
@@ -94,7 +94,6 @@ async def test_a_process_manager_hears_of_every_table_that_it_looks_at(
             conninfo=database,
             committer=service.committer,
             notifier=service.notifier,
-            kitchen=STANDARD_KITCHEN,
         )
         async with noted(database) as connection:
             await processor.work(runtime, Session(connection, 0))

@@ -24,12 +24,12 @@ PACKED = re.compile(r"%\((\w+)\)[bs]")
 # Statements that walk a table from its beginning, and why that is all right.
 WALKS = {
     "PICK_READY_ORDERS": "takes the first of an index that holds what is ready, in its order",
-    "FIND_OVERLOOKED_ORDER": "ends with the first of that index",
-    "HOLD_TIED_BOTS": "there are few bots, and they are seldom deleted",
-    "HOLD_TIED_ORDERS": "for bots that are deleted, which is seldom",
-    "HOLD_LIMITED": "there are few queues",
-    "PICK_LIMITED": "there are few queues",
-    "PICK_LIMITED_HEAD": "there are few queues",
+    "MORE_READY_ORDERS_EXIST": "ends with the first of that index",
+    "LOCK_RELATED_BOTS": "there are few bots, and they are seldom deleted",
+    "LOCK_RELATED_ORDERS": "for bots that are deleted, which is seldom",
+    "LOCK_LIMITED_QUEUES": "there are few queues",
+    "CLAIM_LIMITED": "there are few queues",
+    "CLAIM_LIMITED_LANE_HEAD": "there are few queues",
     "FIND_READY": "there are few queues",
     "FIND_READY_HEADS": "there are few queues",
 }

@@ -25,7 +25,7 @@ from daybook.domain.orders.order import Order, OrderKind
 from daybook.eventlog.codec import EventMapper
 from daybook.eventlog.origin import Origin, Receipt
 from daybook.eventlog.postgres.connections import connect_in_thread, owner_conninfo
-from daybook.eventlog.writing.committer import Committer, OnCommit, tell_nobody
+from daybook.eventlog.writing.committer import Committer, OnCommit, ignore_commit
 from daybook.projections.registry import LIVE_TABLES
 
 MAPPER = EventMapper(DECIDERS)
@@ -79,13 +79,13 @@ async def open_kitchen(
     *,
     lanes: int = 1,
     deadline_seconds: float = 5.0,
-    on_commit: OnCommit = tell_nobody,
+    on_commit: OnCommit = ignore_commit,
 ) -> AsyncIterator[Kitchen]:
     committer = Committer(
         conninfo,
         tables=LIVE_TABLES,
         mapper=MAPPER,
-        lanes=lanes,
+        writers=lanes,
         deadline_seconds=deadline_seconds,
         on_commit=on_commit,
     )

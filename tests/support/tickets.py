@@ -78,7 +78,7 @@ def _fields(profile: Profile) -> dict[str, Any]:
 
 @asynccontextmanager
 async def open_counter(conninfo: str, slug: str = SLUG, **changes: Any) -> AsyncIterator[Counter]:
-    async with Committer(conninfo, tables=LIVE_TABLES, mapper=MAPPER, lanes=2) as committer:
+    async with Committer(conninfo, tables=LIVE_TABLES, mapper=MAPPER, writers=2) as committer:
         counter = Counter(committer, slug)
         await counter.open(**changes)
         yield counter

@@ -87,5 +87,5 @@ def test_a_service_with_another_key_does_not_start(
     assert not two[0].has_ended
 
     (sentence,) = refused.output.splitlines()
-    assert sentence.startswith("Guests in this database are sealed with the key ")
+    assert sentence.startswith("Guests in this database are encrypted with the key ")
     assert sentence.endswith("with DAYBOOK_GUEST_KEY_FILE.")

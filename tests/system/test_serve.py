@@ -148,6 +148,6 @@ def test_a_taken_port_is_refused_before_anything_is_made(serving: Serving, tmp_p
     assert refused.returncode == 2
     assert refused.stderr == (
         f"Port {port} on 127.0.0.1 is already in use: "
-        "stop what uses it, or choose another with --port.\n"
+        "stop the program that uses it, or choose another with --port.\n"
     )
     assert not (tmp_path / "new").exists()

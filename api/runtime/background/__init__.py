@@ -1,6 +1,6 @@
-"""Long work that people ask the service for: rebuilding tables, and looking for what is wrong.
+"""Background tasks that operators start: rebuilds, verification and the doctor.
 
-It is done by a process of its own, so that no request waits while it folds the log, and it can be
-ended at any moment. `words.py` is what the two say to each other, `process.py` the one that works,
-`errand.py` the side of the service.
+Each runs in a child process, so that no request waits while it folds the log, and it can be stopped
+at any moment. `protocol.py` has the messages, `task.py` the service's side; the child process is
+`api/server/background_process.py`.
 """

@@ -1,4 +1,4 @@
-"""What is said between the service and the process that works for it: a line of JSON a word."""
+"""Messages between the service and a background process: one line of JSON each."""
 
 from typing import Literal
 
@@ -11,8 +11,6 @@ Work = Literal["rebuild", "verify", "examine"]
 
 
 class TaskRequest(Struct, frozen=True):
-    """What is to be done, and where."""
-
     work: Work
     conninfo: str
     names: tuple[str, ...] = ()
@@ -35,14 +33,14 @@ class TaskProgress(TaskMessage, frozen=True, tag=True):
 
 
 class TableCompared(TaskMessage, frozen=True, tag=True):
-    """A table, and where it was not what the log says; not all differences are told."""
+    """A table and its first differences from the log."""
 
     name: str
     rows_count: int
     differences_count: int
     differences: tuple[str, ...]
     left_out: tuple[str, ...] = ()
-    """Aggregates that cannot be read; not all are told."""
+    """The first unreadable aggregates."""
 
 
 class FindingReported(TaskMessage, frozen=True, tag=True):
@@ -53,11 +51,11 @@ class FindingReported(TaskMessage, frozen=True, tag=True):
 
 
 class TaskFailed(TaskMessage, frozen=True, tag=True):
-    """It could not be done: why, and what to do about it."""
+    """The reason of the failure and its remedy."""
 
     sentence: str
 
 
-words: Decoder[Started | TaskProgress | TableCompared | FindingReported | TaskFailed] = Decoder(
+messages: Decoder[Started | TaskProgress | TableCompared | FindingReported | TaskFailed] = Decoder(
     Started | TaskProgress | TableCompared | FindingReported | TaskFailed
 )

@@ -1,4 +1,4 @@
-"""The side of the service: starts the process that does the work, and keeps what it tells."""
+"""The service's side of background tasks: starts the process and keeps its messages."""
 
 import asyncio
 import logging
@@ -21,16 +21,16 @@ from daybook.api.runtime.background.protocol import (
     TaskProgress,
     TaskRequest,
     Work,
-    words,
+    messages,
 )
 from daybook.domain.errors import RebuildRunningError
 from daybook.eventlog.async_tasks import cancel_and_wait
 
 _log = logging.getLogger("daybook")
 
-# Where the packages are: the process finds them there, wherever the service was started.
+# The working directory of the process, so that it finds the packages.
 ROOT = Path(__file__).parents[4]
-# A table may differ in many rows, and each difference is a text.
+# A line may contain many differences of a table.
 LINE_BYTES_MAX = 2**20
 
 
@@ -42,13 +42,12 @@ class TaskState(StrEnum):
 
 
 class BackgroundTask:
-    """One piece of work: what is known of it so far."""
+    """A running or finished task, and its results so far."""
 
     def __init__(self, task: TaskRequest, key: str | None = None) -> None:
         self.task = task
+        # A retry with the same idempotency key gets this task.
         self.key = key
-        """Whoever sends the same again, because the answer was lost, asks for this one."""
-
         self.state = TaskState.RUNNING
         self.started_at = now()
         self.finished_at: datetime | None = None
@@ -65,7 +64,7 @@ class BackgroundTask:
         return self.state is TaskState.RUNNING
 
     async def stop(self) -> None:
-        """What it did until then is kept, and the next one goes on from there."""
+        """Stops the process. A rebuild keeps its progress for the next one."""
         await cancel_and_wait([self._running])
         if self.is_running:
             self.state, self.finished_at = TaskState.STOPPED, now()
@@ -74,8 +73,8 @@ class BackgroundTask:
         try:
             await self._work()
         except Exception:
-            _log.exception("The process that should %s was not understood.", self.task.work)
-            self.trouble = "This is a defect of Daybook; its log says more."
+            _log.exception("The background process for %s failed.", self.task.work)
+            self.trouble = "Internal error of Daybook: the service's log has the details."
         self.state = TaskState.DONE if self.trouble is None else TaskState.FAILED
         self.finished_at = now()
 
@@ -87,7 +86,7 @@ class BackgroundTask:
             stdout=PIPE,
             cwd=ROOT,
             limit=LINE_BYTES_MAX,
-            # Ctrl-C is for the service, which then ends this.
+            # Ctrl-C reaches only the service, which then stops the process.
             start_new_session=True,
         )
         try:
@@ -97,19 +96,22 @@ class BackgroundTask:
                 process.kill()
             await asyncio.shield(process.wait())
         if code and self.trouble is None:
-            self.trouble = f"It ended unexpectedly (exit code {code}): the service's log says more."
+            self.trouble = (
+                f"The process ended unexpectedly (exit code {code}): the service's log has the "
+                "details."
+            )
 
     async def _follow(self, process: Process) -> int:
         assert process.stdin is not None
         assert process.stdout is not None
-        # Its input stays open for as long as we are there.
+        # Its input stays open: the process exits when it closes.
         process.stdin.write(encode(self.task) + b"\n")
         async for line in process.stdout:
-            self._hear(line)
+            self._handle(line)
         return await process.wait()
 
-    def _hear(self, line: bytes) -> None:
-        match words.decode(line):
+    def _handle(self, line: bytes) -> None:
+        match messages.decode(line):
             case Started(step=step):
                 self.step, self.position, self.goal = step, 0, 0
             case TaskProgress(position=position, goal=goal):
@@ -123,14 +125,14 @@ class BackgroundTask:
 
 
 class RequestedTask(Struct, frozen=True):
-    """Who wants it, and why: for the log."""
+    """The actor and reason of a rebuild, recorded in the log."""
 
     actor: str = "operator"
     reason: str | None = None
 
 
 class BackgroundTasks:
-    """The rebuild and the examination of this service: the last of each, and one at a time."""
+    """The latest rebuild and examination of this service; one of each at a time."""
 
     def __init__(self, conninfo: str, *, followers_off: tuple[str, ...] = ()) -> None:
         self._conninfo = conninfo
@@ -151,13 +153,13 @@ class BackgroundTasks:
         return self.rebuild
 
     def start_examination(self) -> BackgroundTask:
-        """Whoever asks while one is under way looks at that one."""
+        """Returns the running examination, or starts one."""
         if self.examination is None or not self.examination.is_running:
             task = TaskRequest("examine", self._conninfo, followers_off=self._followers_off)
             self.examination = BackgroundTask(task)
         return self.examination
 
     async def end(self) -> None:
-        for errand in (self.rebuild, self.examination):
-            if errand is not None and errand.is_running:
-                await errand.stop()
+        for task in (self.rebuild, self.examination):
+            if task is not None and task.is_running:
+                await task.stop()

@@ -1,22 +1,22 @@
-// Logging in and out. A key that stands behind the # of the address was never sent to anybody: it
-// is taken from there, and the address is cleaned before anything else happens.
+// Login and logout. A key in the URL fragment is never sent to a server: it is read from there, and
+// removed from the URL first.
 
 import { proof } from "./kit/token.js";
 
 const login = document.querySelector("#login");
 const logout = document.querySelector("#logout");
 const said = document.querySelector("#said");
-const next = whereFrom();
-// What the service says of a bad key is for who sends one in a header.
-const BAD_KEY = "That key is not good here, or not any more: ask whoever gave it to you for another.";
+const next = returnPath();
+// The service's own message is for API clients that send the key in a header.
+const BAD_KEY = "Invalid, expired or revoked API key. Ask your administrator for a new one.";
 
 async function ask(method, path, body) {
   const content = body ? { "content-type": "application/json" } : {};
   const headers = { ...content, ...proof(method) };
   const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
-  const told = await answer.json();
-  if (!answer.ok) throw new Error(answer.status === 401 ? BAD_KEY : told.detail);
-  return told;
+  const result = await answer.json();
+  if (!answer.ok) throw new Error(answer.status === 401 ? BAD_KEY : result.detail);
+  return result;
 }
 
 function show(me) {
@@ -26,23 +26,23 @@ function show(me) {
   document.querySelector("#scopes").textContent = me?.scopes.join(", ") ?? "";
 }
 
-async function attempt(deed) {
+async function attempt(action) {
   said.textContent = "";
   try {
-    await deed();
+    await action();
   } catch (error) {
     said.textContent = error.message;
   }
 }
 
-/** A page that was made before is not one of whoever has logged in: it has no token. */
+/** Reloads after login: a page served before it has no CSRF token. */
 async function logIn(key) {
   await ask("POST", "/login", { key });
   location.replace(next ?? location.pathname);
 }
 
-/** The page from which somebody was sent here; only one of ours is gone back to. */
-function whereFrom() {
+/** The page that redirected here; only paths of this origin are accepted. */
+function returnPath() {
   const path = new URLSearchParams(location.search).get("next") ?? "";
   return /^\/(?![/\\])/.test(path) ? path : null;
 }

@@ -16,7 +16,7 @@ from daybook.api.orders.callback_signatures import (
     STANDARD_TIMESTAMP,
     UPSTASH_SIGNATURE,
 )
-from daybook.api.orders.queries import PAGE_MAX, PAGE_USUAL
+from daybook.api.orders.queries import PAGE_DEFAULT, PAGE_MAX
 from daybook.api.web import pages
 from daybook.projections.page_cursor import CURSOR_LENGTH_MAX
 from tests.support.asgi_client import Api, open_api
@@ -156,7 +156,7 @@ async def test_the_parameters_of_the_list_of_orders_are_described(api: Api) -> N
         ("If-Position-At-Least", "header"),
     ]
     limit, cursor = parameters[1]["schema"], parameters[2]["schema"]
-    assert (limit["minimum"], limit["maximum"], limit["default"]) == (1, PAGE_MAX, PAGE_USUAL)
+    assert (limit["minimum"], limit["maximum"], limit["default"]) == (1, PAGE_MAX, PAGE_DEFAULT)
     assert cursor["maxLength"] == CURSOR_LENGTH_MAX
     assert all(one["schema"]["description"] for one in parameters)
 

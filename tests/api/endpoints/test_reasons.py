@@ -48,7 +48,7 @@ async def test_every_command_of_the_kitchen_s_operators_says_why(api: Api, datab
     ]
     told = (await api.get(f"/api/orders/{other['id']}/explain")).json
     assert told["reasons"][0]["because"] == WHY
-    assert told["reasons"][0]["detail"] == f"It was deleted by open, who said: {WHY}."
+    assert told["reasons"][0]["detail"] == f"It was deleted by open (reason: {WHY})."
     assert [event["because"] for event in told["events"]] == [None, WHY]
     history = (await api.get(f"/api/orders/{other['id']}/history")).json["events"]
     assert [event["data"].get("because") for event in history] == [None, WHY]

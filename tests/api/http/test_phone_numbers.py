@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from daybook.api.http.phone_numbers import E164, normalised
+from daybook.api.http.phone_numbers import E164, normalise_phone_number
 from daybook.api.http.problems import BadInputError
 
 
@@ -20,12 +20,12 @@ from daybook.api.http.problems import BadInputError
     ],
 )
 def test_one_number_is_written_one_way(text: str) -> None:
-    assert normalised(text) == "+491711234567"
+    assert normalise_phone_number(text) == "+491711234567"
 
 
 @pytest.mark.parametrize("text", ["0171 1234567", "171 1234567", "+49 171 1234567"])
 def test_with_a_calling_code_a_number_of_the_country_needs_none(text: str) -> None:
-    assert normalised(text, calling_code="49") == "+491711234567"
+    assert normalise_phone_number(text, calling_code="49") == "+491711234567"
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_with_a_calling_code_a_number_of_the_country_needs_none(text: str) -> No
 def test_what_is_no_number_is_refused_with_what_to_write(text: str) -> None:
     """BAD_INPUT 48."""
     with pytest.raises(BadInputError) as refused:
-        normalised(text)
+        normalise_phone_number(text)
 
     assert refused.value.problem.status_code == 422
     assert b"urn:daybook:problem:bad-phone" in refused.value.problem.body
@@ -60,8 +60,8 @@ def test_what_is_no_number_is_refused_with_what_to_write(text: str) -> None:
 @given(some.text(alphabet="0123456789+ ()-./\u00a0a٤", max_size=50))
 def test_what_comes_out_is_e164_and_comes_out_again_unchanged(text: str) -> None:
     try:
-        number = normalised(text, calling_code="49")
+        number = normalise_phone_number(text, calling_code="49")
     except BadInputError:
         return
     assert E164.fullmatch(number)
-    assert normalised(number) == number
+    assert normalise_phone_number(number) == number

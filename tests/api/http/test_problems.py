@@ -138,7 +138,7 @@ async def test_no_moment_is_taken_from_a_client(api: Api, name: str) -> None:
 async def test_a_schema_problem_says_where(api: Api) -> None:
     answer = await api.post("/api/orders", {"type": "VIP", "userId": 7})
 
-    expected = "The body does not fit: Expected `str | null`, got `int` - at `$.userId`."
+    expected = "The body is invalid: Expected `str | null`, got `int` - at `$.userId`."
     assert answer.json["error"] == expected
 
 

@@ -51,7 +51,7 @@ def test_a_query_is_read_into_its_type(query: bytes, wish: Wish) -> None:
         ("isHot=True", "The parameter isHot must be true or false."),
         ("isHot=1", "The parameter isHot must be true or false."),
         ("name=", "The parameter name must be a text of 1 to 5 characters of the form ^[a-z]+$."),
-        ("how_many=5", "There is no parameter 'how_many' here."),
+        ("how_many=5", "The parameter 'how_many' is unknown."),
         ("howMany=5&howMany=5", "The parameter howMany is given twice."),
     ],
 )

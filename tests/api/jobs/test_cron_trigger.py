@@ -201,9 +201,9 @@ def test_a_secret_that_can_be_guessed_or_not_be_sent_is_refused_at_the_start(sec
 @pytest.mark.usefixtures("handy")
 @pytest.mark.parametrize("place", ["handy", "no_such_module:worker", "handy_jobs:nobody"])
 def test_a_worker_that_is_not_there_is_refused_at_the_start(place: str) -> None:
-    with pytest.raises(SetupError, match="DAYBOOK_CRON_WORKER is"):
+    with pytest.raises(SetupError, match="DAYBOOK_CRON_WORKER="):
         cron_access(some_settings(cron_worker=place))
-    with pytest.raises(SetupError, match="it is no worker"):
+    with pytest.raises(SetupError, match="no method process"):
         cron_access(some_settings(cron_worker="handy_jobs:nothing"))
 
 

@@ -144,7 +144,7 @@ async def test_a_ticket_has_a_history_and_an_explanation(api: Api) -> None:
 
     assert (explained["kind"], explained["status"]) == ("ticket", "WAITING")
     assert (
-        explained["reasons"][0]["detail"] == "It waits in the line of trattoria, with 1 before it."
+        explained["reasons"][0]["detail"] == "It is on the waitlist of trattoria, with 1 before it."
     )
     assert [event["topic"] for event in events] == ["ticket.created"]
     assert (await api.get(f"/api/jobs/{first['id']}/explain")).status == 404

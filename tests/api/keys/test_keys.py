@@ -16,7 +16,7 @@ from starlette.types import Message
 from uuid_utils.compat import uuid7
 
 from daybook.api.keys.access import ANY_KEY, PUBLIC
-from daybook.api.keys.key_cache import ANSWER_SECONDS_MAX, STALE_SECONDS_MAX, ApiKeyCache
+from daybook.api.keys.key_cache import PROBE_SECONDS_MAX, STALE_SECONDS_MAX, ApiKeyCache
 from daybook.api.keys.key_format import KEY_PATTERN, new_key_text, new_name, read_key_text
 from daybook.api.login.authentication import Authenticator
 from daybook.api.runtime.load_shedding import Decision, LoadShedder
@@ -342,7 +342,7 @@ async def test_keys_in_a_cookie_that_are_no_good_are_counted_too(database: str) 
         told = [(await api.ask("GET", "/api/me", cookie="daybook_key=x")).status for _ in range(4)]
         assert told == [401, 401, 429, 429]
         # The process refuses that address itself from then on, without the database.
-        inner.authenticator.failed_keys._note = None  # type: ignore[attr-defined]  # ours
+        inner.authenticator.failed_keys._write_unlogged = None  # type: ignore[attr-defined]  # ours
         again = await api.ask("GET", "/api/me", cookie="daybook_key=x")
         assert again.problem == (429, "rate-limited")
         assert 0 < int(again.headers["retry-after"]) <= 60
@@ -433,7 +433,7 @@ async def test_keys_that_take_long_to_read_are_read_all_the_same(
     async with ApiKeyCache(database) as key_cache:
 
         async def slowly(*given: Any) -> Any:
-            await asyncio.sleep(2 * ANSWER_SECONDS_MAX)
+            await asyncio.sleep(2 * PROBE_SECONDS_MAX)
             return await changed_keys(*given)
 
         monkeypatch.setattr("daybook.api.keys.key_cache.changed_keys", slowly)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daybook.api.limits.queue_depth import LOOK_SECONDS
+from daybook.api.limits.queue_depth import CACHE_SECONDS
 from tests.support.asgi_client import Answer, Api, open_api
 from tests.support.committer import rows
 
@@ -48,7 +48,7 @@ async def test_a_full_queue_takes_no_more_until_there_is_room(api: Api, database
     assert [one.headers["retry-after"] for one in refused] == ["1"] * 2
     assert rows(database, "SELECT count(*) FROM stored_events") == before
     await complete_one(api)
-    await asyncio.sleep(LOOK_SECONDS)
+    await asyncio.sleep(CACHE_SECONDS)
     assert (await push(api)).status == 201
 
 
@@ -86,7 +86,7 @@ async def test_a_full_queue_keeps_nobody_from_another(api: Api) -> None:
 async def test_what_waits_for_its_time_or_its_turn_takes_room_too(api: Api) -> None:
     await create(api, runAt=LATER)
     await create(api, DEPTH_MAX - 1, partition="a")
-    await asyncio.sleep(LOOK_SECONDS)
+    await asyncio.sleep(CACHE_SECONDS)
 
     assert (await create(api)).problem == (429, "queue-full")
 

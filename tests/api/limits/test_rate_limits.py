@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 import daybook.eventlog.side_tables.rate_limit_windows
 from daybook.api.app import App
-from daybook.api.limits.rate_limits import RateLimits, admission_of
+from daybook.api.limits.rate_limits import RateLimits, decision_of
 from daybook.api.runtime.guest_encryption import guest_details
 from daybook.api.runtime.service import Service
 from daybook.api.telemetry.counters import read_count
@@ -70,8 +70,8 @@ async def test_the_fourth_ticket_of_a_mobile_in_an_hour_is_refused(api: Api, dat
 
     assert [answer.status for answer in answers] == [201, 201, 201, 429]
     assert answers[3].problem == (429, "rate-limited")
-    assert "This mobile number has taken as many tickets as it may" in answers[3].json["detail"]
-    assert "try again in 60 minutes" in answers[3].json["detail"]
+    assert "This mobile number has reached its limit of tickets" in answers[3].json["detail"]
+    assert "retry in 60 minutes" in answers[3].json["detail"]
     assert tickets_count(database) == 3
     assert (await join(api, 2)).status == 201
 
@@ -122,7 +122,7 @@ def test_who_is_refused_by_two_limits_hears_of_the_last_that_opens() -> None:  #
             LimitState(name="soon", has_room=False, remaining=0, seconds=12.2, **noted),
             LimitState(name="late", has_room=False, remaining=0, seconds=1800.5, **noted),
         ]
-        refused = admission_of(asked, [standings[place] for place in order])
+        refused = decision_of(asked, [standings[place] for place in order])
         assert (refused.limit, refused.retry_after_seconds) == ("late", 1801)
         assert refused.headers["Retry-After"] == "1801"
     # A limit with room has no say, however long it is until it has more.
@@ -130,7 +130,7 @@ def test_who_is_refused_by_two_limits_hears_of_the_last_that_opens() -> None:  #
         LimitState(name="soon", has_room=False, remaining=0, seconds=0.2, **noted),
         LimitState(name="late", has_room=True, remaining=1, seconds=1800.5, **noted),
     ]
-    refused = admission_of(asked, standings)
+    refused = decision_of(asked, standings)
     assert (refused.limit, refused.headers["Retry-After"]) == ("soon", "1")
 
 

@@ -41,7 +41,7 @@ class Database:
 @pytest.fixture(autouse=True)
 def _few_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refunds, "WAITING_MAX", WAITING_MAX)
-    monkeypatch.setattr(refunds, "AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(refunds, "RETRY_SECONDS", 0.01)
 
 
 @pytest.mark.parametrize("arrived_count", [2, WAITING_MAX, WAITING_MAX + 1, WAITING_MAX + 4])

@@ -342,11 +342,11 @@ async def test_both_forms_are_described(api: Api) -> None:
     schemas = told["components"]["schemas"]
     line = schemas[content[NDJSON]["schema"]["contentSchema"]["$ref"].rpartition("/")[2]]
     assert set(line["required"]) == MEMBERS
-    assert "`data` is the event in its stored form" in line["description"]
+    assert "`data` is the stored form" in line["description"]
     assert "snake_case" in line["description"]
     page = schemas[content["application/json"]["schema"]["$ref"].rpartition("/")[2]]
     event = schemas[page["properties"]["events"]["items"]["$ref"].rpartition("/")[2]]
-    assert "`data` is the event in its rendered form" in event["description"]
+    assert "`data` is rendered" in event["description"]
     assert "camelCase" in event["description"]
     assert set(content) == {"application/json", NDJSON}
     names = [one["name"] for one in described["parameters"]]

@@ -11,7 +11,7 @@ from starlette.routing import Route
 from uuid_utils.compat import uuid7
 
 from daybook.api.app import ROUTES, App
-from daybook.api.keys.access import ADMIN, PUBLIC, SIGNED, declared
+from daybook.api.keys.access import ADMIN, PUBLIC, SIGNED, declared_scope
 from daybook.audit.actors import may_record
 from daybook.domain.api_keys.scope import NAMES, Scope
 from daybook.eventlog.errors import SetupError
@@ -158,7 +158,7 @@ def at(path: str, places: Mapping[str, str]) -> str:
 
 def cells() -> list[tuple[str, str, Scope]]:
     return [
-        (method, route.path, declared(route))
+        (method, route.path, declared_scope(route))
         for route in ROUTES
         for method in sorted((route.methods or set()) - {"HEAD"})
     ]

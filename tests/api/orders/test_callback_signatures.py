@@ -29,7 +29,7 @@ NEXT = "sig_next_next_next_next_next_123"
 STRANGE = "sig_of_the_other_environment_123"
 SECRET = b"the current secret of ours"
 NEXT_SECRET = b"the next secret that we use"
-STRANGE_SECRET = b"a secret of somebody else's"
+STRANGE_SECRET = b"a secret of another service"
 
 
 def whsec(secret: bytes) -> str:
@@ -140,14 +140,14 @@ TAMPERED_TOKENS = {
     "missing iat": (upstash(token(claims(iat=None))), "`iat`"),
     "missing jti": (upstash(token(claims(jti=None))), "`jti`"),
     "missing body": (upstash(token(claims(body=None))), "`body`"),
-    "empty signature": (upstash(without_signature(token())), "None of our 2"),
+    "empty signature": (upstash(without_signature(token())), "none of the 2"),
     "empty header": (upstash(""), "is empty"),
-    "two signature headers": (upstash(token(), token()), "there are 2"),
+    "two signature headers": (upstash(token(), token()), "header, not 2"),
     "huge token": (upstash(token_of_length(8194)), "longer than 8192"),
     "non-base64": (upstash(token().replace(".", ".!", 1)), "DecodeError"),
     "not a token at all": (upstash("é" * 40), "DecodeError"),
-    "wrong issuer": (upstash(token(claims(iss="upstash"))), "somebody else"),
-    "key from the other environment": (upstash(token(key=STRANGE)), "None of our 2"),
+    "wrong issuer": (upstash(token(claims(iss="upstash"))), "another issuer"),
+    "key from the other environment": (upstash(token(key=STRANGE)), "none of the 2"),
     "unsigned retry": (headers(("Upstash-Retried", "1")), "not signed"),
     "valid signature for another order": (
         upstash(token(claims(body=hash_of(OTHER_ORDER)))),
@@ -161,7 +161,7 @@ TAMPERED_TOKENS = {
     "jti with a NUL": (upstash(token(claims(jti="a\0b"))), "not those of Upstash"),
     "both profiles at once": (
         headers(("upstash-signature", token()), *webhook().items()),
-        "in two ways",
+        "two kinds of signatures",
     ),
 }
 
@@ -179,7 +179,7 @@ def test_a_body_with_one_bit_changed_is_refused_in_both_profiles(position: int, 
     changed[position] ^= 1 << bit
 
     assert "another body" in refusal(upstash(token()), body=bytes(changed))
-    assert "None of our 2" in refusal(webhook(), body=bytes(changed))
+    assert "none of the 2" in refusal(webhook(), body=bytes(changed))
 
 
 @given(st.text(st.characters(max_codepoint=255), max_size=200))
@@ -236,8 +236,8 @@ def test_without_keys_everything_is_refused(signed: Headers) -> None:
 
 
 def test_the_keys_of_one_profile_do_not_open_the_other() -> None:
-    assert "None of our 0" in refusal(upstash(token()), keys=CallbackKeys(standard=KEYS.standard))
-    assert "None of our 0" in refusal(webhook(), keys=CallbackKeys(upstash=KEYS.upstash))
+    assert "none of the 0" in refusal(upstash(token()), keys=CallbackKeys(standard=KEYS.standard))
+    assert "none of the 0" in refusal(webhook(), keys=CallbackKeys(upstash=KEYS.upstash))
 
 
 # S0-29, SEC-10
@@ -268,27 +268,27 @@ def doubled(name: str) -> Headers:
 
 
 TAMPERED_WEBHOOKS = {
-    "wrong secret": (webhook(v1(STRANGE_SECRET)), "None of our 2"),
-    "wrong body": (webhook(v1(SECRET, body=OTHER_ORDER)), "None of our 2"),
-    "another id": (webhook(v1(SECRET, message_id="msg_2")), "None of our 2"),
-    "another timestamp": (webhook(v1(SECRET, timestamp=str(SECONDS - 1))), "None of our 2"),
+    "wrong secret": (webhook(v1(STRANGE_SECRET)), "none of the 2"),
+    "wrong body": (webhook(v1(SECRET, body=OTHER_ORDER)), "none of the 2"),
+    "another id": (webhook(v1(SECRET, message_id="msg_2")), "none of the 2"),
+    "another timestamp": (webhook(v1(SECRET, timestamp=str(SECONDS - 1))), "none of the 2"),
     "old timestamp": (webhook(timestamp=str(SECONDS - 301)), "too long ago"),
     "future timestamp": (webhook(timestamp=str(SECONDS + 301)), "in the future"),
     "timestamp in other digits": (webhook("v1,", timestamp="²"), "malformed"),
     "timestamp with a sign": (webhook(timestamp=f"+{SECONDS}"), "malformed"),
     "timestamp without end": (webhook(timestamp="9" * 5000), "malformed"),
-    "missing id": (lacking("webhook-id"), "one webhook-id, but there are 0"),
-    "missing timestamp": (lacking("webhook-timestamp"), "webhook-timestamp, but there are 0"),
+    "missing id": (lacking("webhook-id"), "one webhook-id header, not 0"),
+    "missing timestamp": (lacking("webhook-timestamp"), "webhook-timestamp header, not 0"),
     "missing signature": (lacking("webhook-signature"), "not signed"),
-    "two ids": (doubled("webhook-id"), "there are 2"),
-    "two timestamps": (doubled("webhook-timestamp"), "there are 2"),
-    "two signature headers": (doubled("webhook-signature"), "there are 2"),
-    "garbage": (webhook("v1,v1 ,,, v1,=== é v2"), "None of our 2"),
+    "two ids": (doubled("webhook-id"), "header, not 2"),
+    "two timestamps": (doubled("webhook-timestamp"), "header, not 2"),
+    "two signature headers": (doubled("webhook-signature"), "header, not 2"),
+    "garbage": (webhook("v1,v1 ,,, v1,=== é v2"), "none of the 2"),
     "empty list": (webhook(""), "is empty"),
     "huge list": (webhook(" ".join([v1(SECRET)] * 200)), "longer than 8192"),
-    "another version": (webhook(v1(SECRET).replace("v1,", "v2,")), "None of our 2"),
-    "no version": (webhook(v1(SECRET).removeprefix("v1,")), "None of our 2"),
-    "no padding": (webhook(v1(SECRET).rstrip("=")), "None of our 2"),
+    "another version": (webhook(v1(SECRET).replace("v1,", "v2,")), "none of the 2"),
+    "no version": (webhook(v1(SECRET).removeprefix("v1,")), "none of the 2"),
+    "no padding": (webhook(v1(SECRET).rstrip("=")), "none of the 2"),
     "id with a full stop": (webhook(message_id="msg.1"), "malformed"),
     "id with a space": (webhook(message_id="msg 1"), "malformed"),
     "id without end": (webhook(message_id="m" * 257), "malformed"),
@@ -333,7 +333,7 @@ def test_a_key_that_cannot_be_one_of_upstash_keeps_the_service_from_starting(key
 
 
 def test_there_are_at_most_two_keys_of_a_kind() -> None:
-    with pytest.raises(SetupError, match="too many"):
+    with pytest.raises(SetupError, match="Too many"):
         CallbackKeys(upstash=(CURRENT, NEXT, STRANGE))
 
 

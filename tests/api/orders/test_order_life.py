@@ -20,7 +20,7 @@ DELAY_SECONDS = 0.4
 
 async def open_restaurant(stack: AsyncExitStack, conninfo: str) -> Api:
     """A service with all that it does by itself."""
-    service = Service(conninfo, kitchen=OrderRules(delay_seconds=DELAY_SECONDS))
+    service = Service(conninfo, order_rules=OrderRules(delay_seconds=DELAY_SECONDS))
     await stack.enter_async_context(service)
     return Api(App(service, some_settings(processing_delay_seconds=DELAY_SECONDS)), service)
 

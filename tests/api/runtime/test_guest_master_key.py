@@ -86,7 +86,7 @@ def test_a_start_with_another_key_than_the_databases_is_refused(
     other = settings(tmp_path, guest_key_file=key_file(tmp_path))
 
     assert key is not None
-    with pytest.raises(SetupError, match=rf"sealed with the key {key.id}, and .*a\.key holds"):
+    with pytest.raises(SetupError, match=rf"encrypted with the key {key.id}, and .*a\.key "):
         guest_key(other, database)
     assert rows(database, KNOWN) == [(key.id,)]
 
@@ -100,7 +100,7 @@ def test_a_start_without_the_databases_key_is_refused_and_makes_no_new_one(
     url = None if is_ours else database
 
     assert key is not None
-    with pytest.raises(SetupError, match=rf"sealed with the key {key.id}, and there is no"):
+    with pytest.raises(SetupError, match=rf"encrypted with the key {key.id}, and there is no"):
         guest_key(settings(elsewhere, database_url=url), database)
     assert not elsewhere.exists()
 
@@ -109,7 +109,7 @@ def test_a_named_file_that_is_not_there_is_not_made(database: str, tmp_path: Pat
     """All instances would make their own."""
     missing = tmp_path / "missing.key"
 
-    with pytest.raises(SetupError, match=r"make it once .*give the same file to every instance"):
+    with pytest.raises(SetupError, match=r"create it once .*give the same file to every instance"):
         guest_key(settings(tmp_path, guest_key_file=missing), database)
     assert not missing.exists()
 

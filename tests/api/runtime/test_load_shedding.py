@@ -6,7 +6,7 @@ import pytest
 from msgspec import Struct
 
 from daybook.api.runtime.load_shedding import DRAINED_SHARE, Decision, LoadShedder, Thresholds
-from daybook.projections.messages.operations import Numbers
+from daybook.projections.messages.operations import BacklogNumbers
 
 pytestmark = pytest.mark.anyio
 
@@ -29,15 +29,15 @@ def admission_of(committer: IdleCommitter, **thresholds: Any) -> LoadShedder:
     return LoadShedder(given, readers, Thresholds(push_depth_max=PLACES, **thresholds))
 
 
-def left(count: int) -> Numbers:
-    return Numbers(1, count, None, None) if count else Numbers(None, 0, None, None)
+def left(count: int) -> BacklogNumbers:
+    return BacklogNumbers(1, count, None, None) if count else BacklogNumbers(None, 0, None, None)
 
 
 async def test_once_all_places_are_taken_nearly_all_are_emptied_first() -> None:
     admission = admission_of(IdleCommitter())
     for _ in range(PLACES):
         assert admission.decide_push() is Decision.EXECUTE
-        admission.note_queued()
+        admission.count_queued()
     assert admission.depth == PLACES
     assert admission.decide_push() is Decision.REJECT
     for count in (PLACES - 1, PLACES // 2, int(DRAINED_SHARE * PLACES) + 1):
@@ -52,7 +52,7 @@ async def test_who_is_turned_away_while_places_are_emptied_hears_when_they_are()
     admission = admission_of(IdleCommitter())
     admission.per_second = 10.0
     for _ in range(50):  # As many as are carried out in push_wait_seconds_max.
-        admission.note_queued()
+        admission.count_queued()
     assert admission.decide_push() is Decision.REJECT
     assert admission.retry_seconds == 5  # (50 - 0.05 * 50) / 10 = 4.75
 
@@ -60,7 +60,7 @@ async def test_who_is_turned_away_while_places_are_emptied_hears_when_they_are()
 async def test_after_a_burst_whoever_finds_too_many_under_way_is_turned_away() -> None:
     admission = admission_of(IdleCommitter())
     for _ in range(PLACES):
-        admission.note_queued()
+        admission.count_queued()
     assert admission.decide_push() is Decision.REJECT
     admission._numbers, admission._queued_since = left(0), 0
     assert admission.decide_push() is Decision.EXECUTE

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daybook.api.server.buffered_transport import HELD_BYTES_MAX, CoalescingTransport
+from daybook.api.server.buffered_transport import BUFFERED_BYTES_MAX, CoalescingTransport
 from tests.support.running.socket_server import open_live, request
 
 pytestmark = pytest.mark.anyio
@@ -69,7 +69,7 @@ async def test_whoever_hung_up_before_the_loop_came_round_is_sent_nothing(
 async def test_whoever_writes_much_without_a_pause_does_not_fill_the_memory(
     corked: CoalescingTransport, beneath: Recorded
 ) -> None:
-    chunk = bytes(HELD_BYTES_MAX // 2)
+    chunk = bytes(BUFFERED_BYTES_MAX // 2)
     for _ in range(3):
         corked.write(chunk)
     assert beneath.told == [[chunk, chunk, chunk]]

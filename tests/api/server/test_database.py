@@ -75,7 +75,7 @@ def test_a_server_that_is_not_there_is_refused() -> None:
 
 
 def test_what_is_not_a_postgresql_is_refused(web_server: int) -> None:
-    with pytest.raises(SetupError, match="what answers there is not a PostgreSQL"):
+    with pytest.raises(SetupError, match="that server is not a PostgreSQL"):
         check(f"postgresql://ada:secret@127.0.0.1:{web_server}/kitchen")
 
 
@@ -121,7 +121,7 @@ def test_a_database_that_takes_no_writes_is_refused(server: str, empty_database:
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(close.format(sql.Identifier(name)))
 
-    with pytest.raises(SetupError, match="takes no writes"):
+    with pytest.raises(SetupError, match="is read-only"):
         prepare(empty_database)
 
 

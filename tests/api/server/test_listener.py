@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from daybook.api.server.listener import listen, url_of, why_not
+from daybook.api.server.listener import explain_bind_error, listen, url_of
 from daybook.eventlog.errors import SetupError
 
 
@@ -36,19 +36,19 @@ def test_a_taken_port_is_refused() -> None:
 
     assert str(refused.value) == (
         f"Port {port} on 127.0.0.1 is already in use: "
-        "stop what uses it, or choose another with --port."
+        "stop the program that uses it, or choose another with --port."
     )
 
 
 def test_an_unknown_host_is_refused() -> None:
-    with pytest.raises(SetupError, match=r"The host nowhere\.invalid is not known"):
+    with pytest.raises(SetupError, match=r"The host nowhere\.invalid cannot be resolved"):
         listen("nowhere.invalid", 0)
 
 
 @pytest.mark.parametrize(
     ("number", "sentence"),
     [
-        (errno.EACCES, "Port 80 is not for ordinary users"),
+        (errno.EACCES, "Port 80 needs root privileges"),
         (errno.EADDRNOTAVAIL, "192.0.2.1 is not an address of this machine"),
         (errno.ENOBUFS, "Daybook cannot listen on port 80 of 192.0.2.1"),
     ],
@@ -56,4 +56,4 @@ def test_an_unknown_host_is_refused() -> None:
 def test_whatever_else_the_system_refuses_has_its_sentence(number: int, sentence: str) -> None:
     error = OSError(number, os.strerror(number))
 
-    assert why_not(error, "192.0.2.1", 80).startswith(sentence)
+    assert explain_bind_error(error, "192.0.2.1", 80).startswith(sentence)

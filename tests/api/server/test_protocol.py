@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from daybook.api.server.connections import CLOSED_TOGETHER_MAX
+from daybook.api.server.connections import CLOSED_PER_SCAN_MAX
 from daybook.api.server.protocol import GRACE_SECONDS
 from daybook.api.telemetry import counters
 from tests.support.running.socket_server import Live, hear, open_live, request
@@ -136,7 +136,7 @@ async def test_who_connects_and_says_nothing_at_first_gains_no_time(database: st
 
 
 async def test_all_who_are_late_are_closed_however_many(database: str) -> None:  # SEC-15
-    count = 2 * CLOSED_TOGETHER_MAX + 1
+    count = 2 * CLOSED_PER_SCAN_MAX + 1
     async with open_live(database, head_seconds_max=0.5, connections_per_address_max=count) as live:
         began = time.monotonic()
         opened = [await live.connect() for _ in range(count)]

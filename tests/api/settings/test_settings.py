@@ -8,11 +8,11 @@ import pytest
 from msgspec.structs import fields
 
 from daybook.api.runtime.load_shedding import Thresholds
-from daybook.api.server.run import kitchen_of, thresholds_of
+from daybook.api.server.run import order_rules_of, retention_rules_of, thresholds_of
 from daybook.api.settings.environment import help_of, load
 from daybook.api.settings.settings import Settings
 from daybook.eventlog.errors import SetupError
-from daybook.processors.processor import STANDARD_KITCHEN, OrderRules
+from daybook.processors.processor import OrderRules, RetentionRules
 
 ROOMY = {"DAYBOOK_DATA_DIR": "/somewhere"}
 OPEN = {"DAYBOOK_AUTH": "open"}
@@ -88,13 +88,13 @@ def test_an_unknown_way_to_authenticate_is_refused() -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
-def test_open_house_is_held_on_loopback_addresses(host: str) -> None:
+def test_open_mode_is_accepted_on_loopback_addresses(host: str) -> None:
     assert load({**ROOMY, **OPEN}, {"host": host}).host == host
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", "localhost.x"])
-def test_open_house_is_refused_where_others_can_reach_it(host: str) -> None:
-    with pytest.raises(SetupError, match="everybody who reaches"):
+def test_open_mode_is_refused_on_addresses_that_others_can_reach(host: str) -> None:
+    with pytest.raises(SetupError, match="every client that reaches"):
         load({**ROOMY, **OPEN}, {"host": host})
     assert load(ROOMY, {"host": host}).auth == "keys"
 
@@ -138,7 +138,8 @@ def test_the_kitchen_has_its_usual_constants() -> None:  # S0-84
     assert settings.processing_delay_seconds == 10
     assert (settings.attempts_max, settings.vip_aging_seconds) == (3, None)
     assert settings.idempotency_keep_days == 30
-    assert kitchen_of(settings) == STANDARD_KITCHEN
+    assert order_rules_of(settings) == OrderRules()
+    assert retention_rules_of(settings) == RetentionRules()
 
 
 def test_the_thresholds_are_those_of_the_source_and_can_be_set() -> None:
@@ -163,7 +164,7 @@ def test_the_thresholds_are_those_of_the_source_and_can_be_set() -> None:
     )
 
 
-def test_the_constants_of_the_kitchen_can_be_set() -> None:
+def test_order_and_retention_rules_can_be_set() -> None:
     settings = load(
         {
             **ROOMY,
@@ -175,9 +176,9 @@ def test_the_constants_of_the_kitchen_can_be_set() -> None:
         {},
     )
 
-    assert kitchen_of(settings) == OrderRules(
-        delay_seconds=0.5, attempts_max=1, aging_seconds=60, idempotency_keep_days=7
-    )
+    assert settings.attempts_max == 1
+    assert order_rules_of(settings) == OrderRules(delay_seconds=0.5, aging_seconds=60)
+    assert retention_rules_of(settings) == RetentionRules(idempotency_keep_days=7)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +211,7 @@ def test_half_of_qstash_is_refused_with_what_is_missing(missing: str) -> None:
     with pytest.raises(SetupError) as refused:
         load({**ROOMY, **half}, {})
 
-    expected = f"QStash is set up only in part: set {missing} too, or nothing of it."
+    expected = f"QStash is configured only in part: set {missing} too, or none of them."
     assert str(refused.value) == expected
 
 
@@ -221,7 +222,7 @@ def test_an_address_alone_is_not_half_of_qstash() -> None:
 @pytest.mark.parametrize("url", ["daybook.example", "ftp://daybook.example", "https://", "https:x"])
 @pytest.mark.parametrize("name", ["APP_BASE_URL", "QSTASH_URL"])
 def test_an_address_must_be_one(name: str, url: str) -> None:
-    with pytest.raises(SetupError, match=f"{name} must be an address such as https://"):
+    with pytest.raises(SetupError, match=f"{name} must be a URL such as https://"):
         load({**ROOMY, **QSTASH, name: url}, {})
 
 

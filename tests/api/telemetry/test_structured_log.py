@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from daybook.api.http.problems import Problem, internal_error_response, unavailable
+from daybook.api.http.problems import Problem, internal_error_response, unavailable_response
 from daybook.api.keys.key_format import KEY_PATTERN
 from daybook.api.telemetry import structured_log
 from daybook.api.telemetry.counters import read_count
@@ -165,7 +165,7 @@ async def test_metrics_are_answered_as_prometheus_reads_them(api: Api) -> None:
 def test_an_answer_that_is_the_services_fault_is_counted() -> None:
     before = [read_count("daybook_errors", status=status) for status in ("500", "503", "404")]
     internal_error_response()
-    unavailable("The database is away.")
+    unavailable_response("The database is away.")
     Problem(HTTPStatus.NOT_FOUND, "not_found", "There is nothing.")
     after = [read_count("daybook_errors", status=status) for status in ("500", "503", "404")]
 
@@ -174,7 +174,7 @@ def test_an_answer_that_is_the_services_fault_is_counted() -> None:
 
 def test_while_nobody_wants_lines_it_is_still_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logger, "isEnabledFor", lambda _level: False)
-    monkeypatch.setattr(structured_log, "masked", lambda _context: pytest.fail("in vain"))
+    monkeypatch.setattr(structured_log, "redact", lambda _context: pytest.fail("in vain"))
     before = read_count("daybook_joins")
     log_event("queue.created")
 

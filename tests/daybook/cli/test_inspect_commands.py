@@ -55,7 +55,7 @@ async def test_the_doctor_names_what_is_wrong_and_the_next_step(database: str) -
     assert told.returncode == 1
     assert f"order {order.id} differs in attempts" in told.stdout
     assert "daybook rebuild orders" in told.stdout
-    assert "No service looks after due times" in told.stdout
+    assert "No service runs timers" in told.stdout
     assert "PostgreSQL" in told.stdout
 
 
@@ -63,14 +63,14 @@ async def test_the_doctor_names_what_is_wrong_and_the_next_step(database: str) -
 async def test_the_doctor_finds_an_index_that_is_not_there_and_says_how_to_make_it(
     own_database: str,
 ) -> None:
-    assert "All that the migrations made are there." in doctor(own_database)
+    assert "All indexes of the migrations exist." in doctor(own_database)
     rows(own_database, "DROP INDEX daybook.tickets_line_idx")
     told = doctor(own_database)
-    assert "1 are missing or unfinished" in told
+    assert "1 are missing or invalid" in told
     create = "CREATE UNIQUE INDEX tickets_line_idx ON tickets (restaurant_id, status, place)"
     assert create in told
     rows(own_database, create)
-    assert "All that the migrations made are there." in doctor(own_database)
+    assert "All indexes of the migrations exist." in doctor(own_database)
 
 
 # A follower that has not moved for an hour, because nothing happened.
@@ -165,7 +165,7 @@ def doctor(conninfo: str) -> str:
 async def test_the_doctor_mentions_what_was_begun_and_never_ended(database: str) -> None:
     healthy = daybook("doctor", DATABASE_URL=database).stdout
     assert "None is unfinished." in healthy
-    assert "None was cut off." in healthy
+    assert "None was interrupted." in healthy
     rows(database, "INSERT INTO imports (digest, lines_count) VALUES ('', 1204)")
     running = """
     INSERT INTO running_rebuilds
@@ -176,8 +176,8 @@ async def test_the_doctor_mentions_what_was_begun_and_never_ended(database: str)
     assert told.returncode == 1
     assert "is unfinished, after 1204 events." in told.stdout
     assert "daybook import FILE" in told.stdout
-    assert "A rebuild of orders bots was cut off" in told.stdout
-    assert "Go on: daybook rebuild orders bots." in told.stdout
+    assert "A rebuild of orders bots was interrupted" in told.stdout
+    assert "Resume: daybook rebuild orders bots." in told.stdout
 
 
 async def test_the_doctor_names_cursors_that_are_ahead_of_the_log(database: str) -> None:

@@ -210,7 +210,7 @@ def test_who_rebuilt_what_and_why_is_in_the_log(own_database: str) -> None:
 def test_what_cannot_be_done_is_said_in_a_sentence(own_database: str) -> None:
     told = ask(own_database, "--rollback")
     assert isinstance(told.exception, SetupError)
-    assert str(told.exception).endswith("there is no way back.")
+    assert str(told.exception).endswith("a rebuild to roll back to.")
 
 
 @pytest.mark.slow

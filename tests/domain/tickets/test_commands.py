@@ -58,11 +58,11 @@ class MemoryStore:
         named = [aggregate_id for _, aggregate_id in command.needs.lock]
         desk = BatchUnitOfWork(
             now=self.now,
-            seal=MAPPER.seal,
-            held=[self.states[one] for one in named if one in self.states],
+            encode=MAPPER.encode_checked,
+            locked=[self.states[one] for one in named if one in self.states],
             absent=[one for one in named if one not in self.states],
             ready={(TICKET.name, LINE): waiting[: command.needs.pick_count]},
-            drawn={},
+            numbers={},
         )
         answer = command.decide(desk)
         for entry in chain.from_iterable(desk.changes.values()):

@@ -4,7 +4,12 @@ import psycopg
 import pytest
 from psycopg_pool import AsyncConnectionPool
 
-from daybook.eventlog.postgres.connections import configure, connect, reader_conninfo, still_there
+from daybook.eventlog.postgres.connections import (
+    check_connection,
+    configure,
+    connect,
+    reader_conninfo,
+)
 from tests.support.committer import rows
 
 pytestmark = pytest.mark.anyio
@@ -19,11 +24,11 @@ async def test_a_connection_that_the_server_has_closed_is_known_without_asking(
     database: str,
 ) -> None:
     connection = await connect(reader_conninfo(database))
-    await still_there(connection)
+    await check_connection(connection)
     rows(database, END_READERS)
 
     with pytest.raises(psycopg.OperationalError):
-        await still_there(connection)
+        await check_connection(connection)
     await connection.close()
 
 
@@ -34,7 +39,7 @@ async def test_a_pool_hands_out_no_connection_that_the_server_has_closed(databas
         min_size=2,
         max_size=2,
         configure=configure,
-        check=still_there,
+        check=check_connection,
         open=False,
     )
     async with pool:

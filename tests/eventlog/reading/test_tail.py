@@ -53,7 +53,7 @@ async def open_tail(conninfo: str) -> AsyncIterator[tuple[Tail, Kitchen]]:
             named, mapper=MAPPER, kinds=KINDS, render=render, notifier=notifier, readers=readers
         ) as tail,
         Committer(
-            conninfo, tables=LIVE_TABLES, mapper=MAPPER, lanes=2, on_commit=notifier.notify
+            conninfo, tables=LIVE_TABLES, mapper=MAPPER, writers=2, on_commit=notifier.notify
         ) as committer,
     ):
         yield tail, Kitchen(committer)
@@ -150,8 +150,8 @@ async def test_a_subscriber_that_knows_more_than_this_process_gets_nothing_twice
     ):
         await write(kitchen, 20)
         # This process waits for the writer, and the one that served the client before did not.
-        async with tail.subscription(tail.place(15)) as ahead:
-            assert ahead.asked is None
+        async with tail.subscription(tail.log_position(15)) as ahead:
+            assert ahead.requested is None
             assert await ahead.next(0.05) == []
             await late.commit()
             assert await take(first, 21) == [*range(1, 22)]
@@ -172,7 +172,7 @@ async def test_a_subscriber_that_falls_behind_is_ended_and_reads_on_when_it_come
             assert await reading == [*range(1, 101)]
             with pytest.raises(SubscriptionEndedError, match="fell behind"):
                 await slow.next(1)
-        async with tail.subscription(tail.place(slow.position)) as again:
+        async with tail.subscription(tail.log_position(slow.position)) as again:
             assert await take(again, 100) == [*range(1, 101)]
 
 
@@ -304,7 +304,7 @@ async def test_a_subscriber_goes_on_from_where_its_log_and_this_one_are_the_same
         asked = LogPosition(place.position, current if place.epoch == "current" else place.epoch)
         async with tail.subscription(asked) as subscription:
             assert subscription.position == start
-            assert subscription.asked == (None if start == place.position else place.position)
+            assert subscription.requested == (None if start == place.position else place.position)
             assert await take(subscription, 10) == [*range(start + 1, 11)]
 
 

@@ -17,12 +17,12 @@ from uuid_utils.compat import uuid7
 
 from daybook.eventlog.postgres.connections import (
     connect,
-    noting_conninfo,
     owner_conninfo,
     reader_conninfo,
+    relaxed_writer_conninfo,
 )
 from daybook.eventlog.side_tables.rate_limit_windows import (
-    FORGET_ADMISSIONS,
+    DELETE_EXPIRED_ADMISSIONS,
     Limit,
     LimitRequest,
     LimitState,
@@ -54,16 +54,16 @@ TIMES = "SELECT limit_name, key, cardinality(times) FROM admissions ORDER BY 1, 
 # A process of its own: fifty requests, ten at a time.
 ASK = """
 import asyncio, sys
-from daybook.eventlog.side_tables.rate_limit_windows import Asked, Limit, admit
-from daybook.eventlog.postgres.connections import connect, noting_conninfo
+from daybook.eventlog.side_tables.rate_limit_windows import LimitRequest, Limit, try_acquire
+from daybook.eventlog.postgres.connections import connect, relaxed_writer_conninfo
 
 async def ask(connection, tries):
-    asked = [Asked(Limit("per-phone", int(sys.argv[2]), 3600), "ada"),
-             Asked(Limit("per-address", 1000, 60), "door")]
-    return [(await admit(connection, asked))[0].is_admitted for _ in range(tries)]
+    asked = [LimitRequest(Limit("per-phone", int(sys.argv[2]), 3600), "ada"),
+             LimitRequest(Limit("per-address", 1000, 60), "door")]
+    return [(await try_acquire(connection, asked))[0].is_admitted for _ in range(tries)]
 
 async def main():
-    connections = [await connect(noting_conninfo(sys.argv[1])) for _ in range(10)]
+    connections = [await connect(relaxed_writer_conninfo(sys.argv[1])) for _ in range(10)]
     print("ready", flush=True)
     sys.stdin.readline()
     told = await asyncio.gather(*(ask(connection, 5) for connection in connections))
@@ -88,14 +88,14 @@ async def ask(connection: AsyncConnection[TupleRow], phone: str, address: str = 
 
 async def test_as_many_as_the_limit_says_are_let_in_and_not_one_more(database: str) -> None:
     # S2-28
-    async with await connect(noting_conninfo(database)) as connection:
+    async with await connect(relaxed_writer_conninfo(database)) as connection:
         told = [await ask(connection, "ada") for _ in range(10)]
 
     assert told == [True] * 3 + [False] * 7
 
 
 async def test_who_is_refused_by_one_limit_uses_up_nothing_of_another(database: str) -> None:
-    async with await connect(noting_conninfo(database)) as connection:
+    async with await connect(relaxed_writer_conninfo(database)) as connection:
         for phone in ("ada", "ada", "ada", "ada", "ada", "bob"):
             await ask(connection, phone)
 
@@ -107,7 +107,7 @@ async def test_who_is_refused_by_one_limit_uses_up_nothing_of_another(database: 
 
 
 async def test_who_is_refused_leaves_no_row_behind(database: str) -> None:
-    async with await connect(noting_conninfo(database)) as connection:
+    async with await connect(relaxed_writer_conninfo(database)) as connection:
         for number in range(20):
             assert await ask(connection, f"guest {number}")
         assert not await ask(connection, "one too many")
@@ -120,7 +120,7 @@ async def test_room_comes_back_when_the_oldest_has_left_the_window(
     database: str, seconds: int, is_let_in: bool
 ) -> None:
     # S2-32
-    async with await connect(noting_conninfo(database)) as connection:
+    async with await connect(relaxed_writer_conninfo(database)) as connection:
         for _ in range(3):
             await ask(connection, "ada")
         rows(database, GROW_OLDER, {"seconds": seconds})
@@ -128,7 +128,7 @@ async def test_room_comes_back_when_the_oldest_has_left_the_window(
 
 
 async def test_the_wait_that_is_told_is_the_wait_that_it_takes(database: str) -> None:
-    async with await connect(noting_conninfo(database)) as connection:
+    async with await connect(relaxed_writer_conninfo(database)) as connection:
         for _ in range(3):
             await ask(connection, "ada")
             rows(database, GROW_OLDER, {"seconds": 600})
@@ -144,7 +144,7 @@ async def test_the_wait_that_is_told_is_the_wait_that_it_takes(database: str) ->
 
 
 async def test_attempts_at_one_command_count_once(database: str) -> None:
-    async with await connect(noting_conninfo(database)) as connection:
+    async with await connect(relaxed_writer_conninfo(database)) as connection:
         first, *others = [uuid7() for _ in range(4)]
         for _ in range(5):
             assert is_admitted(await try_acquire(connection, asked(), first))
@@ -162,7 +162,7 @@ async def test_attempts_at_one_command_count_once(database: str) -> None:
 
 async def test_an_attempt_counts_from_its_latest_on(database: str) -> None:
     # I-31: its effect is as late as the last attempt.
-    async with await connect(noting_conninfo(database)) as connection:
+    async with await connect(relaxed_writer_conninfo(database)) as connection:
         command = uuid7()
         assert is_admitted(await try_acquire(connection, asked(), command))
         rows(database, GROW_OLDER, {"seconds": 3000})
@@ -173,7 +173,7 @@ async def test_an_attempt_counts_from_its_latest_on(database: str) -> None:
 
 
 async def test_what_is_given_back_is_there_again(database: str) -> None:
-    async with await connect(noting_conninfo(database)) as connection:
+    async with await connect(relaxed_writer_conninfo(database)) as connection:
         for _ in range(5):
             command = uuid7()
             told = await try_acquire(connection, asked(), command)
@@ -187,7 +187,7 @@ async def test_what_is_given_back_is_there_again(database: str) -> None:
 
 async def test_an_attempt_that_is_given_back_leaves_its_twin(database: str) -> None:
     # I-31: the twin may have taken effect.
-    async with await connect(noting_conninfo(database)) as connection:
+    async with await connect(relaxed_writer_conninfo(database)) as connection:
         command = uuid7()
         for turn in (0, 1):
             twins = [await try_acquire(connection, asked(str(turn)), command) for _ in range(2)]
@@ -200,7 +200,7 @@ async def test_an_instance_of_an_earlier_version_counts_along(database: str) -> 
     earlier = """
     SELECT is_admitted FROM admit('{per-phone}', '{ada}', '{3}', '{3600}')
     """
-    async with await connect(noting_conninfo(database)) as connection:
+    async with await connect(relaxed_writer_conninfo(database)) as connection:
         command = uuid7()
         assert rows(database, earlier) == [(True,)]
         told = await try_acquire(connection, asked(), command)
@@ -212,7 +212,7 @@ async def test_an_instance_of_an_earlier_version_counts_along(database: str) -> 
 
 
 async def test_rows_from_before_belong_to_no_command(database: str) -> None:
-    async with await connect(noting_conninfo(database)) as connection:
+    async with await connect(relaxed_writer_conninfo(database)) as connection:
         for _ in range(2):
             await ask(connection, "ada")
         rows(database, "UPDATE admissions SET commands = '{}'")
@@ -225,7 +225,7 @@ async def test_rows_from_before_belong_to_no_command(database: str) -> None:
 async def test_a_limit_that_was_lowered_counts_those_that_were_let_in_before(
     database: str,
 ) -> None:
-    async with await connect(noting_conninfo(database)) as connection:
+    async with await connect(relaxed_writer_conninfo(database)) as connection:
         for _ in range(3):
             await ask(connection, "ada")
             rows(database, GROW_OLDER, {"seconds": 600})
@@ -271,7 +271,7 @@ async def test_those_who_share_an_address_or_a_number_never_wait_for_each_other_
 ) -> None:
     """S2-21: rows are locked in one order, whichever way the limits are named, and whoever cleans
     up does not wait."""
-    connections = [await connect(noting_conninfo(own_database)) for _ in range(8)]
+    connections = [await connect(relaxed_writer_conninfo(own_database)) for _ in range(8)]
 
     async def press(number: int) -> None:
         for turn in range(60):
@@ -334,7 +334,7 @@ async def compare(database: str, steps: Steps) -> None:
     rows(database, "DELETE FROM admissions")
     small = Limit("per-address", 4, 60)
     model = Model()
-    async with await connect(noting_conninfo(database)) as connection:
+    async with await connect(relaxed_writer_conninfo(database)) as connection:
         for seconds, phone, address in steps:
             model.now += seconds
             rows(database, GROW_OLDER, {"seconds": seconds})
@@ -347,7 +347,7 @@ async def test_what_no_limit_looks_at_any_more_is_forgotten_and_nothing_else(
     database: str,
 ) -> None:
     # S2-33
-    async with await connect(noting_conninfo(database)) as connection:
+    async with await connect(relaxed_writer_conninfo(database)) as connection:
         await ask(connection, "ada")
         rows(database, GROW_OLDER, {"seconds": 3599})
         await ask(connection, "bob", "another door")
@@ -377,7 +377,7 @@ async def test_with_nothing_to_forget_a_look_is_a_glance_at_an_index(own_databas
     rows(own_database, FILL, {"seconds": 60, "count": 20_000})
     rows(own_database, "VACUUM ANALYZE admissions")
     async with await connect(reader_conninfo(own_database)) as connection:
-        explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {FORGET_ADMISSIONS}"
+        explain = f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {DELETE_EXPIRED_ADMISSIONS}"
         plans = await (await connection.execute(explain.encode(), {"limit": 500})).fetchall()
     ((plan,),) = plans
     top: Any = plan[0]["Plan"]

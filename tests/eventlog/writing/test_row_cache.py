@@ -17,7 +17,7 @@ from daybook.domain.jobs.work import ExpireLease, FinishJobs, Outcome
 from daybook.eventlog.postgres.connection_caches import drop_caches
 from daybook.eventlog.postgres.connections import connect, owner_conninfo, reader_conninfo
 from daybook.eventlog.writing.row_cache import RowCache
-from daybook.projections.jobs.jobs import REMEMBERED_BYTES_MAX, LiveJobs
+from daybook.projections.jobs.jobs import CACHED_PAYLOAD_BYTES_MAX, LiveJobs
 from tests.support.committer import rows
 from tests.support.jobs import Workshop, open_workshop, raw
 
@@ -197,11 +197,11 @@ async def test_what_was_committed_on_an_earlier_connection_is_not_remembered(
         await workshop.job()
         claimed = await workshop.claim()
     memory = RowCache(LiveJobs())
-    life = memory.life
+    life = memory.generation
     drop_caches()
     memory.put([Left(job) for job in claimed], life)
     assert memory.get_all([job.id.int for job in claimed]) is None
-    memory.put([Left(job) for job in claimed], memory.life)
+    memory.put([Left(job) for job in claimed], memory.generation)
     assert memory.get_all([job.id.int for job in claimed]) == claimed
 
 
@@ -224,7 +224,7 @@ async def test_a_refusal_from_memory_is_as_sure_as_any_other(database: str) -> N
 
 async def test_large_payloads_and_lanes_are_not_remembered(database: str) -> None:
     async with open_workshop(database) as workshop:
-        large = await workshop.job(payload=raw('"' + "x" * REMEMBERED_BYTES_MAX + '"'))
+        large = await workshop.job(payload=raw('"' + "x" * CACHED_PAYLOAD_BYTES_MAX + '"'))
         of_lane = await workshop.job(partition="a")
         claimed = await workshop.claim(2)
         assert {job.id for job in claimed} == {large.id, of_lane.id}
@@ -236,7 +236,7 @@ async def test_of_more_than_can_be_remembered_the_oldest_are_forgotten(database:
     async with open_workshop(database) as workshop:
         await workshop.jobs(5)
         claimed = await workshop.claim(5)
-    memory.put([Left(job) for job in claimed], memory.life)
+    memory.put([Left(job) for job in claimed], memory.generation)
     keys = [job.id.int for job in claimed]
 
     assert memory.get_all(keys[2:]) == claimed[2:]

@@ -58,7 +58,7 @@ async def derive(conninfo: str, batch_max: int, *, upto: int = 2**40, again: int
         }
         while True:
             found = await connection.execute(READ_EVENTS_OF_TOPICS, {**wanted, "after": after})
-            events = MAPPER.followed(await found.fetchall())
+            events = MAPPER.followed_events(await found.fetchall())
             if not events:
                 return
             await model.apply(connection, events)
@@ -186,7 +186,7 @@ async def test_it_never_knows_more_than_the_events_it_was_given(database: str) -
     async with await connect(reader_conninfo(database)) as connection:
         everything = {"after": 0, "horizon": 100, "limit": 100, "topics": ["job.completed"]}
         found = await (await connection.execute(READ_EVENTS_OF_TOPICS, everything)).fetchall()
-        await FinishedJobs().apply(connection, MAPPER.followed(found))
+        await FinishedJobs().apply(connection, MAPPER.followed_events(found))
 
     assert [row[1] for row in stored(database)] == [1]
 

@@ -157,7 +157,7 @@ class WorkshopMachine(RuleBasedStateMachine):
         except Refusal as error:
             expected, refusal = None, type(error)
         with nullcontext() if refusal is None else pytest.raises(refusal):
-            got = self.portal.call(self.kitchen.submit, command).answer
+            got = self.portal.call(self.kitchen.submit, command).result
             assert _essence(got) == _essence(expected)
         # The real one draws numbers beforehand, also for jobs that it then does not create.
         ((self.desk.number,),) = rows(self.database, READ_LAST_NUMBER)

@@ -18,7 +18,7 @@ from daybook.domain.jobs.manage import CancelJob, ConfigureQueue
 from daybook.domain.jobs.queue import Limits, Rate
 from daybook.domain.jobs.work import ClaimJobs, JobSelector
 from daybook.eventlog.postgres.connections import writer_conninfo
-from daybook.projections.jobs.limited_claim_sql import PICK_LIMITED
+from daybook.projections.jobs.limited_claim_sql import CLAIM_LIMITED
 from tests.conftest import empty
 from tests.projections.test_plans import PACKED, _nodes
 from tests.support.jobs import Workshop, new_job, open_workshop
@@ -142,8 +142,8 @@ def rows_read(conninfo: str, *, limit: int) -> float:
     """How many jobs a claim reads, found or thrown away."""
     given = {"queues": "'{email}'", "types": "'{send}'", "any": "'{}'", "limit": str(limit)}
     given |= {"priorities": "'{}'", "numbers": "'{}'"}
-    names = list(dict.fromkeys(PACKED.findall(PICK_LIMITED)))
-    numbered = PACKED.sub(lambda found: f"${names.index(found[1]) + 1}", PICK_LIMITED)
+    names = list(dict.fromkeys(PACKED.findall(CLAIM_LIMITED)))
+    numbered = PACKED.sub(lambda found: f"${names.index(found[1]) + 1}", CLAIM_LIMITED)
     with psycopg.connect(writer_conninfo(conninfo), autocommit=True) as writer:
         writer.execute(f"PREPARE asked AS {numbered}".encode())
         execute = f"EXECUTE asked ({', '.join(given[name] for name in names)})"

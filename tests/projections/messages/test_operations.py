@@ -25,12 +25,12 @@ from daybook.domain.messages.commands import (
 from daybook.domain.messages.message import MESSAGE_TYPE, message_key
 from daybook.domain.messages.operation import Operation
 from daybook.eventlog.postgres.connections import connect, reader_conninfo
-from daybook.projections.jobs.queue_stats import read_standings
+from daybook.projections.jobs.queue_stats import read_queue_stats
 from daybook.projections.messages.operations import (
     COUNT_FAILED,
+    COUNT_RELATED_LANES,
     FIND_DUE,
-    READ_STANDING,
-    SEE_TIED_LANES,
+    READ_BACKLOG,
 )
 from daybook.projections.rebuild import replay
 from daybook.projections.time_travel.lists import queues_as_of
@@ -212,7 +212,7 @@ async def test_queues_of_the_past_count_what_stood_behind_an_operation(database:
         async with await connect(reader_conninfo(database)) as reader:
             ((position,),) = rows(database, "SELECT max(position) FROM log")
             (past,) = await queues_as_of(reader, position)
-            (current,) = await read_standings(reader, count_max=100)
+            (current,) = await read_queue_stats(reader, count_max=100)
             assert (past.pending, past.behind) == (current.pending, current.behind) == (1, 2)
             await workshop.submit(CancelOperation(queued.operation.id))
             ((now,),) = rows(database, "SELECT max(position) FROM log")
@@ -235,9 +235,9 @@ def test_only_pushes_are_put_off_and_another_kind_is_an_error(kind: str) -> None
     ("query", "given", "index"),
     [
         (FIND_DUE, {"patience": 0, "limit": 50}, "operations_pending_idx"),
-        (READ_STANDING, {}, "operations_fresh_idx"),
+        (READ_BACKLOG, {}, "operations_fresh_idx"),
         (COUNT_FAILED, {"limit": 10}, "operations_failed_idx"),
-        (SEE_TIED_LANES, {"tied": [UUID(int=1)]}, "operation_lanes_pkey"),
+        (COUNT_RELATED_LANES, {"tied": [UUID(int=1)]}, "operation_lanes_pkey"),
     ],
 )
 async def test_whoever_looks_for_operations_walks_an_index(

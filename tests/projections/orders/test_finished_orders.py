@@ -127,7 +127,7 @@ async def test_it_never_knows_more_than_the_events_it_was_given(database: str) -
     async with await connect(reader_conninfo(database)) as connection:
         everything = {"after": 0, "horizon": 100, "limit": 100}
         found = await (await connection.execute(READ_EVENTS, everything)).fetchall()
-        events = MAPPER.followed(found)
+        events = MAPPER.followed_events(found)
         completed = [event for event in events if isinstance(event.event, Order.Completed)]
         await FinishedOrders().apply(connection, completed)
 

@@ -89,7 +89,7 @@ async def test_a_comparison_leaves_no_trace(evening: str) -> None:
 
 async def test_what_could_not_be_done_is_told_with_the_error(evening: str) -> None:
     rows(evening, "CREATE VIEW reports AS SELECT * FROM orders")
-    with pytest.raises(Exception, match="cannot be exchanged"):
+    with pytest.raises(Exception, match="cannot be switched"):
         await make_anew(evening, "orders")
     assert topics(evening) == ["rebuild.created", "rebuild.failed"]
     assert "drop that, rebuild" in told(evening)[-1][2]["error"]
@@ -139,7 +139,7 @@ async def test_one_that_was_killed_is_said_to_be_over_by_the_next(
 async def test_whoever_may_not_begin_writes_nothing(
     evening: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("daybook.projections.rebuild.rebuild.ALONE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr("daybook.projections.rebuild.rebuild.ACQUIRE_SECONDS_MAX", 0.2)
     async with await connect(evening) as other:
         await other.execute("SELECT pg_advisory_lock(%s)", [REBUILD_LOCK])
         with pytest.raises(Exception, match="Another rebuild"):

@@ -305,7 +305,7 @@ async def test_a_table_that_something_stands_on_is_compared_but_not_exchanged(
     own_database: str, dependent: str
 ) -> None:
     rows(own_database, dependent)
-    with pytest.raises(RebuildError, match="something stands on it"):
+    with pytest.raises(RebuildError, match="other objects depend on it"):
         await make_anew(own_database)
     assert wrong(await verify(own_database)) == []
     assert rows(own_database, FIND_COPIES) == []
@@ -348,9 +348,9 @@ async def test_a_look_at_one_moment_sees_the_tables_of_that_moment(own_database:
 async def test_there_is_one_rebuild_at_a_time(
     own_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rebuild_module, "ALONE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(rebuild_module, "ACQUIRE_SECONDS_MAX", 0.2)
     async with rebuilding(own_database, Unwatched()):
-        with pytest.raises(RebuildError, match="Another rebuild is at work"):
+        with pytest.raises(RebuildError, match="Another rebuild is running"):
             await verify(own_database)
 
 
@@ -384,7 +384,7 @@ async def test_a_user_who_does_not_own_the_tables_is_told(own_database: str) -> 
     role = f"clerk_{uuid7().hex}"
     rows(own_database, f"CREATE ROLE {role} LOGIN; GRANT daybook_service TO {role}")
     try:
-        with pytest.raises(RebuildError, match="may not exchange tables"):
+        with pytest.raises(RebuildError, match="may not switch tables"):
             await verify(make_conninfo(own_database, user=role))
     finally:
         rows(own_database, f"DROP ROLE {role}")

@@ -42,10 +42,9 @@ async def running(
     processors: Sequence[Processor] | None = None,
     callback_grace_seconds: float = GRACE_SECONDS,
 ) -> AsyncIterator[Kitchen]:
-    kitchen = processor.OrderRules(delay_seconds=delay_seconds)
     service = Service(
         conninfo,
-        kitchen=kitchen,
+        order_rules=processor.OrderRules(delay_seconds=delay_seconds),
         qstash=qstash,
         read_models=(),
         processors=processors,

@@ -1,4 +1,4 @@
-/** The bots that this page knows, and the countdown of each. */
+/** The known bots and their countdowns. */
 
 import { createdBot, evolveBot } from "./evolve.js";
 
@@ -6,7 +6,7 @@ import { createdBot, evolveBot } from "./evolve.js";
 /** @typedef {import("./evolve.js").Order} Order */
 /** @typedef {import("../kit/feed.js").Change} Change */
 /**
- * @typedef {object} BotTimerState what is drawn; the server alone says when an order is complete
+ * @typedef {object} BotTimerState for drawing only; the server decides when an order is complete
  * @property {number} remainingMs
  * @property {"IDLE" | "PROCESSING"} status
  * @property {string | null} currentOrderId
@@ -21,15 +21,15 @@ export class BotStore {
   #known = new Map();
 
   /**
-   * @param {object} whom
-   * @param {(id: string | null) => Order | undefined} whom.orderOf
-   * @param {() => number} whom.now the server's time
+   * @param {object} callbacks
+   * @param {(id: string | null) => Order | undefined} callbacks.orderOf
+   * @param {() => number} callbacks.now the server's time
    */
-  constructor(whom) {
-    this.whom = whom;
+  constructor(callbacks) {
+    this.callbacks = callbacks;
   }
 
-  /** In the order in which they came. @returns {Bot[]} */
+  /** By creation time. @returns {Bot[]} */
   get list() {
     return [...this.#known.values()].sort((one, other) =>
       one.createdAt === other.createdAt
@@ -43,7 +43,7 @@ export class BotStore {
     this.#known = new Map(bots.map((bot) => [bot.id, bot]));
   }
 
-  /** @param {Change} change @returns {boolean} whether it could be taken in, or was known */
+  /** @param {Change} change @returns {boolean} whether it was applied or already known */
   apply(change) {
     const bot = this.#known.get(change.id);
     if (bot === undefined) {
@@ -58,20 +58,20 @@ export class BotStore {
     return true;
   }
 
-  /** Its work is over, as another tab saw it. @param {string} botId */
+  /** Marks a bot as idle because another tab saw its completion. @param {string} botId */
   rest(botId) {
     const state = this.bots.get(botId);
     if (state) this.bots.set(botId, { ...state, remainingMs: 0, status: "IDLE", currentOrderId: null });
   }
 
   /**
-   * Moves every countdown on.
+   * Advances every countdown.
    *
-   * @returns {{changed: string[], over: string[]}} the bots that do something else now, and the
-   *   orders whose time has just run out
+   * @returns {{changed: string[], over: string[]}} the bots with a new activity, and the
+   *   orders whose time has just elapsed
    */
   tick() {
-    const now = this.whom.now();
+    const now = this.callbacks.now();
     const before = this.bots;
     this.bots = new Map();
     /** @type {string[]} */ const changed = [];
@@ -89,9 +89,9 @@ export class BotStore {
     return { changed, over };
   }
 
-  /** Idle when its time is over, even if the server has not said so yet. @returns {BotTimerState} */
+  /** Idle once its time has elapsed, even before the server confirms. @returns {BotTimerState} */
   #stateOf(/** @type {Bot} */ bot, /** @type {number} */ now) {
-    const dueAt = this.whom.orderOf(bot.currentOrderId)?.dueAt;
+    const dueAt = this.callbacks.orderOf(bot.currentOrderId)?.dueAt;
     const remainingMs = dueAt ? Math.max(0, Date.parse(dueAt) - now) : 0;
     const isBusy = bot.status === "PROCESSING" && (remainingMs > 0 || bot.completion === "ack");
     return {

@@ -1,4 +1,4 @@
-/** The leader's other duty: bots that do not help themselves are given what waits. */
+/** The leader tab claims orders for bots without auto-claim. */
 
 import { write } from "../kit/client.js";
 
@@ -8,16 +8,15 @@ const ASK_AGAIN_MS = 2000;
 
 export class Claims {
   #isAsking = false;
-  /** When each bot was asked for last, in which version. @type {Map<string, string>} */
+  /** The last claim of each bot, with its version. @type {Map<string, string>} */
   #asked = new Map();
   #forgetAt = 0;
 
   /**
-   * Claims for every bot that stands idle, as far as there are orders. One that reports its own
-   * work asks for it too, and is left alone.
+   * Claims orders for idle bots. Bots that report their own completion claim by themselves.
    *
    * @param {Bot[]} bots
-   * @param {number} waiting how many orders wait
+   * @param {number} waiting the number of pending orders
    */
   async claim(bots, waiting) {
     this.#forgetInTime();
@@ -29,7 +28,7 @@ export class Claims {
     try {
       await write("POST", "/api/bots/claim", { botIds: botIds.slice(0, waiting) });
     } catch {
-      // They are asked for again: nothing is lost by it.
+      // Retried at the next tick.
       this.#asked.clear();
     } finally {
       this.#isAsking = false;
@@ -43,7 +42,7 @@ export class Claims {
   }
 }
 
-/** What is known when it is asked: the same question again would get the same answer. */
+/** The inputs of a claim: repeating it with the same inputs would give the same result. */
 function asking(/** @type {Bot} */ bot, /** @type {number} */ waiting) {
   return `${bot.version} ${waiting}`;
 }

@@ -1,4 +1,4 @@
-/** `<order-column status="PENDING">`: the orders of one status, each a card that keeps its element. */
+/** `<order-column status="PENDING">`: the orders of one status; each card keeps its element. */
 
 import { element, find, say } from "../kit/element.js";
 import { clock, count } from "../kit/time.js";
@@ -6,11 +6,11 @@ import { clock, count } from "../kit/time.js";
 /** @typedef {import("./evolve.js").Order} Order */
 
 const MORE = 100;
-// Before the last card comes into sight there are others behind it.
+// Adds cards before the last one scrolls into view.
 const NEAR_PX = 1500;
 
 export class OrderColumn extends HTMLElement {
-  /** How many cards there are at most. It tells of more with an event `more`. */
+  /** Maximum number of cards; an event `more` requests more. */
   shownMax = MORE;
   #total = 0;
   #amount = element("span", { class: "number" }, "0");
@@ -20,7 +20,7 @@ export class OrderColumn extends HTMLElement {
   connectedCallback() {
     this.#list.setAttribute("aria-label", `${this.status}, in queue order`);
     this.#list.addEventListener("scroll", () => this.#grow(), { passive: true });
-    this.#empty.textContent = "Reading the orders …";
+    this.#empty.textContent = "Loading orders …";
     this.replaceChildren(element("h2", {}, this.status, this.#amount), this.#empty, this.#list);
   }
 
@@ -28,10 +28,10 @@ export class OrderColumn extends HTMLElement {
     return this.getAttribute("status") ?? "";
   }
 
-  /** Shows these cards in this order, and no others. @param {Element[]} cards */
+  /** Shows exactly these cards, in this order. @param {Element[]} cards */
   fill(cards) {
     const wanted = new Set(cards);
-    // Those first that go: what is behind them then stays where it is.
+    // Removals first, so that the cards behind them stay in place.
     for (const card of [...this.#list.children]) if (!wanted.has(card)) card.remove();
     cards.forEach((card, index) => {
       const there = this.#list.children[index] ?? null;
@@ -39,7 +39,7 @@ export class OrderColumn extends HTMLElement {
     });
   }
 
-  /** @param {number} amount @param {boolean} isCut whether there are more than these */
+  /** @param {number} amount @param {boolean} isCut whether the list is truncated */
   total(amount, isCut) {
     this.#total = amount;
     say(this.#amount, isCut ? `${count(amount)}+` : count(amount));

@@ -1,11 +1,11 @@
 /**
- * Orders and bots after one more event: the same folds as the server's, so that a page that hears
- * every event needs to read nothing again.
+ * Folds events into orders and bots exactly as the server does, so a page that receives every event
+ * need not read again.
  */
 
 /** @typedef {import("../kit/feed.js").Change} Change */
 /**
- * @typedef {object} Order as the API shows it
+ * @typedef {object} Order as in the API
  * @property {string} id
  * @property {number} orderNumber
  * @property {"NORMAL" | "VIP"} type
@@ -23,7 +23,7 @@
  * @property {number} version
  */
 /**
- * @typedef {object} Bot as the API shows it
+ * @typedef {object} Bot as in the API
  * @property {string} id
  * @property {"IDLE" | "PROCESSING" | "DEAD"} status
  * @property {string | null} currentOrderId
@@ -40,7 +40,7 @@
  */
 
 const NO_CLAIM = { botId: null, claimId: null, processingStartedAt: null, dueAt: null };
-/** A release for this reason was an attempt; after others it is as if it had not been tried. */
+/** A release for this reason counts as an attempt; other releases do not. */
 const COUNTS = "expired";
 const NOT_REPORTED = "no report before the claim was due";
 const ERRORS_MAX = 10;

@@ -1,8 +1,8 @@
 /**
- * What the board shows, kept up to date by whichever way there is.
+ * The state of the board, kept up to date by the stream, the leader tab or polling.
  *
- * The leader of this browser's tabs holds the stream and passes on what it hears; the others listen
- * to it. Each tab folds the same events, so they all show the same.
+ * The leader of the browser's tabs holds the stream and forwards changes to the others. Each tab folds
+ * the same events, so all show the same.
  */
 
 import { read } from "../kit/client.js";
@@ -19,7 +19,7 @@ export const STATE_KEY = "feedme-board";
 export const COMPLETE_EVENT = "bot-order-complete";
 const TICK_MS = 100;
 const SAVE_MS = 2000;
-/** Of those that wait so many are kept: to keep thousands would be felt. */
+/** Pending orders kept in the saved state: thousands would be slow. */
 const SAVED_MAX = 300;
 const AMISS_MS = 250;
 const SAID_MAX = 1000;
@@ -29,7 +29,7 @@ const SAID_MAX = 1000;
 /** @typedef {import("../kit/feed.js").Listener} Listener */
 /** @typedef {import("../kit/feed.js").Source} Source */
 /**
- * @typedef {object} Watcher whoever draws
+ * @typedef {object} Watcher draws the board
  * @property {(ids: string[]) => void} orders
  * @property {() => void} bots
  * @property {(position: number, ageMs?: number) => void} heard
@@ -37,7 +37,7 @@ const SAID_MAX = 1000;
  * @property {(isLeader: boolean) => void} leader
  */
 
-/** What the leader passes on. @implements {Source} */
+/** Changes forwarded by the leader. @implements {Source} */
 class ChannelSource {
   /** @type {Listener | null} */
   listener = null;
@@ -57,9 +57,9 @@ export class Kitchen {
   clock = new ServerClock();
   orders = new OrderStore((ids) => this.watcher.orders(ids));
   bots = new BotStore({ orderOf: (id) => this.orders.get(id), now: () => this.clock.now() });
-  /** When the state that is shown was true, if it is from before this page was loaded. */
+  /** The time of the saved state, if it is shown. */
   savedAt = /** @type {number | null} */ (null);
-  /** Of which statuses there are more orders than are shown. @type {string[]} */
+  /** The statuses with truncated lists. @type {string[]} */
   cut = [];
   #position = 0;
   #channel = new BroadcastChannel(CHANNEL);
@@ -74,12 +74,12 @@ export class Kitchen {
     onHeard: (changes, position) => this.#heard(changes, position),
     onState: (state) => this.watcher.state(state),
   });
-  /** @type {Change[] | null} what is to be passed on together */
+  /** @type {Change[] | null} the batch to forward */
   #passing = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #amiss;
   #isChanged = false;
-  /** The claims of which it was said that they are complete. @type {Set<string>} */
+  /** The claims already announced as complete. @type {Set<string>} */
   #said = new Set();
   #leaderId = "";
 
@@ -90,12 +90,12 @@ export class Kitchen {
 
   start() {
     this.#recall();
-    this.#channel.onmessage = (event) => this.#told(event.data);
+    this.#channel.onmessage = (event) => this.#received(event.data);
     this.#feed.use(this.#passedOn);
     this.#leadership.start();
     setInterval(() => this.#tick(), TICK_MS);
     setInterval(() => this.#save(), SAVE_MS);
-    // A tab that was asleep may have slept through anything.
+    // A suspended tab may have missed changes.
     document.addEventListener("visibilitychange", () => document.hidden || this.#feed.refresh());
   }
 
@@ -137,7 +137,7 @@ export class Kitchen {
     this.watcher.bots();
   }
 
-  /** Draws every countdown on; the leader also says whose is over, and gives out what waits. */
+  /** Advances the countdowns; the leader also announces completions and claims orders. */
   #tick() {
     const { changed, over } = this.bots.tick();
     if (changed.length > 0) this.watcher.bots();
@@ -148,8 +148,8 @@ export class Kitchen {
   }
 
   /**
-   * Says once for each claim that its order is complete: when its time has run out, or when the
-   * server says so, whichever comes first.
+   * Announces each completed claim once: when its time elapses or the server confirms, whichever is
+   * first.
    *
    * @param {import("./evolve.js").Order | undefined} order
    */
@@ -183,14 +183,14 @@ export class Kitchen {
     this.#position = Math.max(this.#position, position);
   }
 
-  /** A word from another tab. @param {any} message */
-  #told(message) {
+  /** A message from another tab. @param {any} message */
+  #received(message) {
     if (message.type === "changes") this.#passedOn.listener?.heard(message.changes, message.position);
     if (message.type === "bot") this.bots.bots.set(message.botId, message.state);
     if (message.type === "completion") this.bots.rest(message.botId);
     if (message.type !== "leader") return;
     this.#leadership.look();
-    // Between two leaders something may have been passed on by neither.
+    // During a change of leaders a change may have been forwarded by neither.
     if (message.leaderId !== null && message.leaderId !== this.#leaderId) void this.#feed.refresh();
     this.#leaderId = message.leaderId ?? "";
   }
@@ -215,7 +215,7 @@ export class Kitchen {
     });
   }
 
-  /** The last state, to be shown until the server has told a newer one. */
+  /** The saved state, shown until the server responds. */
   #recall() {
     const state = kept(STATE_KEY);
     if (![state?.orders, state?.bots, state?.cut].every(Array.isArray)) return;

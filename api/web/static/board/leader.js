@@ -1,9 +1,8 @@
 /**
- * One leader among the tabs of a browser, by a lease in what they share.
+ * Leader election among the tabs of a browser, by a lease in local storage.
  *
- * Nothing there can be written only if nobody else just did: so a tab that wants the lease writes
- * its name, waits a moment, and leads only if its name is still there. Should two tabs lead for a
- * moment all the same, the server still gives each order away once.
+ * Local storage has no compare-and-set: a tab writes its id, waits, and leads only if its id is still
+ * there. If two tabs lead for a moment, the server still assigns each order once.
  */
 
 import { identifier } from "../kit/client.js";
@@ -24,7 +23,7 @@ export class Leadership {
   #renewedAt = 0;
   #isContesting = false;
 
-  /** @param {(lease: Lease | null) => void} announce tells the other tabs
+  /** @param {(lease: Lease | null) => void} announce notifies the other tabs
    *  @param {(isLeader: boolean) => void} onChange */
   constructor(announce, onChange) {
     this.announce = announce;
@@ -33,10 +32,10 @@ export class Leadership {
 
   start() {
     try {
-      // A tab's own: one that is duplicated starts with a name of its own as well.
+      // Per tab: a duplicated tab gets its own id as well.
       sessionStorage.setItem(ID_KEY, this.id);
     } catch {
-      // Nobody but people who look for it needs to find it there.
+      // Stored for debugging only.
     }
     addEventListener("pagehide", () => this.#resign());
     addEventListener("storage", (event) => event.key === LEASE_KEY && this.look());
@@ -44,7 +43,7 @@ export class Leadership {
     this.look();
   }
 
-  /** Renews what is ours, follows whoever leads, and steps in where nobody does. */
+  /** Renews its own lease, follows another leader, or contests an expired lease. */
   look() {
     const lease = this.#current();
     if (lease !== null && lease.leaderId !== this.id) this.#become(false);
@@ -52,11 +51,11 @@ export class Leadership {
     else if (this.isLeader && Date.now() - this.#renewedAt >= HEARTBEAT_MS) this.#renew();
   }
 
-  /** @returns {Lease | null} the lease that holds, if one does */
+  /** @returns {Lease | null} the valid lease, if any */
   #current() {
     const lease = kept(LEASE_KEY);
     const leftMs = (lease?.expiresAt ?? 0) - Date.now();
-    // One that would last longer than any is from before somebody set the clock.
+    // A lease longer than the maximum predates a clock change.
     return leftMs > 0 && leftMs <= LEASE_MS ? lease : null;
   }
 

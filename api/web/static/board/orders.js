@@ -1,4 +1,4 @@
-/** The orders that this page knows, each in its column and in its place there. */
+/** The known orders, sorted by column. */
 
 import { createdOrder, evolveOrder } from "./evolve.js";
 
@@ -6,13 +6,13 @@ import { createdOrder, evolveOrder } from "./evolve.js";
 /** @typedef {import("../kit/feed.js").Change} Change */
 /** @typedef {Order["status"]} Status */
 
-/** Of the complete ones the latest are enough; what waits or is cooked is shown whole. */
+/** Only the latest complete orders are kept; pending and processing ones all. */
 const COMPLETE_MAX = 100;
 const RANK = { VIP: 0, NORMAL: 1 };
 
 /**
- * Two of one status, as the server lists them: who waits, VIPs first and by number; all others
- * newest first.
+ * Compares two orders of one status in the server's order: pending ones VIPs first, then by number;
+ * all others newest first.
  *
  * @param {Order} one
  * @param {Order} other
@@ -23,7 +23,7 @@ function compare(one, other) {
   return isWaiting ? one.orderNumber - other.orderNumber : other.orderNumber - one.orderNumber;
 }
 
-/** Where an order stands in a sorted list, or would. @param {Order[]} list @param {Order} order */
+/** The index of an order in a sorted list, or its insertion point. @param {Order[]} list @param {Order} order */
 function placeIn(list, order) {
   let low = 0;
   let high = list.length;
@@ -41,7 +41,7 @@ export class OrderStore {
   /** @type {Record<Status, Order[]>} */
   #lists = { PENDING: [], PROCESSING: [], COMPLETE: [], DEAD: [] };
 
-  /** @param {(ids: string[]) => void} onChange is told which orders are not as they were */
+  /** @param {(ids: string[]) => void} onChange receives the ids of changed orders */
   constructor(onChange) {
     this.onChange = onChange;
   }
@@ -100,10 +100,10 @@ export class OrderStore {
   }
 
   /**
-   * Takes in what happened to an order.
+   * Applies a change to an order.
    *
    * @param {Change} change
-   * @returns {boolean} whether it could be, or was known; if not, the whole must be read
+   * @returns {boolean} whether it was applied or known; if not, the snapshot must be read
    */
   apply(change) {
     const order = this.#known.get(change.id);
@@ -117,7 +117,7 @@ export class OrderStore {
   /** @param {Change} change */
   #applyToUnknown(change) {
     if (change.topic === "order.created") this.addOrder(createdOrder(change));
-    // One that leaves the board, or is complete beyond what is shown, need not be known.
+    // Changes of orders that left the board can be ignored.
     return ["order.created", "order.deleted", "order.completed"].includes(change.topic);
   }
 

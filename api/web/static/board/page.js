@@ -1,4 +1,4 @@
-/** The board: draws what the kitchen says, and sends what its buttons are pressed for. */
+/** The board: draws orders and bots, and sends the commands of its buttons. */
 
 import { find, say } from "../kit/element.js";
 import "../kit/freshness.js";
@@ -34,23 +34,23 @@ const kitchen = new Kitchen({
     freshness.state = state;
     notices.banner = state === "offline" ? offlineWords() : null;
   },
-  leader: (isLeader) => say(find("#role"), isLeader ? "This tab leads" : "Follows another tab"),
+  leader: (isLeader) => say(find("#role"), isLeader ? "Leader tab" : "Follower tab"),
 });
-const shelf = new Shelf(kitchen, (text) => say(find("#told"), text));
-// For whoever looks into the page: its stores, and nothing that does anything.
+const shelf = new Shelf(kitchen, (text) => say(find("#announcement"), text));
+// For debugging: the stores, read only.
 Object.assign(window, { daybook: { orders: kitchen.orders, bots: kitchen.bots } });
 
 function offlineWords() {
   const since = kitchen.savedAt === null ? Date.now() : kitchen.savedAt;
-  return `Not connected: this is the board as it was at ${clock(since)}. It catches up by itself.`;
+  return `Disconnected: showing the board as of ${clock(since)}. Reconnecting …`;
 }
 
 function tellTheDead() {
   const orders = kitchen.orders.deadOrders.length;
   const bots = kitchen.bots.list.filter((bot) => bot.status === "DEAD").length;
   const words = [
-    ...(orders === 0 ? [] : [orders === 1 ? "1 order was given up" : `${count(orders)} orders were given up`]),
-    ...(bots === 0 ? [] : [bots === 1 ? "1 bot is out of service" : `${count(bots)} bots are out of service`]),
+    ...(orders === 0 ? [] : [orders === 1 ? "1 dead order" : `${count(orders)} dead orders`]),
+    ...(bots === 0 ? [] : [bots === 1 ? "1 bot out of service" : `${count(bots)} bots out of service`]),
   ];
   find("#dead").hidden = words.length === 0;
   say(find("#dead"), words.join(" · "));
@@ -62,7 +62,7 @@ function onPress(selector, work) {
   button.addEventListener("click", () => notices.attempt(button, work));
 }
 
-/** The newest one whose end does not wait to be sent already. */
+/** The newest bot whose deletion is not queued already. */
 async function removeNewest() {
   const left = kitchen.bots.list.filter((bot) => !outbox.has("DELETE", `/api/bots/${bot.id}`));
   const newest = left.at(-1);
@@ -71,7 +71,7 @@ async function removeNewest() {
 
 onPress("#new-normal", () => outbox.post("New normal order", "POST", "/api/orders", { type: "NORMAL" }));
 onPress("#new-vip", () => outbox.post("New VIP order", "POST", "/api/orders", { type: "VIP" }));
-// These help themselves to orders, so the kitchen goes on when no board is open.
+// Auto-claiming bots work without an open board.
 onPress("#add-bot", () => outbox.post("+ Bot", "POST", "/api/bots", { autoClaim: true }));
 onPress("#remove-bot", removeNewest);
 

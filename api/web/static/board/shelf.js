@@ -1,7 +1,6 @@
 /**
- * The cards of all columns. Of a long column only the beginning has cards, and more as it is
- * scrolled: a board of thousands is as quick as one of twenty. A card that changes its column is
- * seen to move there.
+ * The cards of all columns. Long columns add cards while scrolling, so a board of thousands is as fast
+ * as one of twenty. A card that changes its column is animated.
  */
 
 import { OrderColumn, cardOf, describe } from "./column.js";
@@ -16,20 +15,20 @@ const MOVE_MS = 450;
 export class Shelf {
   /** @type {Map<string, HTMLElement>} */
   #cards = new Map();
-  /** Orders that are not drawn as they are. @type {Set<string>} */
+  /** Orders to redraw. @type {Set<string>} */
   #touched = new Set();
   #columns = /** @type {OrderColumn[]} */ ([...document.querySelectorAll("order-column")]);
   #stills = matchMedia("(prefers-reduced-motion: reduce)");
   #isWaiting = false;
 
-  /** @param {Kitchen} kitchen @param {(text: string) => void} tell says it to who cannot see it */
+  /** @param {Kitchen} kitchen @param {(text: string) => void} tell announces it to screen readers */
   constructor(kitchen, tell) {
     this.kitchen = kitchen;
     this.tell = tell;
     for (const column of this.#columns) column.addEventListener("more", () => this.touch([]));
   }
 
-  /** These orders are to be drawn anew. @param {string[]} ids */
+  /** Marks orders for redrawing. @param {string[]} ids */
   touch(ids) {
     for (const id of ids) this.#touched.add(id);
     if (this.#isWaiting) return;
@@ -60,7 +59,7 @@ export class Shelf {
     return status === "PROCESSING" ? processingOrders : completeOrders;
   }
 
-  /** Where the first few of them are before they are drawn anew. */
+  /** The positions of the first few before redrawing. */
   #placesOfTouched() {
     /** @type {Map<HTMLElement, {column: Element | null, from: DOMRect}>} */
     const places = new Map();
@@ -87,10 +86,10 @@ export class Shelf {
 }
 
 /**
- * A copy flies over the columns, whose own content ends at their edges.
+ * Animates a copy above the columns, which clip their content.
  *
  * @param {HTMLElement} card
- * @param {DOMRect} from where it was until now
+ * @param {DOMRect} from its previous position
  */
 function slide(card, from) {
   const to = card.getBoundingClientRect();

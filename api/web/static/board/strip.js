@@ -1,4 +1,4 @@
-/** `<bot-strip>`: every bot, what it does, and a bar that runs until it is done. */
+/** `<bot-strip>`: all bots with their activity and progress. */
 
 import { arrange, element, find, say } from "../kit/element.js";
 import { seconds } from "../kit/time.js";
@@ -8,7 +8,7 @@ import { seconds } from "../kit/time.js";
 
 export class BotStrip extends HTMLElement {
   #list = element("ul", { class: "bots", "aria-label": "Bots" });
-  #empty = element("p", { class: "empty" }, "No bot is at work. Add one with “+ Bot”.");
+  #empty = element("p", { class: "empty" }, "No bots. Add one with “+ Bot”.");
 
   connectedCallback() {
     this.#empty.hidden = true;
@@ -28,7 +28,7 @@ export class BotStrip extends HTMLElement {
     );
   }
 
-  /** Moves the bars, and touches nothing else. @param {Kitchen} kitchen */
+  /** Updates the progress bars only. @param {Kitchen} kitchen */
   tick(kitchen) {
     for (const item of this.#list.children) {
       const state = kitchen.bots.bots.get(item.getAttribute("data-key") ?? "");
@@ -72,7 +72,7 @@ function describe(item, bot, index, kitchen) {
   find(".fill", item).style.transform = order === undefined ? "" : "scaleX(1)";
 }
 
-/** Links to the page that restores the bot; the title tells its failures. @param {Element} what @param {Bot} bot */
+/** Links to the page that restores the bot; the title lists its failures. @param {Element} what @param {Bot} bot */
 function tellWhy(what, bot) {
   const text = "out of service";
   if (what.textContent === text) return;

@@ -1,4 +1,4 @@
-/** A guest's own page: the form to join the line, and then the ticket until it is over. */
+/** The guest page: the form to join the waitlist, then the ticket. */
 
 import { Problem, identifier, read, write } from "../kit/client.js";
 import { find, say } from "../kit/element.js";
@@ -18,19 +18,19 @@ let ticketId = kept(TICKET_KEY);
 /** @type {Ticket["status"] | null} */
 let status = null;
 
-/** What is said of a ticket: a headline, and what to do. @type {Record<Ticket["status"], (ticket: Ticket) => [string, string]>} */
+/** Headline and advice for each status. @type {Record<Ticket["status"], (ticket: Ticket) => [string, string]>} */
 const WORDS = {
   WAITING: (ticket) => [
-    ticket.position === 1 ? "You are next" : `${(ticket.position ?? 1) - 1} before you`,
-    "Keep this page open: it tells you when it is your turn.",
+    ticket.position === 1 ? "You are next" : `${(ticket.position ?? 1) - 1} ahead of you`,
+    "Keep this page open: it notifies you when it is your turn.",
   ],
   CALLED: (ticket) => [
     "It is your turn",
     ticket.desk === null ? "Please come to the desk now." : `Please come to ${ticket.desk} now.`,
   ],
-  SEATED: () => ["Enjoy your meal", "You have your table."],
-  NO_SHOW: () => ["We called and did not find you", "Please speak to the staff: they can put you back in line."],
-  CANCELLED: () => ["You left the line", "You can join again whenever you like."],
+  SEATED: () => ["Enjoy your meal", "You are seated."],
+  NO_SHOW: () => ["You missed your call", "Please speak to the staff: they can return you to the waitlist."],
+  CANCELLED: () => ["You left the waitlist", "You can join again at any time."],
 };
 
 async function show() {
@@ -38,7 +38,7 @@ async function show() {
   say(find("#restaurant"), board.name);
   say(find("#waiting"), parties(board.waiting));
   say(find("#wait-now"), inWords(board.estimatedWait));
-  document.title = status === "CALLED" ? "It is your turn" : `${board.name} · Join the line`;
+  document.title = status === "CALLED" ? "It is your turn" : `${board.name} · Join the waitlist`;
   if (ticketId !== null) await showTicket(ticketId);
   form.hidden = ticketId !== null;
   find("#ticket").hidden = ticketId === null;
@@ -82,7 +82,7 @@ async function join() {
     partySize: Number(wish.get("party")),
     ...(wish.get("seating") ? { seatingType: wish.get("seating") } : {}),
   };
-  // Kept until there is an answer: whoever reloads and presses again is still one guest.
+  // Kept until a response arrives: a guest who reloads and retries joins once.
   const key = sessionKey();
   try {
     const { ticket } = await write("POST", `${line}/tickets`, body, key);

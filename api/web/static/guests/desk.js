@@ -1,4 +1,4 @@
-/** The staff's page: call the next guest, and settle what became of those who were called. */
+/** The staff page: call guests, and record whether they came. */
 
 import { read, write } from "../kit/client.js";
 import { arrange, element, find, say } from "../kit/element.js";
@@ -13,16 +13,16 @@ const DESK_KEY = "feedme-desk";
 const SHOWN_MAX = 200;
 const DAY_MS = 30_000;
 const ACTIONS = {
-  CALLED: { seat: "Seat", recall: "Recall", "no-show": "No-show", return: "Return to line" },
+  CALLED: { seat: "Seat", recall: "Recall", "no-show": "No-show", return: "Return to waitlist" },
   WAITING: { call: "Call", cancel: "Cancel" },
-  NO_SHOW: { return: "Return to line" },
+  NO_SHOW: { return: "Return to waitlist" },
 };
 const NAMES_DESK = ["call", "recall"];
 
 const desk = /** @type {HTMLInputElement} */ (find("#desk"));
 desk.value = kept(DESK_KEY) ?? "";
 desk.addEventListener("change", () => keep(DESK_KEY, desk.value.trim()));
-/** What this page shows, to know what concerns it. */
+/** The tickets on this page, to filter changes. */
 const ids = new Set();
 
 async function show() {
@@ -44,7 +44,7 @@ async function show() {
   find("#call-next").disabled = listed.waiting === 0;
 }
 
-/** All that happened today is summed up for it: not with every change. */
+/** Daily figures are expensive: not refreshed with every change. */
 async function showDay() {
   const { figures } = await read(`${line}/figures`);
   say(find("#day"), dayOf(figures));
@@ -55,7 +55,7 @@ function dayOf(figures) {
   const { SEATED: seated, NO_SHOW: missed, CANCELLED: cancelled } = figures.byStatus;
   const parts = [`Today ${count(figures.joined)} joined`, `${count(seated)} seated`];
   if (missed > 0) parts.push(`${count(missed)} did not show up`);
-  if (cancelled > 0) parts.push(`${count(cancelled)} left the line`);
+  if (cancelled > 0) parts.push(`${count(cancelled)} left the waitlist`);
   if (figures.averageWaitMinutes !== null) parts.push(`called after ${figures.averageWaitMinutes} min on average`);
   return `${parts.join(" · ")}.`;
 }
@@ -90,7 +90,7 @@ function rowOf(ticket, actions) {
 /** @param {Element} row @param {Ticket} ticket */
 function describe(row, ticket) {
   sayToken(find(".token", row), ticket.tokenNumber);
-  // The API leaves the guest out for auditors.
+  // The API omits the guest for auditors.
   const name = ticket.guest === undefined ? "Guest" : (ticket.guest?.name ?? "Erased");
   const party = ticket.partySize === 1 ? "1 person" : `${ticket.partySize} people`;
   const wish = ticket.seatingType === null ? "" : ` · ${ticket.seatingType}`;
@@ -110,17 +110,17 @@ function noteOf(ticket) {
 async function act(id, action) {
   await write("POST", `${line}/tickets/${id}/${action}`, NAMES_DESK.includes(action) ? named() : undefined);
   await feed.refresh();
-  // Its row may be gone, and whoever works with the keyboard would have to begin at the top.
+  // Its row may be gone: keeps the focus for keyboard users.
   if (document.activeElement === document.body) find("#call-next").focus();
 }
 
 async function callNext() {
   const called = await write("POST", `${line}/call-next`, named());
-  say(find("#told"), called === null ? "Nobody waits" : `${called.ticket.tokenNumber} was called`);
+  say(find("#announcement"), called === null ? "No guests waiting" : `${called.ticket.tokenNumber} was called`);
   await feed.refresh();
 }
 
-/** Where the guest is to come to, if this desk has a name. */
+/** The desk to come to, if this desk has a name. */
 function named() {
   const name = desk.value.trim();
   return name === "" ? {} : { desk: name };

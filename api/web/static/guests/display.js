@@ -1,4 +1,4 @@
-/** For a television: who was called, who is next, and how long it takes. */
+/** The public display: current call, next tokens and estimated wait. */
 
 import { read } from "../kit/client.js";
 import { arrange, element, find, say } from "../kit/element.js";
@@ -25,7 +25,7 @@ function showLast(call) {
   const token = find("#last");
   const isNew = call !== null && token.dataset.call !== call.ticketId + call.at;
   sayToken(token, call === null ? "—" : call.tokenNumber);
-  say(find("#last-desk"), call?.desk ?? (call === null ? "Nobody was called yet" : "Please come to the desk"));
+  say(find("#last-desk"), call?.desk ?? (call === null ? "No calls yet" : "Please come to the desk"));
   if (!isNew) return;
   if (token.dataset.call !== undefined && !matchMedia("(prefers-reduced-motion: reduce)").matches) {
     find(".calling").animate([{ scale: 1 }, { scale: 1.04 }, { scale: 1 }], { duration: 600, iterations: 3 });

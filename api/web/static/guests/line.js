@@ -1,4 +1,4 @@
-/** What all pages about a restaurant's line share: which one it is, and how it is told. */
+/** Shared by the waitlist pages of a restaurant. */
 
 import { Problem, read } from "../kit/client.js";
 import { element, find } from "../kit/element.js";
@@ -8,7 +8,7 @@ import "../kit/notices.js";
 
 /** @typedef {{minutesLow: number, minutesHigh: number}} Wait */
 /**
- * @typedef {object} Ticket as the API shows it; `guest` only to the staff
+ * @typedef {object} Ticket as in the API; `guest` for staff only
  * @property {string} id
  * @property {string} tokenNumber
  * @property {"WAITING" | "CALLED" | "SEATED" | "NO_SHOW" | "CANCELLED"} status
@@ -23,7 +23,7 @@ import "../kit/notices.js";
  * @property {{name: string, mobileNumber: string} | null} [guest]
  */
 
-/** The slug stands behind the first part of the path, on every page. */
+/** The slug is the second path segment of every page. */
 export const slug = decodeURIComponent(location.pathname.split("/")[2] ?? "");
 export const line = `/api/restaurants/${encodeURIComponent(slug)}`;
 
@@ -36,13 +36,13 @@ const freshness = find("daybook-freshness");
  * Keeps a page up to date.
  *
  * @param {import("../kit/feed.js").Source} source
- * @param {() => Promise<void>} show reads what the page shows, and shows it
- * @param {(change: import("../kit/feed.js").Change) => boolean} [concerns] whether to read anew
+ * @param {() => Promise<void>} show reads and draws the page
+ * @param {(change: import("../kit/feed.js").Change) => boolean} [concerns] whether to refresh
  */
 export function keepUp(source, show, concerns = () => false) {
   const feed = new Feed({
     refresh: async () => {
-      // Asked first: what was committed by then is in what is read afterwards.
+      // Read first: the page then includes everything up to this position.
       const { position } = await read("/health/ready");
       const isThere = await show().then(() => true, orIsUnknown);
       find("main").hidden = !isThere;
@@ -54,9 +54,9 @@ export function keepUp(source, show, concerns = () => false) {
       else freshness.heard(position);
     },
     onState: (state) => {
-      // To ask is all that there is to a page of guests, and nothing to worry about.
+      // Guest pages always poll: not a problem to report.
       freshness.state = state === "polling" && source instanceof NoSource ? "asking" : state;
-      notices.banner = state === "offline" ? "Not connected. This page catches up by itself." : null;
+      notices.banner = state === "offline" ? "Disconnected. Reconnecting …" : null;
     },
   });
   feed.use(source);
@@ -79,12 +79,12 @@ export function inWords(wait) {
 
 /** @param {number} waiting @returns {string} */
 export function parties(waiting) {
-  if (waiting === 0) return "Nobody waits";
-  return waiting === 1 ? "1 party waits" : `${waiting} parties wait`;
+  if (waiting === 0) return "No guests waiting";
+  return waiting === 1 ? "1 party waiting" : `${waiting} parties waiting`;
 }
 
 /**
- * A token, its number larger than what is the same for all: RCORNER-000042.
+ * A token with an emphasised number: RCORNER-000042.
  *
  * @param {Element} where
  * @param {string} token

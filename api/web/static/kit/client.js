@@ -1,8 +1,7 @@
 /**
- * Requests to the service that this page came from.
+ * Requests to the service.
  *
- * A write carries a key of its own, so it is sent again without a second thought when its answer
- * is lost: it happens once, and the answer is the same.
+ * Each write has an idempotency key, so it can be retried safely when its response is lost.
  */
 
 import { proof } from "./token.js";
@@ -11,21 +10,21 @@ const TIMEOUT_MS = 8000;
 const PAUSES_MS = [300, 1000, 2500];
 const BUSY = new Set([429, 503]);
 
-/** The service answered, and did not do what it was asked; the message is for people. */
+/** The service refused the request; the message is for users. */
 export class Problem extends Error {
-  /** @param {number} status @param {Record<string, any>} told */
-  constructor(status, told) {
-    super(told.detail ?? `The service answered with ${status}.`);
+  /** @param {number} status @param {Record<string, any>} body */
+  constructor(status, body) {
+    super(body.detail ?? `The service responded with ${status}.`);
     this.status = status;
-    this.code = told.code ?? "unknown";
-    this.told = told;
+    this.code = body.code ?? "unknown";
+    this.body = body;
   }
 }
 
-/** No answer came. */
+/** No response. */
 export class Unreachable extends Error {
   constructor() {
-    super("Daybook cannot be reached: check that it runs and that this device is connected.");
+    super("Daybook is unreachable: check the service and the network connection.");
   }
 }
 
@@ -35,13 +34,13 @@ export function read(path) {
 }
 
 /**
- * Sends a write until it is answered, for a few seconds.
+ * Sends a write, with retries for a few seconds.
  *
  * @param {"POST" | "PUT" | "PATCH" | "DELETE"} method
  * @param {string} path
  * @param {object} [body]
- * @param {string} [key] of a write that may have been sent before this page was loaded
- * @returns {Promise<any>} null if there is nothing to be told
+ * @param {string} [key] of a write that may have been sent before the page was loaded
+ * @returns {Promise<any>} null for an empty response
  */
 export async function write(method, path, body, key = identifier()) {
   const headers = { "Idempotency-Key": key };
@@ -62,7 +61,7 @@ export function identifier() {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** Whoever has no key, or one that ended, is asked for one, and comes back to this page. */
+/** Redirects to the login page, which returns here. */
 function logIn() {
   const from = location.pathname + location.search + location.hash;
   location.assign(`/login?next=${encodeURIComponent(from)}`);
@@ -87,10 +86,10 @@ async function once(method, path, headers, body) {
       cache: "no-store",
       signal: abort.signal,
     });
-    const told = response.status === 204 ? null : await response.json();
+    const payload = response.status === 204 ? null : await response.json();
     if (response.status === 401) logIn();
-    if (!response.ok) throw new Problem(response.status, told);
-    return told;
+    if (!response.ok) throw new Problem(response.status, payload);
+    return payload;
   } catch (error) {
     throw error instanceof Problem ? error : new Unreachable();
   } finally {

@@ -1,8 +1,8 @@
-/** Making elements without markup in strings: text stays text, whatever a guest is called. */
+/** Creates elements without markup strings, so that user input stays text. */
 
 /**
  * @param {string} tag
- * @param {Record<string, unknown>} [attributes] what is null or false is left out
+ * @param {Record<string, unknown>} [attributes] null and false are omitted
  * @param {...(Node | string)} children
  * @returns {HTMLElement}
  */
@@ -34,13 +34,13 @@ function built(made, attributes, children) {
   return made;
 }
 
-/** Writes a text only if it is another: what did not change is not laid out anew. */
+/** Sets a text only if it differs, which avoids a layout. */
 export function say(/** @type {Element} */ where, /** @type {string} */ text) {
   if (where.textContent !== text) where.textContent = text;
 }
 
 /**
- * Makes the children of `parent` those of `items`, in their order, and keeps the ones it knows.
+ * Reconciles the children of `parent` with `items`, reusing elements by key.
  *
  * @template T
  * @param {Element} parent

@@ -1,14 +1,13 @@
 /**
- * Everything that changes, as it happens, from a source that may be cut at any moment.
+ * Changes from a source that may disconnect at any moment.
  *
- * Opened first and read second: what happens in between is held back and handed over after the
- * whole was read, so nothing is missed; what comes twice is known by its version. While the source
- * is cut or silent, the whole is read again every two seconds.
+ * Opens the source, then reads a snapshot; changes in between are buffered and delivered after it, so
+ * none is missed, and versions identify duplicates. While the source is down, it polls every 2 s.
  */
 
 const POLL_MS = 2000;
 const PULSE_SECONDS = 2;
-// Three pulses: a connection that is half open says nothing at all, for ever.
+// Three pulses: a half-open connection stays silent for ever.
 const SILENCE_MS = 6500;
 
 /** @typedef {"live" | "polling" | "offline"} FeedState */
@@ -22,14 +21,14 @@ const SILENCE_MS = 6500;
  * @property {Record<string, any>} data
  */
 /**
- * @typedef {object} Listener what a source tells
+ * @typedef {object} Listener receives the changes of a source
  * @property {() => void} opened
  * @property {(changes: Change[], position: number) => void} heard
  * @property {() => void} cut
  */
 /** @typedef {{open: (listener: Listener) => void, close: () => void}} Source */
 
-/** The server's own stream. @implements {Source} */
+/** The server-sent events of the service. @implements {Source} */
 export class StreamSource {
   /** @type {EventSource | null} */
   #events = null;
@@ -45,7 +44,7 @@ export class StreamSource {
     const events = new EventSource(`/api/stream?pulse=${PULSE_SECONDS}`);
     this.#events = events;
     events.onopen = () => listener.opened();
-    // A browser would come back by itself, but from where it was: hours later that is a long way.
+    // The browser's own reconnect would resume at the old position: after hours a snapshot is faster.
     events.onerror = () => listener.cut();
     events.addEventListener("pulse", (event) => listener.heard([], JSON.parse(event.data).position));
     for (const kind of this.kinds) {
@@ -62,7 +61,7 @@ export class StreamSource {
   }
 }
 
-/** For pages of guests, to whom the stream is not open: they ask. @implements {Source} */
+/** For guest pages, which may not use the stream: they poll. @implements {Source} */
 export class NoSource {
   open() {}
   close() {}
@@ -71,32 +70,32 @@ export class NoSource {
 export class Feed {
   /** @type {FeedState | null} */
   state = null;
-  /** @type {Change[] | null} what is held back while the whole is read */
+  /** @type {Change[] | null} buffered while the snapshot is read */
   #held = null;
-  /** Whether it is to be read once more, since a reading under way may have begun too early. */
+  /** Whether to read again, since the running read may have started too early. */
   #isWanted = false;
   /** @type {Source | null} */
   #source = null;
   #heardAt = 0;
-  /** Counts the openings: what an earlier one still tells is of no interest. */
+  /** Counts the openings; events of an earlier one are ignored. */
   #opening = 0;
   #isOpen = false;
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #timer;
 
   /**
-   * @param {object} whom
-   * @param {() => Promise<void>} whom.refresh reads the whole
-   * @param {(changes: Change[], position: number) => void} whom.onHeard
-   * @param {(state: FeedState) => void} whom.onState
+   * @param {object} callbacks
+   * @param {() => Promise<void>} callbacks.refresh reads the snapshot
+   * @param {(changes: Change[], position: number) => void} callbacks.onHeard
+   * @param {(state: FeedState) => void} callbacks.onState
    */
-  constructor(whom) {
-    this.whom = whom;
+  constructor(callbacks) {
+    this.callbacks = callbacks;
     addEventListener("online", () => this.#tick());
     addEventListener("offline", () => this.#cut());
   }
 
-  /** Listens to this source from now on. @param {Source} source */
+  /** Switches to this source. @param {Source} source */
   use(source) {
     this.stop();
     this.#source = source;
@@ -111,23 +110,23 @@ export class Feed {
     this.#opening += 1;
   }
 
-  /** Reads the whole: at the beginning, and when something is amiss with the parts. */
+  /** Reads the snapshot: at the start, and when changes are missing. */
   async refresh() {
     this.#isWanted = true;
     if (this.#held !== null) return;
     this.#held = [];
     let isRead = false;
-    // Once it fails it is left to the next tick: those who want it must not keep this from telling.
+    // After a failure the next tick retries, so that waiting callers are not blocked.
     do {
       this.#isWanted = false;
-      isRead = await this.whom.refresh().then(
+      isRead = await this.callbacks.refresh().then(
         () => true,
         () => false,
       );
     } while (isRead && this.#isWanted);
     const held = this.#held;
     this.#held = null;
-    if (held.length > 0) this.whom.onHeard(held, held[held.length - 1].position);
+    if (held.length > 0) this.callbacks.onHeard(held, held[held.length - 1].position);
     if (isRead) this.#to(this.#isOpen ? "live" : "polling");
     else this.#to("offline");
   }
@@ -153,7 +152,7 @@ export class Feed {
   #heard(changes, position) {
     this.#heardAt = performance.now();
     if (this.#held !== null) this.#held.push(...changes);
-    else this.whom.onHeard(changes, position);
+    else this.callbacks.onHeard(changes, position);
   }
 
   #cut() {
@@ -161,7 +160,7 @@ export class Feed {
     this.#opening += 1;
     this.#source?.close();
     if (!navigator.onLine) this.#to("offline");
-    // Whether more than the stream is away shows when the whole is read.
+    // The next snapshot shows whether the service is down, too.
     else if (this.state === "live") this.#to("polling");
   }
 
@@ -180,6 +179,6 @@ export class Feed {
   #to(state) {
     if (this.state === state) return;
     this.state = state;
-    this.whom.onState(state);
+    this.callbacks.onState(state);
   }
 }

@@ -1,13 +1,13 @@
-/** `<daybook-freshness>`: up to which position of the log this page shows, and how far behind. */
+/** `<daybook-freshness>`: the log position that this page shows, and its lag. */
 
 import { element, say } from "./element.js";
 import { count, duration, seconds } from "./time.js";
 
 const WORDS = {
   live: "live",
-  asking: "asking every 2 s",
-  polling: "asking every 2 s",
-  offline: "not connected",
+  asking: "updated every 2 s",
+  polling: "updated every 2 s",
+  offline: "disconnected",
 };
 const REDRAW_MS = 500;
 const LONG_MS = 10_000;
@@ -25,7 +25,7 @@ export class Freshness extends HTMLElement {
     this.#draw();
   }
 
-  /** The page now shows everything up to a position. @param {number} position @param {number} [ageMs] */
+  /** The page now includes everything up to a position. @param {number} position @param {number} [ageMs] */
   heard(position, ageMs = 0) {
     this.#position = Math.max(this.#position, position);
     this.#heardAt = performance.now() - ageMs;
@@ -39,10 +39,10 @@ export class Freshness extends HTMLElement {
   }
 
   #draw() {
-    if (this.#heardAt === null) return say(this.#text, "reading …");
+    if (this.#heardAt === null) return say(this.#text, "loading …");
     const behindMs = performance.now() - this.#heardAt;
     const lag = behindMs < LONG_MS ? seconds(behindMs) : duration(behindMs);
-    const how = this.#state === "loading" ? "reading …" : WORDS[this.#state];
+    const how = this.#state === "loading" ? "loading …" : WORDS[this.#state];
     return say(this.#text, `Position ${count(this.#position)} · lag ${lag} · ${how}`);
   }
 }

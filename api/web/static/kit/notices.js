@@ -1,4 +1,4 @@
-/** `<daybook-notices>`: what a page has to say: one lasting banner, and words that pass. */
+/** `<daybook-notices>`: one persistent banner and transient notices. */
 
 import { element } from "./element.js";
 
@@ -12,7 +12,7 @@ export class Notices extends HTMLElement {
     this.replaceChildren(this.#banner, this.#passing);
   }
 
-  /** Stays until it is taken back with null. @param {string | null} text */
+  /** Stays until set to null. @param {string | null} text */
   set banner(text) {
     this.#banner.hidden = text === null;
     this.#banner.textContent = text ?? "";
@@ -30,7 +30,7 @@ export class Notices extends HTMLElement {
   }
 
   /**
-   * Does something for a button, which can be pressed again when it is done; says why if it fails.
+   * Runs an action with its button disabled; shows a notice if it fails.
    *
    * @param {HTMLButtonElement} button
    * @param {() => Promise<unknown>} work

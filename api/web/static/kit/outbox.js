@@ -1,9 +1,8 @@
 /**
- * `<daybook-outbox>`: the writes that the service has not answered yet.
+ * `<daybook-outbox>`: writes without a response yet.
  *
- * A write that gets no answer stays here, is shown as waiting, and is sent again until the service takes or refuses it.
- * Each has an idempotency key of its own, so it happens once, however often it is sent. The tab's session storage keeps
- * waiting writes, so they outlive a reload.
+ * Unanswered writes are shown and retried until the service accepts or refuses them. Each has an idempotency key, so
+ * retries are safe. Session storage keeps them across reloads of the tab.
  */
 
 import { Problem, identifier, write } from "./client.js";
@@ -11,7 +10,7 @@ import { arrange, element, find, say } from "./element.js";
 import { clock } from "./time.js";
 
 const KEPT = "daybook-outbox";
-// An answer that takes longer is worth a word.
+// Show writes that take longer than this.
 const SHOWN_AFTER_MS = 500;
 const AGAIN_MS = 2000;
 const WAITING_MAX = 50;
@@ -42,12 +41,12 @@ export class Outbox extends HTMLElement {
     void this.#sendAll();
   }
 
-  /** Whether something like this waits already. @param {string} method @param {string} path */
+  /** Whether the same write is queued already. @param {string} method @param {string} path */
   has(method, path) {
     return this.#letters.some((letter) => letter.method === method && letter.path === path);
   }
 
-  /** Takes it over. @param {string} label @param {Letter["method"]} method @param {string} path @param {object} [body] */
+  /** Queues a write. @param {string} label @param {Letter["method"]} method @param {string} path @param {object} [body] */
   async post(label, method, path, body) {
     if (this.#letters.length >= WAITING_MAX) throw new Error(`${WAITING_MAX} requests wait to be sent: no more are taken until Daybook answers.`);
     const letter = { key: identifier(), label, method, path, body, since: Date.now() };
@@ -57,7 +56,7 @@ export class Outbox extends HTMLElement {
     void this.#sendAll();
   }
 
-  /** One after another, in the order in which they were pressed, until one gets no answer. */
+  /** Sends in order until one gets no response. */
   async #sendAll() {
     if (this.#isSending) return;
     this.#isSending = true;
@@ -65,7 +64,7 @@ export class Outbox extends HTMLElement {
     this.#isSending = false;
   }
 
-  /** @param {Letter} letter @returns {Promise<boolean>} whether it was answered */
+  /** @param {Letter} letter @returns {Promise<boolean>} whether a response arrived */
   async #send(letter) {
     try {
       await write(letter.method, letter.path, letter.body, letter.key);
@@ -100,19 +99,19 @@ export class Outbox extends HTMLElement {
   #itemOf(letter) {
     const words = element("span");
     say(words, `${letter.label}: waiting to send since ${clock(letter.since)}`);
-    const title = "It is not sent again. If it has reached Daybook before, it has happened.";
+    const title = "Stops retrying. If an earlier attempt reached Daybook, it has taken effect.";
     const discard = element("button", { type: "button", title, "aria-label": `Discard ${letter.label}` }, "Discard");
     discard.addEventListener("click", () => this.#drop(letter));
     return element("li", {}, words, discard);
   }
 }
 
-/** Whether to send it again: the service is overloaded or fails, or asks for a login first. @param {Problem} problem */
+/** Whether to retry: the service is overloaded, fails, or requires login. @param {Problem} problem */
 function isForLater(problem) {
   return problem.status >= 500 || problem.status === 429 || problem.status === UNAUTHORIZED;
 }
 
-/** @returns {Letter[]} the writes that waited before this page was loaded */
+/** @returns {Letter[]} the writes queued before the page was loaded */
 function recalled() {
   try {
     const letters = JSON.parse(sessionStorage.getItem(KEPT) ?? "[]");
@@ -127,7 +126,7 @@ function remember(letters) {
   try {
     sessionStorage.setItem(KEPT, JSON.stringify(letters));
   } catch {
-    // Where nothing may be kept, it waits for as long as the page is open.
+    // Without storage, writes are kept while the page is open.
   }
 }
 

@@ -1,9 +1,9 @@
-/** What this browser keeps for us: shared by all tabs, or by nobody where it is forbidden. */
+/** Local storage shared by all tabs, or memory where storage is forbidden. */
 
 /** @type {Map<string, string>} */
 const instead = new Map();
 
-/** @param {string} key @returns {any} null if there is nothing, or nothing that can be read */
+/** @param {string} key @returns {any} null if missing or unreadable */
 export function kept(key) {
   try {
     const text = localStorage.getItem(key) ?? instead.get(key) ?? null;
@@ -19,7 +19,7 @@ export function keep(key, value) {
   try {
     localStorage.setItem(key, text);
   } catch {
-    // Private windows and full disks: it is then kept for as long as this tab lives.
+    // Private windows and full disks: kept in memory for the life of the tab.
     instead.set(key, text);
   }
 }
@@ -30,6 +30,6 @@ export function forget(key) {
   try {
     localStorage.removeItem(key);
   } catch {
-    // It was never kept.
+    // It was never stored.
   }
 }

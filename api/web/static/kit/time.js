@@ -1,15 +1,15 @@
-/** The server's clock as this page knows it, and how moments and amounts are written. */
+/** The estimated server clock, and formats of times and numbers. */
 
 const COUNT = new Intl.NumberFormat();
 const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 
-/** What time it is at the server: this device's own clock may be wrong by hours. */
+/** Server time: the clock of this device may be wrong by hours. */
 export class ServerClock {
   #aheadMs = 0;
 
   /**
-   * @param {string} serverNow as the server said it
-   * @param {number} askedAt `Date.now()` when it was asked; it answered somewhere in between
+   * @param {string} serverNow the time in a response
+   * @param {number} askedAt `Date.now()` when the request was sent
    */
   note(serverNow, askedAt) {
     const heardAt = Date.now();
@@ -40,7 +40,7 @@ export function duration(ms) {
   return whole < 172_800 ? `${Math.floor(whole / 3600)} h` : `${Math.floor(whole / 86_400)} days`;
 }
 
-/** @param {number | string} moment @returns {string} the time of day where this screen hangs */
+/** @param {number | string} moment @returns {string} the local time of day */
 export function clock(moment) {
   return CLOCK.format(new Date(moment));
 }

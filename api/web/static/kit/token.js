@@ -1,11 +1,11 @@
 /**
- * What the service wrote into this page for whoever is logged in, and wants to see again with every
- * change: no other site can read it, though it may make a browser ask.
+ * The CSRF token of the session: the service writes it into the page and requires it with every
+ * write. Other sites can send requests, but cannot read it.
  */
 
 const token = document.querySelector('meta[name="csrf-token"]')?.getAttribute("content") ?? "";
 
-/** @param {string} method @returns {Record<string, string>} the headers that show it */
+/** @param {string} method @returns {Record<string, string>} the header with the token */
 export function proof(method) {
   return method === "GET" || token === "" ? {} : { "X-CSRF-Token": token };
 }

@@ -1,9 +1,9 @@
 /**
- * `<bulk-dialog>`: does something with all jobs of a filter, after it has said how many there are.
+ * `<bulk-dialog>`: applies an action to all jobs of a filter, after a dry run has shown their number.
  *
- * It changes the jobs a page at a time, so that an operator can watch and stop it, and lists each job
- * that was not changed with the reason. It changes no more jobs than the dry run has counted. The
- * service refuses it when more jobs match by then: the operator has not decided about the new ones.
+ * Jobs are changed page by page, so the operator can watch and stop it; refused jobs are listed with
+ * the reason. It changes at most the number of jobs that the dry run counted, and the service refuses
+ * it if more match by then.
  */
 
 import { Problem, write } from "../kit/client.js";
@@ -30,10 +30,10 @@ export class BulkDialog extends HTMLElement {
   #dialog = /** @type {HTMLDialogElement} */ (element("dialog", { "aria-labelledby": "bulk-title" }));
   #title = element("h2", { id: "bulk-title" });
   #which = element("p", { class: "hint" });
-  #told = element("p", { class: "told", role: "status" });
-  #pace = /** @type {HTMLInputElement} */ (element("input", { type: "number", min: 1, max: 10000, placeholder: "as fast as it goes" }));
+  #message = element("p", { class: "message", role: "status" });
+  #pace = /** @type {HTMLInputElement} */ (element("input", { type: "number", min: 1, max: 10000, placeholder: "no limit" }));
   #reason = /** @type {HTMLInputElement} */ (element("input", { maxlength: 500, autocomplete: "off" }));
-  #paceField = field("Jobs a second", this.#pace);
+  #paceField = field("Jobs per second", this.#pace);
   #reasonField = field("Reason (recorded with each job)", this.#reason);
   #progress = /** @type {HTMLProgressElement} */ (element("progress", { hidden: true, "aria-label": "Progress" }));
   #refused = element("ul", { class: "refused" });
@@ -52,7 +52,7 @@ export class BulkDialog extends HTMLElement {
     this.#dialog.append(
       this.#title,
       this.#which,
-      this.#told,
+      this.#message,
       this.#paceField,
       this.#reasonField,
       this.#progress,
@@ -74,7 +74,7 @@ export class BulkDialog extends HTMLElement {
     this.#isStopped = false;
     say(this.#title, `${work.verb} jobs`);
     say(this.#which, work.which);
-    say(this.#told, "Counting …");
+    say(this.#message, "Counting …");
     say(this.#go, work.verb);
     this.#go.classList.toggle("danger", work.isDangerous === true);
     this.#go.classList.toggle("primary", work.isDangerous !== true);
@@ -88,8 +88,8 @@ export class BulkDialog extends HTMLElement {
     try {
       await this.#count(work);
     } catch (error) {
-      // Said here: the rest of the page is behind the dialog.
-      say(this.#told, /** @type {Error} */ (error).message);
+      // Shown in the dialog, which covers the page.
+      say(this.#message, /** @type {Error} */ (error).message);
     }
   }
 
@@ -100,16 +100,16 @@ export class BulkDialog extends HTMLElement {
       takesReason(work.path),
     ]);
     this.#reasonField.hidden = !hasReason;
-    this.#tellCounted(counted.matched, !counted.more);
+    this.#showCount(counted.matched, !counted.more);
   }
 
-  /** @param {number} matched @param {boolean} isExact @param {string} [unlike] the count told before */
-  #tellCounted(matched, isExact, unlike = "") {
+  /** @param {number} matched @param {boolean} isExact @param {string} [unlike] the previous count */
+  #showCount(matched, isExact, unlike = "") {
     this.#matched = matched;
     this.#isExact = isExact;
     const amount = `${isExact ? "" : "At least "}${jobs(matched)}`;
     const words = `${amount} ${matched === 1 ? "matches" : "match"}${unlike}. Nothing has been changed yet.`;
-    say(this.#told, matched === 0 ? "No job matches: there is nothing to do." : words);
+    say(this.#message, matched === 0 ? "No matching jobs." : words);
     say(this.#go, `${this.#work?.verb} ${isExact ? "" : "the first "}${jobs(matched)}`);
     this.#go.disabled = matched === 0;
     if (this.#matched > 0) this.#go.focus();
@@ -126,12 +126,12 @@ export class BulkDialog extends HTMLElement {
     /** @type {Problem | null} */
     let grown = null;
     try {
-      for await (const told of this.#pages()) {
-        looked += told.matched;
-        changed += told.changed ?? told.redriven;
+      for await (const page of this.#pages()) {
+        looked += page.matched;
+        changed += page.changed ?? page.redriven;
         if (this.#isExact) this.#progress.value = looked;
-        say(this.#told, `${jobs(changed)} ${this.#work?.done} …`);
-        this.#tellRefused(told.results ?? []);
+        say(this.#message, `${jobs(changed)} ${this.#work?.done} …`);
+        this.#showRefused(page.results ?? []);
       }
     } catch (error) {
       if (error instanceof Problem && error.code === "count_grown") grown = error;
@@ -140,15 +140,15 @@ export class BulkDialog extends HTMLElement {
     this.#isRunning = false;
     say(this.#close, "Close");
     this.#progress.hidden = true;
-    if (grown !== null) return this.#tellCounted(grown.told.count, !grown.told.more, ` now, not ${count(this.#matched)}`);
-    this.#tellDone(looked, changed, trouble);
+    if (grown !== null) return this.#showCount(grown.body.count, !grown.body.more, ` now, not ${count(this.#matched)}`);
+    this.#showDone(looked, changed, trouble);
     this.#close.focus();
     this.dispatchEvent(new CustomEvent("done", { bubbles: true }));
   }
 
   /**
-   * Page after page, until there is no more, or as many were looked at as were counted. The first one carries the
-   * count: jobs that come while the others are under way are behind it, or in the place of one that has moved on.
+   * Sends pages until none is left or the counted number is reached. Only the first one carries the expected
+   * count: jobs that match later sort after it or replace one that changed.
    */
   async *#pages() {
     const work = /** @type {Work} */ (this.#work);
@@ -156,11 +156,11 @@ export class BulkDialog extends HTMLElement {
     let left = this.#matched;
     while (left > 0 && !this.#isStopped) {
       const where = cursor === null ? this.#expected : { cursor };
-      const told = await write("POST", work.path, { ...this.#body(work, left), ...where });
-      yield told;
-      left -= told.matched;
-      cursor = told.nextCursor;
-      if (!told.more) return;
+      const page = await write("POST", work.path, { ...this.#body(work, left), ...where });
+      yield page;
+      left -= page.matched;
+      cursor = page.nextCursor;
+      if (!page.more) return;
     }
   }
 
@@ -181,7 +181,7 @@ export class BulkDialog extends HTMLElement {
   }
 
   /** @param {{id: string, error?: string}[]} results */
-  #tellRefused(results) {
+  #showRefused(results) {
     for (const one of results) {
       if (one.error === undefined || this.#refused.children.length >= REFUSALS_MAX) continue;
       this.#refused.append(element("li", {}, itemLink(one.id), ` ${one.error}`));
@@ -189,10 +189,10 @@ export class BulkDialog extends HTMLElement {
   }
 
   /** @param {number} looked @param {number} changed @param {string} trouble */
-  #tellDone(looked, changed, trouble) {
+  #showDone(looked, changed, trouble) {
     const left = looked - changed;
-    const others = left === 0 ? "" : ` ${jobs(left)} had moved on and were left alone.`;
-    say(this.#told, `${jobs(changed)} ${this.#work?.done}.${others}${this.#isStopped ? " Stopped." : ""}${trouble}`);
+    const others = left === 0 ? "" : ` ${jobs(left)} had changed status and were skipped.`;
+    say(this.#message, `${jobs(changed)} ${this.#work?.done}.${others}${this.#isStopped ? " Stopped." : ""}${trouble}`);
   }
 
   #leave() {

@@ -1,4 +1,4 @@
-/** Small charts: one or two lines over the last few minutes, drawn by hand. */
+/** Small SVG line charts of the last few minutes. */
 
 import { drawing } from "../kit/element.js";
 
@@ -9,8 +9,8 @@ const EDGE = 2;
 /** @typedef {{name: string, values: (number | null)[]}} Line */
 
 /**
- * @param {string} label what a screen reader says instead
- * @param {Line[]} lines with as many values each; null where nothing is known
+ * @param {string} label the text for screen readers
+ * @param {Line[]} lines with equally many values; null for gaps
  */
 export function chart(label, lines) {
   const top = Math.max(1, ...lines.flatMap((line) => line.values.map((value) => value ?? 0)));
@@ -24,22 +24,22 @@ export function chart(label, lines) {
   );
 }
 
-/** A line for every stretch without a gap. @param {Line} line @param {number} top */
+/** One polyline per run of values without a gap. @param {Line} line @param {number} top */
 function marksOf(line, top) {
   const step = WIDTH / Math.max(1, line.values.length - 1);
   /** @type {string[][]} */
-  const stretches = [[]];
+  const runs = [[]];
   line.values.forEach((value, index) => {
-    if (value === null) return stretches.push([]);
+    if (value === null) return runs.push([]);
     const y = HEIGHT - EDGE - (value / top) * (HEIGHT - 2 * EDGE);
-    return stretches[stretches.length - 1].push(`${(index * step).toFixed(1)},${y.toFixed(1)}`);
+    return runs[runs.length - 1].push(`${(index * step).toFixed(1)},${y.toFixed(1)}`);
   });
-  return stretches
+  return runs
     .filter((points) => points.length > 0)
     .map((points) => drawing("polyline", { class: line.name, points: drawn(points, step) }));
 }
 
-/** A single point is drawn as a short line, or nobody would see it. @param {string[]} points @param {number} step */
+/** Draws a single point as a short line to make it visible. @param {string[]} points @param {number} step */
 function drawn(points, step) {
   if (points.length > 1) return points.join(" ");
   const [x, y] = points[0].split(",");

@@ -1,4 +1,4 @@
-/** Dead letters: jobs, orders and bots that were given up, with their errors and their histories. */
+/** Dead letters: dead jobs and orders and disabled bots, with errors and histories. */
 
 import { read, write } from "../kit/client.js";
 import { arrange, element, find } from "../kit/element.js";
@@ -22,12 +22,12 @@ export class DeadView extends View {
     error: { label: "Error contains" },
   });
   #jobs = element("ul", { class: "letters" });
-  #noJobs = element("p", { class: "empty" }, "No job was given up.");
-  #more = element("p", { class: "hint", hidden: true }, "There may be more: these are the newest. Narrow the filter to see others.");
+  #noJobs = element("p", { class: "empty" }, "No dead jobs.");
+  #more = element("p", { class: "hint", hidden: true }, "Showing the newest jobs only. Narrow the filter to see others.");
   #orders = element("ul", { class: "letters" });
-  #noOrders = element("p", { class: "empty" }, "No order was given up.");
+  #noOrders = element("p", { class: "empty" }, "No dead orders.");
   #bots = element("ul", { class: "letters" });
-  #noBots = element("p", { class: "empty" }, "No bot is out of service.");
+  #noBots = element("p", { class: "empty" }, "No bots out of service.");
   #ask = new ReasonDialog();
   #redrive = /** @type {HTMLButtonElement} */ (element("button", { type: "button" }, "Redrive all …"));
   #dialog = new BulkDialog();
@@ -105,8 +105,8 @@ export class DeadView extends View {
       "li",
       { class: "card letter" },
       element("header", {}, element("h3", {}, `${job.queue} · ${job.type} `, itemLink(job.id)), element("div", { class: "actions" }, retry, cancel)),
-      element("p", { class: "error" }, job.error ?? "No error was told."),
-      element("p", { class: "hint" }, `Given up at ${clock(job.updatedAt)} after ${job.attempts} of ${job.attemptsMax} attempts${job.subject === null ? "" : ` · ${job.subject}`}`),
+      element("p", { class: "error" }, job.error ?? "No error reported."),
+      element("p", { class: "hint" }, `Dead since ${clock(job.updatedAt)} after ${job.attempts} of ${job.attemptsMax} attempts${job.subject === null ? "" : ` · ${job.subject}`}`),
       details,
     );
   }
@@ -118,7 +118,7 @@ export class DeadView extends View {
       "li",
       { class: "card letter" },
       element("header", {}, element("h3", {}, `Order #${order.orderNumber} `, itemLink(order.id)), element("div", { class: "actions" }, requeue)),
-      element("p", { class: "hint" }, `${order.type} · given up at ${clock(order.updatedAt)} after ${order.attempts} attempts`),
+      element("p", { class: "hint" }, `${order.type} · dead since ${clock(order.updatedAt)} after ${order.attempts} attempts`),
     );
   }
 
@@ -127,7 +127,7 @@ export class DeadView extends View {
     const restore = /** @type {HTMLButtonElement} */ (element("button", { type: "button", "aria-label": `Restore bot ${bot.id}` }, "Restore …"));
     restore.addEventListener("click", () =>
       find("daybook-notices").attempt(restore, async () => {
-        const reason = await this.#ask.ask("Restore bot", "It takes orders again, with a new count of failures.", "Restore");
+        const reason = await this.#ask.ask("Restore bot", "The bot accepts orders again; its failure count restarts at 0.", "Restore");
         if (reason === null) return;
         await write("POST", `/api/bots/${bot.id}/restore`, { reason });
         await this.again();
@@ -137,7 +137,7 @@ export class DeadView extends View {
       "li",
       { class: "card letter" },
       element("header", {}, element("h3", {}, "Bot ", itemLink(bot.id)), element("div", { class: "actions" }, restore)),
-      element("p", { class: "error" }, bot.errors.at(-1) ?? "No error was told."),
+      element("p", { class: "error" }, bot.errors.at(-1) ?? "No error reported."),
       element("p", { class: "hint" }, `Out of service since ${clock(bot.deadAt)} after ${bot.failures} failures in a row`),
       element("details", {}, element("summary", {}, "Errors"), pretty(bot.errors)),
     );

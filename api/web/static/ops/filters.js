@@ -1,4 +1,4 @@
-/** The fields by which jobs are looked for; what is chosen stands in the address. */
+/** Filter fields for jobs; the URL fragment stores the applied filter. */
 
 import { element } from "../kit/element.js";
 import { field, queryOf } from "./view.js";
@@ -7,14 +7,14 @@ export class Filters {
   form = element("form", { class: "filters", role: "search" });
   /** @type {Record<string, HTMLInputElement | HTMLSelectElement>} */
   #controls = {};
-  /** What is chosen, without what is not: as it stands in the address. @type {Record<string, string>} */
+  /** The applied filter without empty values, as in the URL. @type {Record<string, string>} */
   chosen = {};
   /** @type {string | undefined} */
   #shown;
   #view;
 
   /**
-   * @param {string} view whose address it is
+   * @param {string} view the name of the view in the URL
    * @param {Record<string, {label: string, choices?: Record<string, string>}>} fields by their names
    */
   constructor(view, fields) {
@@ -32,8 +32,8 @@ export class Filters {
   }
 
   /**
-   * Applies the fields at once. An action on all matching jobs calls this first, so that it changes no job that the
-   * fields leave out. The list follows when the address changes.
+   * Applies the fields at once. Bulk actions call this first, so that they change only jobs that match the fields.
+   * The list follows when the URL changes.
    */
   apply() {
     this.chosen = this.#entered;
@@ -41,16 +41,15 @@ export class Filters {
     location.hash = query === "" ? `#${this.#view}` : `#${this.#view}/${query}`;
   }
 
-  /** What stands in the fields, which may not be finished. */
+  /** The current values of the fields, applied or not. */
   get #entered() {
     const all = Object.entries(this.#controls).map(([name, control]) => [name, control.value.trim()]);
     return Object.fromEntries(all.filter(([, value]) => value !== ""));
   }
 
   /**
-   * Once for each address: a view is shown again every few seconds, and what somebody is just choosing or typing is
-   * theirs until it stands there.
-   * @param {string} argument as it stands in the address
+   * Sets the fields, once per URL: views refresh every few seconds and must not overwrite input in progress.
+   * @param {string} argument the filter in the URL
    */
   read(argument) {
     if (argument === this.#shown) return;
@@ -65,7 +64,7 @@ export class Filters {
 
   get words() {
     const said = Object.entries(this.chosen).map(([name, value]) => `${name} ${value}`);
-    return said.length === 0 ? "All of them." : `Only ${said.join(", ")}.`;
+    return said.length === 0 ? "All jobs." : `Only ${said.join(", ")}.`;
   }
 }
 

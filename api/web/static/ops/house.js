@@ -1,4 +1,4 @@
-/** The house: tables made anew from the log or compared with it, and what the doctor finds. */
+/** Maintenance: verify and rebuild tables from the log, and run the checks of `daybook doctor`. */
 
 import { read, write } from "../kit/client.js";
 import { arrange, element, find, say } from "../kit/element.js";
@@ -11,16 +11,16 @@ const SOON_MS = 500;
 /** @typedef {{what: string, health: string, sentence: string, nextStep: string}} Finding */
 
 export class HouseView extends View {
-  heading = "House";
-  #names = element("fieldset", {}, element("legend", {}, "Tables (none chosen: all of them)"));
+  heading = "Maintenance";
+  #names = element("fieldset", {}, element("legend", {}, "Tables (default: all)"));
   #verify = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "primary" }, "Verify"));
   #rebuild = /** @type {HTMLButtonElement} */ (element("button", { type: "button" }, "Rebuild"));
   #stop = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "danger", hidden: true }, "Stop"));
   #progress = /** @type {HTMLProgressElement} */ (element("progress", { hidden: true, "aria-label": "Progress of the rebuild" }));
-  #told = element("p", { class: "told", role: "status" }, "Verify compares every table with the log and changes nothing. Rebuild makes them anew and exchanges them while the service goes on.");
-  #tables = table("What was found", ["Table", "Rows by the log", "Different", "Where"]);
-  #examine = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "primary" }, "Examine"));
-  #examined = element("p", { class: "hint", role: "status" }, "The doctor has not been asked yet.");
+  #message = element("p", { class: "message", role: "status" }, "Verify compares tables with the event log and changes nothing. Rebuild recreates them from the log while the service runs.");
+  #tables = table("Results", ["Table", "Rows in log", "Differences", "Examples"]);
+  #examine = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "primary" }, "Run checks"));
+  #examined = element("p", { class: "hint", role: "status" }, "No checks run yet.");
   #findings = element("ul", { class: "findings" });
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #soon;
@@ -41,7 +41,7 @@ export class HouseView extends View {
     return [
       heading("Rebuild from the log", element("div", { class: "actions" }, this.#verify, this.#rebuild, this.#stop)),
       this.#names,
-      this.#told,
+      this.#message,
       this.#progress,
       this.#tables.box,
       heading("Doctor", element("div", { class: "actions" }, this.#examine)),
@@ -57,8 +57,8 @@ export class HouseView extends View {
   async show() {
     const [rebuilds, { examination }] = await Promise.all([read("/api/rebuilds"), read("/api/doctor")]);
     this.#offer(rebuilds.names);
-    this.#tellRebuild(rebuilds.rebuild);
-    this.#tellExamination(examination);
+    this.#showRebuild(rebuilds.rebuild);
+    this.#showExamination(examination);
     clearTimeout(this.#soon);
     const isBusy = [rebuilds.rebuild, examination].some((one) => one?.state === "running");
     if (isBusy && this.isConnected) this.#soon = setTimeout(() => this.again(), SOON_MS);
@@ -78,7 +78,7 @@ export class HouseView extends View {
   }
 
   /** @param {any} rebuild */
-  #tellRebuild(rebuild) {
+  #showRebuild(rebuild) {
     const isRunning = rebuild?.state === "running";
     this.#verify.disabled = this.#rebuild.disabled = isRunning;
     this.#stop.hidden = this.#progress.hidden = !isRunning;
@@ -90,18 +90,18 @@ export class HouseView extends View {
     } else {
       this.#progress.removeAttribute("value");
     }
-    say(this.#told, inWords(rebuild));
+    say(this.#message, inWords(rebuild));
     arrange(this.#tables.body, /** @type {Table[]} */ (rebuild.tables), (one) => one.name, rowOf, describe);
   }
 
   /** @param {any} examination */
-  #tellExamination(examination) {
+  #showExamination(examination) {
     const isRunning = examination?.state === "running";
     this.#examine.disabled = isRunning;
     if (examination === null) return;
     const at = clock(examination.finishedAt ?? examination.startedAt);
-    say(this.#examined, isRunning ? "The doctor is looking …" : (examination.trouble ?? `Examined at ${at}.`));
-    arrange(this.#findings, /** @type {Finding[]} */ (examination.findings), (one) => one.what, () => element("li"), tell);
+    say(this.#examined, isRunning ? "Checks running …" : (examination.trouble ?? `Checked at ${at}.`));
+    arrange(this.#findings, /** @type {Finding[]} */ (examination.findings), (one) => one.what, () => element("li"), showFinding);
   }
 }
 
@@ -113,10 +113,10 @@ function inWords(rebuild) {
     return `${what}: ${rebuild.step}${where}`;
   }
   const at = clock(rebuild.finishedAt ?? rebuild.startedAt);
-  if (rebuild.state === "stopped") return `Stopped at ${at}: the tables are as they were, and the next one goes on from there.`;
+  if (rebuild.state === "stopped") return `Stopped at ${at}: tables unchanged. The next run resumes from there.`;
   if (rebuild.state === "failed") return rebuild.trouble;
   const wrong = rebuild.tables.filter((/** @type {Table} */ one) => one.differencesCount > 0).length;
-  const found = wrong === 0 ? "Every table is what the log says." : `${count(wrong)} ${wrong === 1 ? "table was" : "tables were"} not what the log says${rebuild.verifyOnly ? ": rebuild to repair" : ", and repaired"}.`;
+  const found = wrong === 0 ? "All tables match the log." : `${count(wrong)} ${wrong === 1 ? "table" : "tables"} differed from the log${rebuild.verifyOnly ? ": rebuild to repair" : " and repaired"}.`;
   return `${rebuild.verifyOnly ? "Verified" : "Rebuilt"} at ${at}. ${found}`;
 }
 
@@ -134,7 +134,7 @@ function describe(row, one) {
 }
 
 /** @param {Element} item @param {Finding} finding */
-function tell(item, finding) {
+function showFinding(item, finding) {
   item.setAttribute("class", `finding ${finding.health}`);
   const next = finding.nextStep === "" ? [] : [element("p", { class: "next" }, `→ ${finding.nextStep}`)];
   fill(item, badge(finding.health), element("strong", {}, finding.what), element("p", {}, finding.sentence), ...next);

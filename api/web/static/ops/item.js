@@ -1,4 +1,4 @@
-/** One thing: why it is where it is, what comes next, and everything that happened to it. */
+/** One order, bot, job or ticket: explanation, next step and timeline. */
 
 import { Problem, read, write } from "../kit/client.js";
 import { arrange, element, find, say } from "../kit/element.js";
@@ -17,7 +17,7 @@ const ACTIONS = {
   "order DEAD": ["requeue"],
   "bot DEAD": ["restore"],
 };
-// Decisions that are not made without a reason.
+// Actions that require a reason.
 const REASONED = ["bot restore"];
 
 export class ItemView extends View {
@@ -26,12 +26,12 @@ export class ItemView extends View {
   #status = element("span", { class: "badged" });
   #reasons = element("ul", { class: "reasons" });
   #next = element("p", { class: "next" });
-  #why = element("section", { class: "card" }, element("h3", {}, "Why it is where it is"), this.#reasons, this.#next);
+  #why = element("section", { class: "card" }, element("h3", {}, "Explanation"), this.#reasons, this.#next);
   #content = element("section", { class: "card", hidden: true }, element("h3", {}, "Payload and result"));
   #actions = element("div", { class: "actions" });
   #ask = new ReasonDialog();
   #timeline = element("ol", { class: "timeline" });
-  #cut = element("p", { class: "hint", hidden: true }, "Only the first events are shown: `daybook history` shows all of them.");
+  #cut = element("p", { class: "hint", hidden: true }, "First events only: `daybook history` lists all.");
 
   build() {
     const header = element("header", { class: "section" }, this.#title, this.#status, this.#actions);
@@ -40,9 +40,9 @@ export class ItemView extends View {
 
   async show() {
     const id = this.argument;
-    if (!UUID.test(id)) throw new Problem(400, { detail: "That is no id: an id looks like 01890a5d-ac96-774b-bcce-b302099a8057." });
+    if (!UUID.test(id)) throw new Problem(400, { detail: "Invalid id: an id looks like 01890a5d-ac96-774b-bcce-b302099a8057." });
     const { events, isCut } = await readTimeline(id);
-    if (events.length === 0) throw new Problem(404, { detail: `The log knows nothing with the id ${id}.` });
+    if (events.length === 0) throw new Problem(404, { detail: `No order, bot, job or ticket has the id ${id}.` });
     const kind = events[0].topic.split(".", 1)[0];
     say(this.#title, `${kind} ${id}`);
     document.title = `${kind} …${id.slice(-8)} · Daybook`;

@@ -1,4 +1,4 @@
-/** Jobs: looked for by queue, type, subject and status, and changed all at once. */
+/** Jobs: filter by queue, type, subject and status; bulk retry and cancel. */
 
 import { read } from "../kit/client.js";
 import { arrange, element, find } from "../kit/element.js";
@@ -48,7 +48,7 @@ export class JobsView extends View {
     subject: { label: "Subject" },
   });
   #table = table("Jobs", ["Job", "Status", "Queue", "Type", "Subject", "Attempts", "When", "Error"]);
-  #empty = element("p", { class: "empty" }, "No job fits.");
+  #empty = element("p", { class: "empty" }, "No matching jobs.");
   #more = element("button", { type: "button", hidden: true }, "Show more");
   #dialog = new BulkDialog();
   #retry = /** @type {HTMLButtonElement} */ (element("button", { type: "button" }, "Retry all …"));
@@ -91,7 +91,7 @@ export class JobsView extends View {
     const status = this.#filters.chosen.status ?? "";
     this.#retry.disabled = !RETRIED.includes(status);
     this.#cancel.disabled = !CANCELLED.includes(status);
-    const hint = status === "" ? "Choose a status to retry or cancel all that fit." : "";
+    const hint = status === "" ? "Choose a status to retry or cancel all matching jobs." : "";
     fill(this.#hint, hint);
     this.#hint.hidden = hint === "";
   }
@@ -129,7 +129,7 @@ function describe(row, job) {
 
 /** @param {Job} job */
 function whenOf(job) {
-  if (job.leaseUntil !== null) return `held until ${clock(job.leaseUntil)}`;
+  if (job.leaseUntil !== null) return `leased until ${clock(job.leaseUntil)}`;
   if (job.status === "PENDING" && job.runAt !== null) return `from ${clock(job.runAt)}`;
   return clock(job.updatedAt);
 }

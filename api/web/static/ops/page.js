@@ -1,4 +1,4 @@
-/** The back office: which view is open, and how it stays true. The address says all of it. */
+/** The operations page: opens the view named in the URL and keeps it up to date. */
 
 import { read } from "../kit/client.js";
 import { find } from "../kit/element.js";
@@ -7,7 +7,7 @@ import "../kit/freshness.js";
 import "../kit/notices.js";
 import "./queues.js";
 
-// Each is a module of its own, which defines `<ops-…>` of the same name.
+// Each module defines the element `<ops-…>` of the same name.
 const VIEWS = ["queues", "jobs", "dead", "workers", "past", "house", "item"];
 const FIRST = "queues";
 const AGAIN_MS = 2000;
@@ -20,7 +20,7 @@ let view = null;
 
 const feed = new Feed({
   refresh: async () => {
-    // Asked first: what was committed by then is in what is read afterwards.
+    // Read first: the view then includes everything up to this position.
     const { position } = await read("/health/ready");
     await view?.refresh();
     freshness.heard(position);
@@ -28,28 +28,28 @@ const feed = new Feed({
   onHeard: () => {},
   onState: (state) => {
     freshness.state = state;
-    const words = "Not connected: this is what was known last. The page catches up by itself.";
+    const words = "Disconnected: showing the last known data. Reconnecting …";
     find("daybook-notices").banner = state === "offline" ? words : null;
   },
 });
 
-/** Opens what the address says: `#jobs/status=DEAD`, `#item/<id>`. */
+/** Opens the view named in the URL: `#jobs/status=DEAD`, `#item/<id>`. */
 async function open() {
   if (location.hash === "#view") return main.focus();
-  const asked = location.hash;
-  const [name, ...rest] = asked.slice(1).split("/");
+  const hash = location.hash;
+  const [name, ...rest] = hash.slice(1).split("/");
   const known = VIEWS.includes(name) ? name : FIRST;
   if (view !== null && view.dataset.name === known && view.turnTo(rest.join("/"))) {
     return feed.refresh();
   }
   const isFetched = await fetchView(known);
-  // While it was fetched somebody may have gone elsewhere.
-  if (location.hash !== asked) return;
+  // The user may have navigated meanwhile.
+  if (location.hash !== hash) return;
   if (isFetched) await show(known, rest.join("/"));
   else setTimeout(open, AGAIN_MS);
 }
 
-/** @param {string} name @returns {Promise<boolean>} whether it is there */
+/** @param {string} name @returns {Promise<boolean>} whether it was loaded */
 function fetchView(name) {
   return import(`./${name}.js`).then(
     () => true,
@@ -57,7 +57,7 @@ function fetchView(name) {
   );
 }
 
-/** The first view is there before the others are asked for; these come before the service is away. */
+/** Loads the first view, then all others, so that they work while the service is unreachable. */
 async function begin() {
   await open();
   await Promise.all(VIEWS.map(fetchView));

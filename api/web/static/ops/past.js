@@ -1,9 +1,8 @@
 /**
  * Time travel: the board as it was at any position of the log.
  *
- * Every position is one event, so a step is the smallest thing that ever happened. The server folds
- * the log up to there (`asOf`); the page only draws it, and asks for the next moment when the last
- * one has come.
+ * A step is one event. The server folds the log up to the position (`asOf`); the page draws it, and
+ * requests the next position once the last response has arrived.
  */
 
 import { read } from "../kit/client.js";
@@ -16,7 +15,7 @@ import { View, badge, heading } from "./view.js";
 
 const STATUSES = ["PENDING", "PROCESSING", "COMPLETE", "DEAD"];
 const SHOWN_MAX = 500;
-// Later than anything that was recorded: as it is now.
+// After all events: the current state.
 const LATEST = "9000-01-01T00:00:00Z";
 const SPEEDS = { 1: "1 event/s", 5: "5 events/s", 20: "20 events/s", 100: "100 events/s" };
 const TICK_MS = 200;
@@ -25,13 +24,13 @@ const DAY = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
 export class PastView extends View {
   heading = "Time travel";
   #slider = /** @type {HTMLInputElement} */ (element("input", { type: "range", min: 0, max: 0, step: 1, value: 0, "aria-label": "Position of the log" }));
-  #told = element("output", { class: "moment", "aria-live": "polite" });
+  #message = element("output", { class: "moment", "aria-live": "polite" });
   #play = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "primary" }, "Play"));
   #speed = /** @type {HTMLSelectElement} */ (element("select", { "aria-label": "Speed" }, ...Object.entries(SPEEDS).map(([value, name]) => element("option", { value }, name))));
   #instant = /** @type {HTMLInputElement} */ (element("input", { type: "datetime-local", step: 1, "aria-label": "Moment" }));
   #bots = element("ul", { class: "bots" });
   #lists = new Map(STATUSES.map((status) => [status, columnOf(status)]));
-  /** @type {string | null} the moment that is to be shown next */
+  /** @type {string | null} the next position or instant to show */
   #wanted = null;
   #isTravelling = false;
   #isFollowing = true;
@@ -55,7 +54,7 @@ export class PastView extends View {
     });
     const buttons = element("div", { class: "travel" }, this.#play, back, on, now, this.#speed, this.#instant, goTo);
     const columns = element("div", { class: "columns then" }, ...[...this.#lists.values()].map(({ box }) => box));
-    return [heading("Time travel", this.#told), this.#slider, buttons, this.#bots, columns];
+    return [heading("Time travel", this.#message), this.#slider, buttons, this.#bots, columns];
   }
 
   disconnectedCallback() {
@@ -89,7 +88,7 @@ export class PastView extends View {
     say(this.#play, "Play");
   }
 
-  /** The next moment is shown when the last one was: slow answers slow the play down. */
+  /** Waits for the previous response: slow responses slow the playback. */
   #tick() {
     if (this.#isTravelling) return;
     this.#gone += (Number(this.#speed.value) * TICK_MS) / 1000;
@@ -116,16 +115,16 @@ export class PastView extends View {
     });
   }
 
-  /** Of all moments that are asked for meanwhile, only the last one is of interest. @param {string} moment */
+  /** Of all requests that arrive meanwhile, only the last is shown. @param {string} moment */
   async #travel(moment) {
     this.#wanted = moment;
     if (this.#isTravelling) return;
     this.#isTravelling = true;
     try {
       while (this.#wanted !== null) {
-        const asked = this.#wanted;
+        const next = this.#wanted;
         this.#wanted = null;
-        await this.#showAt(asked);
+        await this.#showAt(next);
       }
     } finally {
       this.#isTravelling = false;
@@ -139,7 +138,7 @@ export class PastView extends View {
     if (this.#wanted !== null) return;
     this.#slider.value = String(asOf.position);
     const at = asOf.at === null ? "before the first event" : `${DAY.format(new Date(asOf.at))}, ${clock(asOf.at)}`;
-    say(this.#told, `Position ${count(asOf.position)} of ${count(Number(this.#slider.max))} · ${at}`);
+    say(this.#message, `Position ${count(asOf.position)} of ${count(Number(this.#slider.max))} · ${at}`);
     this.dataset.position = String(asOf.position);
     for (const [status, { list, amount, box }] of this.#lists) {
       const those = /** @type {Order[]} */ (orders).filter((order) => order.status === status);

@@ -1,4 +1,4 @@
-/** Queues: how many jobs wait, for how long, and how fast they come and go. */
+/** Queues: depth, age of the oldest job, and throughput. */
 
 import { read, write } from "../kit/client.js";
 import { arrange, element, find, say } from "../kit/element.js";
@@ -20,24 +20,24 @@ import { View, heading, queryOf } from "./view.js";
  * @property {string | null} oldestPendingAt
  */
 
-const FIGURES = { pending: "waiting", behind: "behind in lane", scheduled: "scheduled", processing: "running", dead: "dead" };
+const FIGURES = { pending: "pending", behind: "blocked in lane", scheduled: "scheduled", processing: "processing", dead: "dead" };
 const STATUSES = { pending: "PENDING", behind: "PENDING", scheduled: "PENDING", processing: "PROCESSING", dead: "DEAD" };
 
 const SLICES_A_MINUTE = 12;
 
-// Kept while other views are open: what was seen is shown again.
+// Survives a change of views, so that charts keep their history.
 const rates = new Rates();
 
 export class QueuesView extends View {
   heading = "Queues";
   #list = element("ul", { class: "queues" });
-  #empty = element("p", { class: "empty" }, "There is no queue yet: the first job makes one.");
+  #empty = element("p", { class: "empty" }, "No queues yet. The first job creates one.");
 
   build() {
     const legend = element(
       "p",
       { class: "legend" },
-      element("span", { class: "key depth" }, "waiting"),
+      element("span", { class: "key depth" }, "pending"),
       element("span", { class: "key created" }, "created / s"),
       element("span", { class: "key completed" }, "completed / s"),
       "over the last 5 minutes",
@@ -86,7 +86,7 @@ function describe(card, queue) {
     const more = queue.atLeast.includes(name) ? "≥ " : "";
     say(find(`[data-figure="${name}"]`, card), `${more}${count(amount)}`);
   }
-  // Most queues have no lanes, and their cards no figure for them.
+  // Hidden for queues without lanes.
   find('[data-figure="behind"]', card).closest("div").hidden = queue.behind === 0;
   const since = queue.oldestPendingAt;
   say(find(".age", card), since === null ? "–" : duration(rates.clock.now() - Date.parse(since)));
@@ -104,9 +104,9 @@ function chartsOf(queue) {
   const created = rates.perSecond(queue.name, "created");
   const completed = rates.perSecond(queue.name, "completed");
   const [coming, going] = [ofLastMinute(created), ofLastMinute(completed)];
-  const pace = `in the last minute ${coming} created and ${going} completed a second`;
+  const pace = `in the last minute ${coming} created and ${going} completed per second`;
   return [
-    captioned(`${count(queue.pending)} waiting`, chart(`${queue.name}: ${queue.pending} waiting`, [{ name: "depth", values: depths }])),
+    captioned(`${count(queue.pending)} pending`, chart(`${queue.name}: ${queue.pending} pending`, [{ name: "depth", values: depths }])),
     captioned(
       `${coming} in · ${going} out /s in the last minute`,
       chart(`${queue.name}: ${pace}`, [
@@ -122,7 +122,7 @@ function captioned(text, drawn) {
   return element("figure", {}, drawn, element("figcaption", {}, text));
 }
 
-/** On average: the slice that is under way is too short to say much. @param {(number | null)[]} values */
+/** The average of complete slices: the current one is too short. @param {(number | null)[]} values */
 function ofLastMinute(values) {
   const known = values.slice(-SLICES_A_MINUTE).filter((value) => value !== null);
   return (known.reduce((sum, value) => sum + value, 0) / Math.max(1, known.length)).toFixed(1);

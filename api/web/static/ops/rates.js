@@ -1,9 +1,8 @@
 /**
- * How fast jobs come and go, as series of a few minutes.
+ * Throughput series of the last few minutes.
  *
- * Rates come from the log itself (`/api/rates`): the first answer covers what happened before this
- * page was opened, every other goes on where the one before ended. How many wait is sampled by the
- * page, because the log would have to be folded for it.
+ * Rates come from the log (`/api/rates`): the first response covers the time before the page opened,
+ * each later one continues from there. Queue depth is sampled by the page.
  */
 
 import { read } from "../kit/client.js";
@@ -19,7 +18,7 @@ export class Rates {
   #position = null;
   #until = 0;
   #sliceMs = 5000;
-  /** Seconds of each slice that were looked at. @type {Map<number, number>} */
+  /** Observed seconds of each slice. @type {Map<number, number>} */
   #covered = new Map();
   /** @type {Map<string, Map<number, {created: number, completed: number}>>} */
   #counts = new Map();
@@ -46,22 +45,22 @@ export class Rates {
     this.#depths.set(queue, series.set(this.#last, waiting));
   }
 
-  /** How many waited, slice by slice, since this page is open. @param {string} queue @returns {(number | null)[]} */
+  /** Queue depth per slice since the page opened. @param {string} queue @returns {(number | null)[]} */
   depths(queue) {
     return this.#slices((at) => this.#depths.get(queue)?.get(at) ?? null);
   }
 
-  /** Jobs a second, slice by slice. @param {string} queue @param {"created" | "completed"} what @returns {(number | null)[]} */
+  /** Jobs per second and slice. @param {string} queue @param {"created" | "completed"} what @returns {(number | null)[]} */
   perSecond(queue, what) {
     return this.#slices((at) => {
       const seconds = this.#covered.get(at) ?? 0;
-      // Of the slice that has just begun, a fraction of a second would say anything.
+      // A slice observed for less than a second gives no meaningful rate.
       if (seconds < 0.5) return null;
       return (this.#counts.get(queue)?.get(at)?.[what] ?? 0) / seconds;
     });
   }
 
-  /** The slice that is under way. */
+  /** The current slice. */
   get #last() {
     return Math.floor(this.#until / this.#sliceMs) * this.#sliceMs;
   }

@@ -1,4 +1,4 @@
-/** `<reason-dialog>`: asks for the reason of a decision that is not made without one. */
+/** `<reason-dialog>`: asks for the reason of an action that requires one. */
 
 import { element, say } from "../kit/element.js";
 import { field } from "./view.js";
@@ -27,7 +27,7 @@ export class ReasonDialog extends HTMLElement {
     this.#dialog.addEventListener("cancel", () => this.#end(null));
   }
 
-  /** @param {string} title @param {string} hint @param {string} verb @returns {Promise<string | null>} null if it is not to be done */
+  /** @param {string} title @param {string} hint @param {string} verb @returns {Promise<string | null>} null if cancelled */
   ask(title, hint, verb) {
     say(this.#title, title);
     say(this.#hint, hint);

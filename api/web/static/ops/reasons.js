@@ -1,4 +1,4 @@
-/** Whether a request takes a reason: its description says so. */
+/** Whether a request takes a reason, according to the OpenAPI description. */
 
 import { read } from "../kit/client.js";
 

@@ -1,4 +1,4 @@
-/** What happened to one thing, event by event, out of the log. */
+/** The events of one aggregate. */
 
 import { read } from "../kit/client.js";
 import { arrange, element } from "../kit/element.js";
@@ -18,10 +18,10 @@ const DAY = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
  * @property {Record<string, unknown>} data
  */
 
-/** @param {string} id @returns {Promise<{events: LogEvent[], isCut: boolean}>} none if there never was such a thing */
+/** @param {string} id @returns {Promise<{events: LogEvent[], isCut: boolean}>} empty for an unknown id */
 export async function readTimeline(id) {
-  const told = await read(`/api/events?aggregate=${encodeURIComponent(id)}&limit=${PAGE}`);
-  return { events: told.events, isCut: told.nextAfter !== null };
+  const page = await read(`/api/events?aggregate=${encodeURIComponent(id)}&limit=${PAGE}`);
+  return { events: page.events, isCut: page.nextAfter !== null };
 }
 
 /** @param {Element} list @param {LogEvent[]} events */

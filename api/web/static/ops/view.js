@@ -1,16 +1,16 @@
-/** What all views of the back office share: they are read, and say so when they are not. */
+/** Base class and helpers of the operations views. */
 
 import { Problem } from "../kit/client.js";
 import { element, say } from "../kit/element.js";
 
 export class View extends HTMLElement {
-  /** The title of the page while it is open. */
-  heading = "Back office";
-  /** What stands behind its name in the address. */
+  /** The page title while the view is open. */
+  heading = "Operations";
+  /** The part of the URL after the name of the view. */
   argument = "";
-  /** Reads it anew, at once. @type {() => Promise<void>} */
+  /** Refreshes at once. @type {() => Promise<void>} */
   again = async () => {};
-  #state = element("p", { class: "empty", role: "status" }, "Reading …");
+  #state = element("p", { class: "empty", role: "status" }, "Loading …");
   #body = element("div", { class: "view", hidden: true });
   #isBuilt = false;
 
@@ -21,7 +21,7 @@ export class View extends HTMLElement {
     this.append(this.#state, this.#body);
   }
 
-  /** @returns {Node[]} what stays while it is open */
+  /** @returns {Node[]} the static content */
   build() {
     return [];
   }
@@ -29,12 +29,12 @@ export class View extends HTMLElement {
   /** Reads and draws. @returns {Promise<void>} */
   async show() {}
 
-  /** Whether it can show another argument without being made anew. @param {string} argument */
+  /** Whether it can show another argument without being recreated. @param {string} argument */
   turnTo(argument) {
     return argument === this.argument;
   }
 
-  /** What the service refuses stands in the place of the view; without an answer, the last one does. */
+  /** A refusal replaces the view; without a response the last content stays. */
   async refresh() {
     try {
       await this.show();
@@ -50,13 +50,13 @@ export class View extends HTMLElement {
   }
 }
 
-/** A heading with what belongs to it. @param {string} text @param {...(Node | string)} beside */
+/** A heading with its controls. @param {string} text @param {...(Node | string)} beside */
 export function heading(text, ...beside) {
   return element("header", { class: "section" }, element("h2", {}, text), ...beside);
 }
 
 /**
- * A table that scrolls by itself where the screen is narrow, also with the keyboard.
+ * A table that scrolls on narrow screens, by keyboard too.
  *
  * @param {string} caption
  * @param {string[]} columns
@@ -75,7 +75,7 @@ export function table(caption, columns) {
   return { box: element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption }, made), body };
 }
 
-/** Replaces what a cell shows, unless it says the same. @param {Element} cell @param {...(Node | string)} children */
+/** Replaces the content of a cell if its text differs. @param {Element} cell @param {...(Node | string)} children */
 export function fill(cell, ...children) {
   const text = children.map((child) => (typeof child === "string" ? child : child.textContent)).join("");
   if (cell.textContent !== text) cell.replaceChildren(...children);
@@ -105,7 +105,7 @@ export function badge(status) {
   return element("span", { class: `badge ${kind}` }, status);
 }
 
-/** The way to an item, by the end of its id: ids that were made together begin alike. @param {string} id @param {string} [text] */
+/** A link to an item, labelled with the end of its id: ids created together share the beginning. @param {string} id @param {string} [text] */
 export function itemLink(id, text = `…${id.slice(-8)}`) {
   return element("a", { class: "id", href: `#item/${id}`, title: id }, text);
 }
@@ -123,7 +123,7 @@ export function field(label, control) {
   return element("label", {}, label, control);
 }
 
-/** @param {Record<string, string>} given @returns {string} as a query; what is empty is left out */
+/** @param {Record<string, string>} given @returns {string} as a query string without empty values */
 export function queryOf(given) {
   const kept = Object.entries(given).filter(([, value]) => value !== "");
   return new URLSearchParams(kept).toString();

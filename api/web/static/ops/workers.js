@@ -1,19 +1,19 @@
-/** Workers and leases: who holds what, and until when. */
+/** Workers, bots and their leases. */
 
 import { read } from "../kit/client.js";
 import { arrange, element, say } from "../kit/element.js";
 import { ServerClock, clock, count, duration, seconds } from "../kit/time.js";
 import { View, badge, fill, heading, itemLink, table } from "./view.js";
 
-/** @typedef {{kind: string, id: string, claimId: string, holder: string, label: string, attempts: number, startedAt: string, until: string}} Held */
+/** @typedef {{kind: string, id: string, claimId: string, holder: string, label: string, attempts: number, startedAt: string, until: string}} Lease */
 /** @typedef {{kind: string, name: string, held: number, since: string, firstUntil: string}} Holder */
 
 export class WorkersView extends View {
   heading = "Workers";
   #clock = new ServerClock();
-  #holders = table("Workers and bots", ["Who", "Kind", "Holds", "Since", "First ends in"]);
-  #held = table("Leases", ["What", "Item", "Held by", "Attempt", "For", "Until", "Left"]);
-  #noHolders = element("p", { class: "empty" }, "Nobody holds anything: no worker and no bot is at work.");
+  #holders = table("Workers and bots", ["Name", "Kind", "Leases", "Since", "First expires in"]);
+  #held = table("Leases", ["Kind", "Item", "Holder", "Attempt", "Elapsed", "Expires", "Time left"]);
+  #noHolders = element("p", { class: "empty" }, "No active workers or bots.");
   #cut = element("p", { class: "hint", hidden: true });
 
   build() {
@@ -29,15 +29,15 @@ export class WorkersView extends View {
 
   async show() {
     const askedAt = Date.now();
-    const told = await read("/api/leases");
-    this.#clock.note(told.serverNow, askedAt);
-    const nobody = told.holders.length === 0;
-    this.#noHolders.hidden = !nobody;
-    this.#holders.box.hidden = this.#held.box.hidden = nobody;
-    this.#cut.hidden = told.held.length === told.heldCount;
-    say(this.#cut, `The ${count(told.held.length)} of ${count(told.heldCount)} that end first.`);
-    arrange(this.#holders.body, /** @type {Holder[]} */ (told.holders), (one) => one.name, () => cells(5), (row, one) => this.#describeHolder(row, one));
-    arrange(this.#held.body, /** @type {Held[]} */ (told.held), (one) => one.claimId, () => cells(7), (row, one) => this.#describeHeld(row, one));
+    const leases = await read("/api/leases");
+    this.#clock.note(leases.serverNow, askedAt);
+    const isIdle = leases.holders.length === 0;
+    this.#noHolders.hidden = !isIdle;
+    this.#holders.box.hidden = this.#held.box.hidden = isIdle;
+    this.#cut.hidden = leases.held.length === leases.heldCount;
+    say(this.#cut, `Showing ${count(leases.held.length)} of ${count(leases.heldCount)} leases, earliest expiry first.`);
+    arrange(this.#holders.body, /** @type {Holder[]} */ (leases.holders), (one) => one.name, () => cells(5), (row, one) => this.#describeHolder(row, one));
+    arrange(this.#held.body, /** @type {Lease[]} */ (leases.held), (one) => one.claimId, () => cells(7), (row, one) => this.#describeHeld(row, one));
   }
 
   /** @param {Element} row @param {Holder} holder */
@@ -50,7 +50,7 @@ export class WorkersView extends View {
     fill(left, this.#left(holder.firstUntil));
   }
 
-  /** @param {Element} row @param {Held} held */
+  /** @param {Element} row @param {Lease} held */
   #describeHeld(row, held) {
     const [what, item, holder, attempt, since, until, left] = row.children;
     fill(what, held.label);

@@ -1,0 +1,185 @@
+"""The wheel in a project that has packages named `domain`, `api`, `bench` and `audit` itself."""
+
+import re
+import shutil
+import signal
+import subprocess
+import venv
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import reachable_directory
+from tests.support.running.processes import ROOT, SECONDS_MAX, environment, eventually
+
+INSTALL_SECONDS_MAX = 240
+OWN_PACKAGES = ("api", "audit", "bench", "domain", "eventlog", "processors", "projections")
+ANNOUNCEMENT = re.compile(r"Daybook is running on (http://\S+)")
+
+# The user's own code: it imports its own packages, and Daybook beside them.
+WORKER = """
+from api import NAME
+from bench import NAME as BENCH
+from daybook import ClaimedJob, Worker
+
+worker = Worker(queues=["greetings"])
+
+@worker.job("greet")
+async def greet(job: ClaimedJob) -> str:
+    print(f"greeted {job.payload['name']} from {NAME} and {BENCH}", flush=True)
+    return "done"
+"""
+ENQUEUE = """
+import sys
+import psycopg
+import daybook
+import domain
+
+assert domain.NAME == "own domain"
+with psycopg.connect(sys.argv[1]) as connection, connection.transaction():
+    daybook.enqueue(connection, queue="greetings", type="greet", payload={"name": "Ada"})
+"""
+
+
+@dataclass(frozen=True)
+class Project:
+    """A directory of a user, with an environment in which the wheel is installed."""
+
+    root: Path
+    data_dir: Path
+
+    def command(self, *arguments: str | Path) -> list[str]:
+        return [str(self.root / "env" / "bin" / arguments[0]), *map(str, arguments[1:])]
+
+    def run(self, *arguments: str | Path) -> str:
+        done = subprocess.run(
+            self.command(*arguments),
+            cwd=self.root,
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def start(self, log: Path, *arguments: str | Path, **variables: str) -> subprocess.Popen[bytes]:
+        with log.open("wb") as output:
+            return subprocess.Popen(
+                self.command(*arguments),
+                cwd=self.root,
+                env=self._environment(**variables),
+                stdout=output,
+                stderr=output,
+            )
+
+    def _environment(self, **variables: str) -> dict[str, str]:
+        without = {name: text for name, text in environment().items() if name != "PYTHONPATH"}
+        return {**without, "DAYBOOK_DATA_DIR": str(self.data_dir), **variables}
+
+
+@pytest.fixture(scope="module")
+def wheel() -> Iterator[Path]:
+    """Builds from a copy, so that no build directory is left in the checkout."""
+    directory = reachable_directory()
+    source = directory / "source"
+    for folder in ("daybook", *OWN_PACKAGES):
+        if folder != "bench":
+            shutil.copytree(
+                ROOT / folder,
+                source / folder,
+                symlinks=True,
+                ignore=shutil.ignore_patterns("*.pyc"),
+            )
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, source / name)
+    venv.create(directory / "build", with_pip=True)
+    pip = [str(directory / "build" / "bin" / "pip"), "--quiet", "wheel", "--no-deps"]
+    _install([*pip, "--wheel-dir", str(directory), str(source)])
+    (built,) = directory.glob("*.whl")
+    yield built
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="module")
+def project(wheel: Path) -> Iterator[Project]:
+    root = reachable_directory()
+    for package in OWN_PACKAGES:
+        (root / package).mkdir()
+        (root / package / "__init__.py").write_text(f'NAME = "own {package}"\n')
+    (root / "greetings.py").write_text(WORKER)
+    (root / "shop.py").write_text(ENQUEUE)
+    venv.create(root / "env", with_pip=True)
+    pip = [str(root / "env" / "bin" / "pip"), "--quiet", "install"]
+    _install([*pip, "--require-hashes", "-r", str(ROOT / "requirements.lock")])
+    _install([*pip, "--no-deps", str(wheel)])
+    yield Project(root, root / "data")
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def _install(command: list[str]) -> None:
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=INSTALL_SECONDS_MAX, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_one_package_with_all_of_its_files(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.partition("/")[0] for name in names}
+
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"daybook"}
+    tracked = subprocess.run(
+        ["git", "ls-files", "--", *OWN_PACKAGES, "daybook"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    links = {f"daybook/{folder}" for folder in OWN_PACKAGES}
+    wanted = {
+        path if path.startswith("daybook/") else f"daybook/{path}"
+        for path in tracked
+        if not path.startswith("bench/") and path not in links
+    }
+    assert wanted <= set(names)
+
+
+@pytest.mark.slow
+def test_beside_packages_of_the_same_names_everything_runs(project: Project) -> None:
+    log, worker_log = project.root / "serve.log", project.root / "worker.log"
+    assert "Applied" in project.run("daybook", "migrate")
+    service = project.start(log, "daybook", "serve", "--port", "0")
+    try:
+        assert eventually(lambda: bool(ANNOUNCEMENT.search(log.read_text()))), log.read_text()
+        found = ANNOUNCEMENT.search(log.read_text())
+        assert found is not None
+        database = project.run("daybook", "pg", "psql", "-Atc", _CONNINFO).strip()
+        project.run("python", "shop.py", database)
+        worker = project.start(
+            worker_log, "daybook", "worker", "greetings:worker", DAYBOOK_URL=found[1]
+        )
+        try:
+            assert eventually(lambda: "greeted Ada from own api" in worker_log.read_text())
+        finally:
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(SECONDS_MAX) == 0
+        project.run("daybook", "doctor")
+        assert "Commands:" in project.run("daybook", "--help")
+        assert "bench" not in project.run("daybook", "--help").partition("Commands:")[2]
+    finally:
+        service.send_signal(signal.SIGTERM)
+        assert service.wait(SECONDS_MAX) == 0
+
+
+# The service's PostgreSQL listens on a Unix socket in a directory of its own.
+_CONNINFO = (
+    "SELECT format('host=%s port=%s dbname=%s user=%s', "
+    "trim(both '\"' from current_setting('unix_socket_directories')), current_setting('port'), "
+    "current_database(), current_user)"
+)
