@@ -144,10 +144,10 @@ def _user() -> str:
 def test_what_makes_no_key_is_refused_in_one_sentence(directory: Path, running: Running) -> None:
     assert running.url
     for arguments, sentence in (
-        (("create", "--scope", "bot", "--for", "x"), "the scope bot goes with one bot"),
+        (("create", "--scope", "bot", "--for", "x"), "the scope bot requires a bot"),
         (("revoke", "nosuchkey000", "--reason", "x"), "There is no key nosuchkey000."),
         (("rotate", "nosuchkey000"), "There is no key nosuchkey000."),
-        (("create", "--scope", "admin", "--for", "x", "--expires", "2001-01-01"), "expired"),
+        (("create", "--scope", "admin", "--for", "x", "--expires", "2001-01-01"), "in the past"),
     ):
         result = daybook("keys", *arguments, "--data-dir", directory)
         assert (result.returncode, result.stdout) == (2, ""), result
