@@ -146,10 +146,10 @@ def test_invalid_options_of_a_key_are_refused_in_one_sentence(
 ) -> None:
     assert running.url
     for arguments, sentence in (
-        (("create", "--scope", "bot", "--for", "x"), "the scope bot goes with one bot"),
+        (("create", "--scope", "bot", "--for", "x"), "the scope bot requires a bot"),
         (("revoke", "nosuchkey000", "--reason", "x"), "There is no key nosuchkey000."),
         (("rotate", "nosuchkey000"), "There is no key nosuchkey000."),
-        (("create", "--scope", "admin", "--for", "x", "--expires", "2001-01-01"), "expired"),
+        (("create", "--scope", "admin", "--for", "x", "--expires", "2001-01-01"), "in the past"),
     ):
         result = daybook("keys", *arguments, "--data-dir", directory)
         assert (result.returncode, result.stdout) == (2, ""), result
