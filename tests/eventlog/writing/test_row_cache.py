@@ -36,9 +36,9 @@ UPDATE jobs SET version = 1, status = 'PENDING', claim_id = NULL, worker = NULL,
 
 
 @contextmanager
-def no_looking(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def fail_on_row_reads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patched:
-        patched.setattr(LiveJobs, "hold", "SELECT 'nobody is to look at the rows' / 0")
+        patched.setattr(LiveJobs, "lock", "SELECT 'rows must not be read' / 0")
         yield
 
 
@@ -65,7 +65,7 @@ async def test_jobs_claimed_by_this_process_are_completed_without_reading_their_
             workshop.result(job, outcome, until=job.created_at)
             for job, outcome in zip(claimed, outcomes, strict=True)
         ]
-        with no_looking(monkeypatch):
+        with fail_on_row_reads(monkeypatch):
             receipt = await workshop.submit(FinishJobs(results=results, jitter=0))
             (first, *_) = receipt.result
             assert first.answer.status is JobStatus.COMPLETED
@@ -184,7 +184,7 @@ async def test_a_new_connection_clears_the_cache(
     async with open_workshop(database) as workshop:
         await workshop.jobs(2)
         first, second = await workshop.claim(2)
-        with no_looking(monkeypatch):
+        with fail_on_row_reads(monkeypatch):
             await workshop.finish(first)
             await (await connect(reader_conninfo(database))).close()
             with pytest.raises(psycopg.errors.InvalidTextRepresentation):
