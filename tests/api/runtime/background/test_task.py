@@ -97,7 +97,7 @@ async def test_what_keeps_it_from_its_end_is_said_in_a_sentence(api: Api, databa
         failed = await rebuilt(api)
 
     assert failed["state"] == "failed"
-    assert "wait until it has ended" in failed["trouble"]
+    assert "wait until it ends" in failed["trouble"]
 
 
 async def test_a_process_that_is_killed_is_noticed(api: Api, database: str) -> None:
