@@ -153,7 +153,7 @@ def test_the_doctor_notices_dead_rows_that_autovacuum_left(own_database: str) ->
     assert "Autovacuum keeps up." in doctor(own_database)
     rows(own_database, LEAVE_DEAD_ROWS)
     told = doctor(own_database)
-    assert "job_types has 100,001 dead rows beside 0 live ones" in told
+    assert "job_types has 100,001 dead rows and 0 live ones" in told
     assert "set autovacuum_naptime = '5s' on the server" in told
 
 
