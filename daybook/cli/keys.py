@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daybook.cli.options import HOLDER, REASON
+from daybook.cli.options import HOLDER, reason_option
 from daybook.cli.terminal import echo, echo_json, say
 
 # Imported on use, so that help and usage errors appear at once.
@@ -35,7 +35,7 @@ def keys_group() -> None:
 @click.option("--bot", type=click.UUID, help="The bot as which it acts, with the scope bot.")
 @click.option("--queue", "queues", multiple=True, help="Only jobs of this queue; * for all.")
 @click.option("--expires", type=INSTANT, help="Expiry, as 2027-01-31 or with a time of day.")
-@click.option("--reason", type=REASON, help="Why; recorded in the log with who did it.")
+@reason_option()
 @click.pass_obj
 def create_command(
     context: "CliContext",
@@ -90,7 +90,7 @@ def list_command(context: "CliContext", as_json: bool) -> None:
     help="How long the previous secret stays valid.",
 )
 @click.option("--expires", type=INSTANT, help="New expiry; by default it does not change.")
-@click.option("--reason", type=REASON, help="Why; recorded in the log with who did it.")
+@reason_option()
 @click.pass_obj
 def rotate_command(
     context: "CliContext",
@@ -124,9 +124,7 @@ def rotate_command(
 
 @keys_group.command("revoke")
 @click.argument("name")
-@click.option(
-    "--reason", required=True, type=REASON, help="Why; recorded in the log with who did it."
-)
+@reason_option(required=True)
 @click.pass_obj
 def revoke_command(context: "CliContext", name: str, reason: str) -> None:
     """Revoke a key. All processes refuse it within 1 s."""

@@ -1,6 +1,11 @@
 """Option types that several commands share."""
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import click
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 REASON_CHARACTERS_MAX = 500
 HOLDER_CHARACTERS_MAX = 200
@@ -20,5 +25,13 @@ class Text(click.ParamType[str]):
         return value
 
 
-REASON = Text(REASON_CHARACTERS_MAX)
 HOLDER = Text(HOLDER_CHARACTERS_MAX)
+
+
+def reason_option(*, required: bool = False) -> Callable[[F], F]:
+    return click.option(
+        "--reason",
+        required=required,
+        type=Text(REASON_CHARACTERS_MAX),
+        help="Recorded in the log with the operator's name.",
+    )

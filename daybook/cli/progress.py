@@ -24,6 +24,11 @@ class ProgressBar:
 
 @contextmanager
 def bar(description: str, unit: str, goal: int, *, is_shown: bool = True) -> Iterator[ProgressBar]:
+    with new_progress(unit, is_shown=is_shown) as progress:
+        yield ProgressBar(progress, description, goal)
+
+
+def new_progress(unit: str, *, is_shown: bool = True) -> "Progress":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Task as RichTask
@@ -36,5 +41,4 @@ def bar(description: str, unit: str, goal: int, *, is_shown: bool = True) -> Ite
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), Rate(), TimeRemainingColumn())
     is_shown = is_shown and console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=not is_shown) as progress:
-        yield ProgressBar(progress, description, goal)
+    return Progress(*columns, console=console, transient=True, disable=not is_shown)

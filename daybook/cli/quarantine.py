@@ -6,7 +6,7 @@ from uuid import UUID
 
 import click
 
-from daybook.cli.options import REASON
+from daybook.cli.options import reason_option
 from daybook.cli.terminal import echo, echo_json, say
 
 # Imported on use, so that help and usage errors appear at once.
@@ -45,9 +45,7 @@ def list_command(context: "CliContext", as_json: bool) -> None:
 
 @quarantine_group.command("set-aside")
 @click.argument("aggregate_id", metavar="ID", type=click.UUID)
-@click.option(
-    "--reason", required=True, type=REASON, help="Why; recorded in the log with who did it."
-)
+@reason_option(required=True)
 @click.pass_obj
 def set_aside_command(context: "CliContext", aggregate_id: UUID, reason: str) -> None:
     """Take an aggregate that cannot be read out of the live tables. Its events stay in the log."""

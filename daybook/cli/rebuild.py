@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from daybook.cli.options import REASON
+from daybook.cli.options import reason_option
+from daybook.cli.progress import new_progress
 from daybook.cli.terminal import echo, say
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ COULD_NOT = 2
 @click.option("--all", "wants_all", is_flag=True, help="All projections.")
 @click.option("--verify-only", is_flag=True, help="Compare only; change nothing.")
 @click.option("--rollback", is_flag=True, help="Restore the tables from before the last rebuild.")
-@click.option("--reason", type=REASON, help="Why; recorded in the log with who did it.")
+@reason_option()
 @click.pass_obj
 def rebuild_command(
     context: "CliContext",
@@ -123,7 +124,7 @@ def _run(
 
     async def work(conninfo: str) -> T:
         _cancel_on_signal(context)
-        with _progress() as progress:
+        with new_progress("events") as progress:
             operator = Operator(f"operator:{getuser()}", reason)
             async with rebuilding(conninfo, RebuildBar(progress), operator) as rebuild:
                 return await act(rebuild)
@@ -170,18 +171,3 @@ class RebuildBar:
             self._progress.reset(self._task, completed=position, total=goal)
             self._reads = True
         self._progress.update(self._task, completed=position, total=goal)
-
-
-def _progress() -> "Progress":
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Task as RichTask
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        def render(self, task: RichTask) -> Text:
-            return Text(f"{task.speed:,.0f} events/s" if task.speed else "")
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), Rate(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

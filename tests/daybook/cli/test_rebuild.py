@@ -161,8 +161,8 @@ def ask(conninfo: str, *arguments: str) -> Result:
         (["orders", "--all"], "Name one or more of orders, bots"),
         (["--all", "--verify-only", "--rollback"], "exclude each other"),
         (["--all", "--verify-only", "--reason", "why"], "no --reason to record"),
-        (["--all", "--reason", ""], "1 to 500 characters, on one line"),
-        (["--all", "--reason", "two\nlines"], "1 to 500 characters, on one line"),
+        (["--all", "--reason", ""], "1 to 500 characters on one line"),
+        (["--all", "--reason", "two\nlines"], "1 to 500 characters on one line"),
     ],
 )
 def test_rebuild_needs_names_or_all(said: list[str], answer: str) -> None:
