@@ -97,7 +97,7 @@ async def test_a_failed_rebuild_reports_the_reason(api: Api, database: str) -> N
         failed = await rebuilt(api)
 
     assert failed["state"] == "failed"
-    assert "wait until it has ended" in failed["trouble"]
+    assert "wait until it ends" in failed["trouble"]
 
 
 async def test_a_process_that_is_killed_is_noticed(api: Api, database: str) -> None:
