@@ -10,7 +10,7 @@ from asyncio import Future
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from http import HTTPStatus
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_type_hints
 from uuid import UUID, uuid5
 
 import orjson
@@ -271,14 +271,14 @@ class WriteEndpoint(ABC, Generic[B]):
 
 
 class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
-    """An endpoint that turns one request into one command."""
+    """An endpoint that turns one request into one command. The annotation of the command's first
+    parameter is the type of the body."""
 
     def __init__(
         self,
         method: str,
         path: str,
         *,
-        takes: type[B],
         scope: KeyScope,
         command: Callable[[B, RequestContext], Command[A]],
         shape: Shape[A],
@@ -286,6 +286,7 @@ class CommandEndpoint(WriteEndpoint[B], Generic[B, A]):
         parameters: type[Parameters] = NoParameters,
         body_bytes_max: int = BODY_BYTES_MAX,
     ) -> None:
+        takes: type[B] = next(iter(get_type_hints(command).values()))
         super().__init__(
             method,
             path,

@@ -235,7 +235,6 @@ def _finish(results: Sequence[JobResult]) -> FinishJobs:
 PUSH = PushEndpoint(
     "POST",
     "/api/v1/push",
-    takes=Pushed,
     scope=CLIENT | WORKER,
     command=push,
     shape=pushed_json,
@@ -243,12 +242,11 @@ PUSH = PushEndpoint(
     body_bytes_max=BATCH_BODY_BYTES_MAX,
 )
 ACKNOWLEDGE = CommandEndpoint(
-    "POST", "/api/v1/ack", takes=Acknowledgment, scope=WORKER, command=acknowledge, shape=ack_json
+    "POST", "/api/v1/ack", scope=WORKER, command=acknowledge, shape=ack_json
 )
 ACKNOWLEDGE_EACH = CommandEndpoint(
     "POST",
     "/api/v1/ack/batch",
-    takes=Acknowledged,
     scope=WORKER,
     command=acknowledge_each,
     shape=ack_results_json,
@@ -257,7 +255,6 @@ ACKNOWLEDGE_EACH = CommandEndpoint(
 TRANSACT = CommandEndpoint(
     "POST",
     "/api/v1/transaction",
-    takes=Transaction,
     scope=WORKER,
     command=transact,
     shape=transaction_json,
