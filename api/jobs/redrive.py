@@ -102,7 +102,7 @@ class RedriveAnswer(TypedDict):
 class RedriveCursor(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The last examined dead job, and the earliest run time of the next."""
 
-    filter_digest: str
+    filter_fingerprint: str
     number: Annotated[int, Meta(ge=0, le=NUMBER_MAX)] = 0
     run_at: Instant | None = None
 
@@ -286,13 +286,13 @@ class RedriveRun:
 
 
 def _start_cursor(request: Redrive) -> RedriveCursor:
-    digested = json.encode((request.filter, request.rate_per_second))
-    digest = blake2s(digested, digest_size=8).hexdigest()
+    encoded = json.encode((request.filter, request.rate_per_second))
+    fingerprint = blake2s(encoded, digest_size=8).hexdigest()
     if request.cursor is None:
-        return RedriveCursor(digest)
+        return RedriveCursor(fingerprint)
     with refusing_bad_cursors():
         cursor = read_cursor(request.cursor, RedriveCursor)
-        if cursor.filter_digest != digest:
+        if cursor.filter_fingerprint != fingerprint:
             raise BadCursorError
     return cursor
 

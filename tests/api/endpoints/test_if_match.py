@@ -123,7 +123,7 @@ async def test_the_refusal_names_the_current_version(api: Api) -> None:
     answer = await api.delete(f"/api/orders/{order['id']}", if_match='"1"')
 
     assert answer.problem == (412, "version-conflict")
-    assert f"it is at version {order['version']} now" in answer.json["detail"]
+    assert f"is at version {order['version']} now" in answer.json["detail"]
 
 
 async def test_if_match_on_a_missing_resource_is_404(api: Api) -> None:

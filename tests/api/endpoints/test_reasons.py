@@ -137,7 +137,10 @@ async def test_an_order_that_an_operator_gave_to_a_bot_says_so(api: Api, databas
         api, "PATCH", f"/api/orders/{order['id']}", {"status": "PROCESSING", "botId": bot["id"]}
     )
     await api.cooking()
-    told = rows(database, "SELECT data -> 'assigned' FROM log WHERE topic = 'order.claimed'")
+    told = rows(
+        database,
+        "SELECT data -> 'assigned' FROM log WHERE topic = 'order.claimed' ORDER BY position",
+    )
     assert told == [(True,), (False,)]
 
 
